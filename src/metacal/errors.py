@@ -1,0 +1,13 @@
+"""The exceptions metacal raises: one base, and one class for each way an input can be wrong."""
+
+
+class MetacalError(Exception):
+    """Base of every error that metacal raises on purpose."""
+
+
+class InvalidValueError(MetacalError, ValueError):
+    """An argument has the right type but a value outside its domain."""
+
+
+class InvalidTypeError(MetacalError, TypeError):
+    """An argument is of the wrong type, or has the wrong dtype."""

@@ -1,0 +1,181 @@
+"""Bins of confidence and what falls into them: every binned measure is derived from `BinStatistics`.
+
+Sums are exact. A confidence is counted in units of 2**-32 as a 64-bit integer, so sums do not depend on the
+order or the grouping of samples: batches, workers and ranks add up to the bit. A float32 confidence of at
+least 1/256 is represented exactly, any other to 1.2e-10. One bin holds up to 2**31 samples.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from metacal.errors import InvalidValueError
+from metacal.functional.arguments import check_choice, check_num_bins
+
+MOST_SAMPLES = 2**31 - 1
+"""Samples that one bin may hold before its 64-bit sum could overflow."""
+
+UNITS = 2.0**32
+"""Units of confidence in 1: the fixed-point scale of `BinStatistics.confidence_units`."""
+
+
+@dataclass(frozen=True)
+class BinStatistics:
+    """Sufficient statistics of binned calibration; two over the same edges can be added.
+
+    Leading dimensions, if any, are classes.
+
+    Attributes:
+        counts: int64 ``(..., M)``, samples in each bin.
+        correct_sums: int64 ``(..., M)``, those of them that were right (or "yes").
+        confidence_units: int64 ``(..., M)``, their summed confidence in units of 2**-32.
+        edges: float64 ``(M + 1,)``; bin m is ``(edges[m], edges[m + 1]]``, and the first also holds its lower edge.
+
+    Example:
+        >>> import torch
+        >>> from metacal.functional import equal_width_statistics
+        >>> one = equal_width_statistics(torch.tensor([0.3, 0.9]), torch.tensor([False, True]), num_bins=2)
+        >>> two = equal_width_statistics(torch.tensor([0.8]), torch.tensor([False]), num_bins=2)
+        >>> (one + two).counts.tolist()
+        [1, 2]
+    """
+
+    counts: Tensor
+    correct_sums: Tensor
+    confidence_units: Tensor
+    edges: Tensor
+
+    @classmethod
+    def zeros(cls, *shape: int, device: torch.device) -> "BinStatistics":
+        """No samples yet, over equal-width bins; ``shape`` is ``(..., M)``."""
+        zeros = torch.zeros(shape, dtype=torch.int64, device=device)
+        return cls(zeros, zeros, zeros, equal_width_edges(shape[-1], device))
+
+    def __add__(self, other: "BinStatistics") -> "BinStatistics":
+        same_edges = self.edges is other.edges or torch.equal(self.edges, other.edges)
+        if self.counts.shape != other.counts.shape or not same_edges:
+            raise InvalidValueError(
+                f"`BinStatistics` can be added over the same bins only, got {tuple(self.counts.shape)} and "
+                f"{tuple(other.counts.shape)} bins or different edges."
+            )
+        return BinStatistics(
+            self.counts + other.counts,
+            self.correct_sums + other.correct_sums,
+            self.confidence_units + other.confidence_units,
+            self.edges,
+        )
+
+    @property
+    def num_bins(self) -> int:
+        """M."""
+        return self.counts.shape[-1]
+
+    @property
+    def total(self) -> Tensor:
+        """int64 ``(...)``: samples over all bins."""
+        return self.counts.sum(-1)
+
+    @property
+    def confidence_sums(self) -> Tensor:
+        """float64 ``(..., M)``: summed confidence of each bin."""
+        return self.confidence_units.double() / UNITS
+
+    @property
+    def accuracies(self) -> Tensor:
+        """float64 ``(..., M)``: share of right samples; 0 in an empty bin."""
+        return self.correct_sums.double() / self.counts.clamp(min=1)
+
+    @property
+    def confidences(self) -> Tensor:
+        """float64 ``(..., M)``: mean confidence; 0 in an empty bin."""
+        return self.confidence_sums / self.counts.clamp(min=1)
+
+    @property
+    def weights(self) -> Tensor:
+        """float64 ``(..., M)``: share of all samples in each bin."""
+        return self.counts.double() / self.total.clamp(min=1).unsqueeze(-1)
+
+    @property
+    def gaps(self) -> Tensor:
+        """float64 ``(..., M)``: accuracy minus mean confidence; 0 in an empty bin."""
+        # The difference is taken between exact integers in units, so large bins lose nothing.
+        units = self.correct_sums * int(UNITS) - self.confidence_units
+        return units.double() / UNITS / self.counts.clamp(min=1)
+
+
+def calibration_error(statistics: BinStatistics, norm: str = "l1") -> Tensor:
+    """Distance between accuracy and confidence over the bins, float64 ``(...)``.
+
+    ``l1``: sum of ``w_m |gap_m|`` (ECE); ``l2``: root of the sum of ``w_m gap_m ** 2`` (RMSCE); ``max``: the largest
+    ``|gap_m|`` (MCE), with ``w_m`` the share of samples in bin m. NaN without samples.
+    """
+    check_choice("norm", norm, ("l1", "l2", "max"))
+    gaps = statistics.gaps.abs()
+    if norm == "max":
+        error = gaps.amax(-1)
+    elif norm == "l2":
+        error = (statistics.weights * gaps.square()).sum(-1).sqrt()
+    else:
+        error = (statistics.weights * gaps).sum(-1)
+    return error.masked_fill(statistics.total == 0, torch.nan)
+
+
+def equal_width_statistics(confidences: Tensor, correct: Tensor, num_bins: int = 15) -> BinStatistics:
+    """Statistics over M bins of equal width.
+
+    Args:
+        confidences: ``(n,)`` in [0, 1], float32 or float64.
+        correct: bool ``(n,)``.
+        num_bins: M.
+    """
+    check_num_bins(num_bins)
+    edges = equal_width_edges(num_bins, confidences.device)
+    return accumulate(equal_width_index(confidences, num_bins), confidences, correct, edges)
+
+
+def accumulate(
+    index: Tensor, confidences: Tensor, correct: Tensor, edges: Tensor, num_classes: int | None = None
+) -> BinStatistics:
+    """Statistics of samples whose bins are known.
+
+    Args:
+        index: int64 ``(n,)``, the bin of each sample; ``class * M + bin`` with ``num_classes``.
+        confidences: ``(n,)``.
+        correct: bool ``(n,)``.
+        edges: ``(M + 1,)``.
+        num_classes: with it, the statistics have shape ``(num_classes, M)``.
+    """
+    shape = (len(edges) - 1,) if num_classes is None else (num_classes, len(edges) - 1)
+    # Right and wrong samples go to two cells of each bin: two passes fill all three sums.
+    cells = index * 2 + correct
+    empty = torch.zeros(2 * math.prod(shape), dtype=torch.int64, device=index.device)
+    counts = empty.scatter_add(0, cells, torch.ones_like(cells)).view(*shape, 2)
+    units = empty.scatter_add(0, cells, to_units(confidences)).view(*shape, 2)
+    return BinStatistics(counts.sum(-1), counts[..., 1], units.sum(-1), edges)
+
+
+def to_units(confidences: Tensor) -> Tensor:
+    """Confidences in [0, 1] as int64 counts of 2**-32, rounded to nearest."""
+    return (confidences.clamp(0.0, 1.0) * UNITS).round_().to(torch.int64)
+
+
+def equal_width_index(confidences: Tensor, num_bins: int) -> Tensor:
+    """int64 ``(n,)``: the bin m for which ``m / M < confidence <= (m + 1) / M``; 0 goes to the first bin.
+
+    An edge is ``m / M`` rounded to the dtype of the confidences: 0.2 is the upper edge of its bin in float32 as
+    in float64, whichever way the dtype rounds it.
+    """
+    edges = equal_width_edges(num_bins, confidences.device).to(confidences.dtype)
+    # Scaled a hair down, the product never lands above the true bin and at most one below: one comparison settles it.
+    shrink = num_bins * (1.0 - 8.0 * torch.finfo(confidences.dtype).eps)
+    below = (confidences * shrink).ceil_().clamp_(0, num_bins).to(torch.int64)
+    return below.add_(confidences > edges.take(below)).sub_(1).clamp_(0, num_bins - 1)
+
+
+@lru_cache(maxsize=64)
+def equal_width_edges(num_bins: int, device: torch.device) -> Tensor:
+    """float64 ``(M + 1,)``: ``m / M``. One tensor a device, shared: not to be written to."""
+    return torch.arange(num_bins + 1, dtype=torch.float64, device=device) / num_bins

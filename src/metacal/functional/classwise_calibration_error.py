@@ -1,0 +1,83 @@
+"""Classwise calibration error: every class's probability against how often that class came, one against the rest."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from metacal.functional.arguments import check_choice, check_num_bins, check_threshold
+from metacal.functional.binning import (
+    BinStatistics,
+    accumulate,
+    calibration_error,
+    equal_width_edges,
+    equal_width_index,
+)
+from metacal.functional.inputs import Inputs, read_inputs
+
+
+def classwise_calibration_error(
+    *,
+    logits: Tensor | None = None,
+    probs: Tensor | None = None,
+    targets: Tensor,
+    num_bins: int = 15,
+    norm: str = "l1",
+    threshold: float | None = None,
+    ignore_index: int | None = None,
+    validate: bool = True,
+) -> Tensor:
+    """Mean over the classes (or the labels of a multilabel model) of the one-against-rest calibration error.
+
+    K comes from the array: a class that never occurs in the targets counts as any other.
+
+    Args:
+        logits: see `expected_calibration_error`, as for all arguments not explained here.
+        probs: see there.
+        targets: see there.
+        num_bins: M.
+        norm: ``"l1"``, ``"l2"`` or ``"max"``, within a class; classes are averaged.
+        threshold: leave out probabilities at or below it (a thousand classes are mostly near-zeros, which hide
+            the rest); a class with none left is left out of the mean.
+        ignore_index: see there.
+        validate: see there.
+
+    Returns:
+        float64 scalar.
+
+    Example:
+        >>> import torch
+        >>> probs = torch.tensor([[0.8, 0.2], [0.6, 0.4]])
+        >>> round(classwise_calibration_error(probs=probs, targets=torch.tensor([0, 1])).item(), 4)
+        0.4
+    """
+    check_choice("norm", norm, ("l1", "l2", "max"))
+    inputs = read_inputs(logits=logits, probs=probs, targets=targets, ignore_index=ignore_index, validate=validate)
+    return calibration_error(class_statistics(inputs, num_bins, threshold), norm).nanmean()
+
+
+def class_statistics(inputs: Inputs, num_bins: int, threshold: float | None = None) -> BinStatistics:
+    """Equal-width statistics of each class against the rest, ``(K, M)``, read chunk by chunk."""
+    check_num_bins(num_bins)
+    check_threshold(threshold)
+    statistics = BinStatistics.zeros(inputs.num_classes, num_bins, device=inputs.scores.device)
+    edges = equal_width_edges(num_bins, inputs.scores.device)
+    for probs, outcomes, labels in one_against_rest(inputs):
+        if threshold is not None:
+            kept = probs > threshold
+            probs, outcomes, labels = probs[kept], outcomes[kept], labels[kept]
+        index = equal_width_index(probs, num_bins).add_(labels, alpha=num_bins)
+        statistics = statistics + accumulate(index, probs, outcomes, edges, inputs.num_classes)
+    return statistics
+
+
+def one_against_rest(inputs: Inputs) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Yield ``(probs, outcomes, labels)``, flat: every class's probability, whether the class came, and its number."""
+    if inputs.is_events:
+        for scores, outcomes, labels in inputs.events():
+            yield inputs.to_probs(scores), outcomes == 1, labels
+        return
+    classes = torch.arange(inputs.num_classes, device=inputs.scores.device)
+    for scores, targets in inputs.chunks():
+        is_target = targets.unsqueeze(1) == classes
+        yield inputs.to_probs(scores).reshape(-1), is_target.reshape(-1), classes.expand_as(is_target).reshape(-1)

@@ -1,0 +1,54 @@
+"""Cross-entropy with hard or soft targets."""
+
+import torch
+from torch import Tensor
+
+from metacal.errors import InvalidValueError
+from metacal.functional.inputs import class_logits, class_logits_and_targets
+from metacal.functional.reduction import reduce_losses
+
+
+def soft_cross_entropy(*, logits: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
+    """``-sum_k s_k log p_k`` for soft labels s, whose rows need **not** sum to 1.
+
+    Args:
+        logits: ``(n, K)``.
+        targets: float ``(n, K)``.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+
+    Example:
+        >>> import torch
+        >>> half = soft_cross_entropy(logits=torch.zeros(1, 2), targets=torch.tensor([[0.25, 0.25]]))
+        >>> round(half.item(), 4)  # half of log 2
+        0.3466
+    """
+    wide = class_logits(logits)
+    if targets.shape != wide.shape:
+        raise InvalidValueError(
+            f"`targets` must have the shape of the logits, {tuple(wide.shape)}, got {tuple(targets.shape)}."
+        )
+    return reduce_losses(-(targets * torch.log_softmax(wide, dim=1)).sum(dim=1), reduction)
+
+
+def cross_entropy(
+    *, logits: Tensor, targets: Tensor, class_weights: Tensor | None = None, reduction: str = "mean"
+) -> Tensor:
+    """Cross-entropy with integer targets; one logit a sample is a binary model.
+
+    Args:
+        logits: ``(n, K)``, ``(n, 1)`` or ``(n,)``, widened to float32 at least.
+        targets: int ``(n,)``.
+        class_weights: ``(K,)``; the mean is then the weighted mean, as in `torch.nn.functional.cross_entropy`.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+
+    Example:
+        >>> import torch
+        >>> round(cross_entropy(logits=torch.tensor([0.0]), targets=torch.tensor([1])).item(), 4)
+        0.6931
+    """
+    wide, targets = class_logits_and_targets(logits, targets)
+    weights = None if class_weights is None else class_weights.to(wide.dtype)
+    losses = torch.nn.functional.cross_entropy(wide, targets, weight=weights, reduction="none")
+    if weights is not None and reduction == "mean":
+        return losses.sum() / weights[targets].sum()
+    return reduce_losses(losses, reduction)

@@ -1,0 +1,64 @@
+"""Expected calibration error (ECE) and its l2 and max forms, over bins of equal width."""
+
+from torch import Tensor
+
+from metacal.functional.arguments import check_choice, check_num_bins
+from metacal.functional.binning import BinStatistics, calibration_error, equal_width_statistics
+from metacal.functional.confidence import confidence_chunks
+from metacal.functional.inputs import Inputs, read_inputs
+
+
+def expected_calibration_error(
+    *,
+    logits: Tensor | None = None,
+    probs: Tensor | None = None,
+    targets: Tensor,
+    num_bins: int = 15,
+    norm: str = "l1",
+    ignore_index: int | None = None,
+    validate: bool = True,
+) -> Tensor:
+    r"""How far confidence and accuracy are apart, on average over bins of confidence.
+
+    .. math:: \mathrm{ECE} = \sum_{m=1}^M \frac{|B_m|}{n} \left|\mathrm{acc}(B_m) - \mathrm{conf}(B_m)\right|
+
+    with bins ``B_m = ((m - 1) / M, m / M]`` (0 belongs to the first). Sums are exact integers, so the value is
+    independent of the order of samples and of how they are batched.
+
+    Args:
+        logits: scores ``(N, K, ...)`` before the softmax, or ``(N, ...)`` before the sigmoid. Any float dtype.
+        probs: probabilities of the same shapes. Give exactly one of the two.
+        targets: integer labels ``(N, ...)``. Scores of the same shape are a binary or multilabel model: the
+            probability of "yes" is then measured against how often the answer was "yes", all labels pooled.
+        num_bins: M.
+        norm: ``"l1"`` (ECE), ``"l2"`` (RMSCE) or ``"max"`` (MCE).
+        ignore_index: targets with this value are left out.
+        validate: check values (finite, in range, rows that sum to 1). Shapes and dtypes are always checked.
+
+    Returns:
+        float64 scalar in [0, 1], on the device of the input.
+
+    Raises:
+        InvalidValueError: an argument is outside its domain; the message names it, the rule and the value.
+        InvalidTypeError: an argument has the wrong type or dtype.
+
+    Example:
+        >>> import torch
+        >>> from metacal.functional import expected_calibration_error
+        >>> probs = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.4, 0.6]])
+        >>> targets = torch.tensor([0, 1, 1, 1])
+        >>> round(expected_calibration_error(probs=probs, targets=targets, num_bins=5).item(), 4)
+        0.25
+    """
+    check_choice("norm", norm, ("l1", "l2", "max"))
+    inputs = read_inputs(logits=logits, probs=probs, targets=targets, ignore_index=ignore_index, validate=validate)
+    return calibration_error(confidence_statistics(inputs, num_bins), norm)
+
+
+def confidence_statistics(inputs: Inputs, num_bins: int) -> BinStatistics:
+    """Equal-width statistics of the confidences of all samples, read chunk by chunk."""
+    check_num_bins(num_bins)
+    statistics = BinStatistics.zeros(num_bins, device=inputs.scores.device)
+    for confidences, correct in confidence_chunks(inputs):
+        statistics = statistics + equal_width_statistics(confidences, correct, num_bins)
+    return statistics

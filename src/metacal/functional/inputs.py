@@ -1,0 +1,259 @@
+"""What callers pass (logits or probs, and targets) becomes one checked, flat form that every measure reads in chunks.
+
+The rule for shapes, the same everywhere:
+
+* scores ``(N, K, ...)`` with targets ``(N, ...)``: one label out of K classes ("multiclass");
+* scores and targets of one shape, ``(N,)`` or ``(N, L, ...)``: independent yes/no events, that is a binary
+  or a multilabel model. A score is then the probability (or the one logit) of "yes".
+
+Nothing is guessed from values: ``logits=`` or ``probs=`` says what the scores are.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from metacal.errors import InvalidTypeError, InvalidValueError
+
+CHUNK_ELEMENTS = 2**21
+"""Scores handled at once: 8 MB of float32, small enough to stay in cache between two passes over them."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Checked scores and targets, flattened to rows.
+
+    Attributes:
+        scores: ``(n, K)`` for multiclass, ``(n, L)`` for events (``L = 1`` for a binary model).
+        targets: int64, ``(n,)`` for multiclass, ``(n, L)`` for events.
+        is_logits: whether the scores are logits.
+        keep: ``(n, L)`` mask of the events that count, or None when all do.
+        validate: whether values are checked as the chunks are read.
+    """
+
+    scores: Tensor
+    targets: Tensor
+    is_logits: bool
+    keep: Tensor | None
+    validate: bool
+
+    @property
+    def is_events(self) -> bool:
+        """Whether the rows are independent yes/no events rather than one label out of K."""
+        return self.targets.ndim == 2
+
+    @property
+    def num_classes(self) -> int:
+        """K, or the number of labels L of a multilabel model: always from the array, never from the targets."""
+        return self.scores.shape[1]
+
+    @property
+    def name(self) -> str:
+        """The keyword the scores came in by, for messages."""
+        return "logits" if self.is_logits else "probs"
+
+    def chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield ``(scores, targets)`` row by row blocks, in float32 or wider, values checked if asked for."""
+        rows = max(1, CHUNK_ELEMENTS // self.num_classes)
+        first_row = 0
+        for scores, targets in zip(torch.split(self.scores, rows), torch.split(self.targets, rows), strict=True):
+            wide = _at_least_float32(scores)
+            if self.validate:
+                _check_targets(targets, 1 if self.is_events else self.num_classes - 1)
+                _check_scores(wide, self, tolerance=row_sum_tolerance(scores.dtype), first_row=first_row)
+            first_row += len(scores)
+            yield wide, targets
+
+    def to_probs(self, scores: Tensor) -> Tensor:
+        """Probabilities of a chunk of scores."""
+        if not self.is_logits:
+            return scores
+        return torch.sigmoid(scores) if self.is_events else torch.softmax(scores, dim=1)
+
+    def events(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Yield ``(scores, outcomes, labels)`` of the events that count, each flat; a label is a column number."""
+        columns = torch.arange(self.num_classes, device=self.targets.device)
+        first_row = 0
+        for scores, targets in self.chunks():
+            labels = columns.expand_as(targets)
+            if self.keep is None:
+                yield scores.reshape(-1), targets.reshape(-1), labels.reshape(-1)
+            else:
+                keep = self.keep[first_row : first_row + len(targets)]
+                first_row += len(targets)
+                yield scores[keep], targets[keep], labels[keep]
+
+
+def read_inputs(
+    *,
+    logits: Tensor | None = None,
+    probs: Tensor | None = None,
+    targets: Tensor,
+    ignore_index: int | None = None,
+    validate: bool = True,
+    allow_empty: bool = False,
+) -> Inputs:
+    """Check types and shapes at once, values later (as the chunks are read), and flatten to rows.
+
+    Args:
+        logits: raw scores of any float dtype; give these or ``probs``, not both.
+        probs: probabilities of any float dtype.
+        targets: integer labels.
+        ignore_index: targets with this value are left out.
+        validate: check values too: finite, in range, rows of ``probs`` that sum to 1.
+        allow_empty: accept zero samples (a streaming metric may see an empty batch).
+
+    Raises:
+        InvalidTypeError: not a tensor, or the wrong kind of dtype.
+        InvalidValueError: shapes that do not fit, neither or both of logits and probs, no samples.
+    """
+    scores, name = _one_of(logits, probs)
+    _check_types(scores, name, targets)
+    scores, targets = scores.detach(), targets.detach().to(torch.int64)
+    if scores.shape == targets.shape and scores.ndim >= 1:
+        scores, targets = _label_columns(scores), _label_columns(targets)
+        keep = None
+        if ignore_index is not None:
+            keep = targets != ignore_index
+            targets = targets.masked_fill(~keep, 0)  # any valid label: what is ignored is never read
+        empty = not len(scores) or (keep is not None and not bool(keep.any()))
+    elif scores.ndim == targets.ndim + 1 and scores.shape[:1] + scores.shape[2:] == targets.shape:
+        num_classes = scores.shape[1]
+        if num_classes < 2:
+            raise InvalidValueError(
+                f"`{name}` must have at least 2 classes in dimension 1, got {num_classes}; "
+                "for a binary model with one score pass it with the shape of `targets`."
+            )
+        scores, targets, keep = scores.movedim(1, -1).reshape(-1, num_classes), targets.reshape(-1), None
+        if ignore_index is not None:
+            kept = targets != ignore_index
+            scores, targets = scores[kept], targets[kept]
+        empty = len(targets) == 0
+    else:
+        raise InvalidValueError(
+            f"`{name}` must have shape (N, K, ...) for targets (N, ...), or the shape of `targets` for binary and "
+            f"multilabel models, got {tuple(scores.shape)} with targets {tuple(targets.shape)}."
+        )
+    if empty and not allow_empty:
+        raise InvalidValueError("`targets` must hold at least one sample that is not ignored, got none.")
+    return Inputs(scores, targets, is_logits=name == "logits", keep=keep, validate=validate)
+
+
+def row_sum_tolerance(dtype: torch.dtype) -> float:
+    """How far a row of probabilities may be from summing to 1: rounding of the dtype, or of a printed file."""
+    return 1e-2 if dtype in (torch.float16, torch.bfloat16) else 1e-3
+
+
+def class_logits(logits: Tensor) -> Tensor:
+    """Logits ``(n, K)`` in float32 or wider; one logit a sample, ``(n,)`` or ``(n, 1)``, becomes the pair (0, z).
+
+    The differentiable measures are written for classes; a binary model with one logit is the two-class
+    model whose first logit is 0. Only shape and dtype are looked at, so nothing waits for the device.
+    """
+    if not logits.is_floating_point():
+        raise InvalidTypeError(f"`logits` must be a floating point tensor, got {logits.dtype}.")
+    if logits.ndim not in (1, 2):
+        raise InvalidValueError(f"`logits` must have shape (n, K), (n, 1) or (n,), got {tuple(logits.shape)}.")
+    wide = _at_least_float32(logits)
+    if wide.ndim == 1 or wide.shape[1] == 1:
+        positive = wide.reshape(-1)
+        return torch.stack((torch.zeros_like(positive), positive), dim=1)
+    return wide
+
+
+def class_logits_and_targets(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """`class_logits` together with int64 targets ``(n,)`` that fit them; shapes and dtypes are checked, values not."""
+    wide = class_logits(logits)
+    if targets.is_floating_point() or targets.is_complex():
+        raise InvalidTypeError(f"`targets` must be integer class labels, got {targets.dtype}.")
+    flat = targets.reshape(-1) if targets.ndim == 2 and targets.shape[1] == 1 else targets
+    if flat.shape != wide.shape[:1]:
+        raise InvalidValueError(
+            f"`targets` must have shape ({wide.shape[0]},) to fit logits {tuple(logits.shape)}, "
+            f"got {tuple(targets.shape)}."
+        )
+    if not len(flat):
+        raise InvalidValueError("`targets` must hold at least one sample, got none.")
+    return wide, flat.to(torch.int64)
+
+
+def _one_of(logits: Tensor | None, probs: Tensor | None) -> tuple[Tensor, str]:
+    if logits is not None and probs is None:
+        return logits, "logits"
+    if probs is not None and logits is None:
+        return probs, "probs"
+    given = "both" if logits is not None else "neither"
+    raise InvalidValueError(f"Exactly one of `logits` and `probs` must be given, got {given}.")
+
+
+def _check_types(scores: Tensor, name: str, targets: Tensor) -> None:
+    for argument, value in ((name, scores), ("targets", targets)):
+        if not isinstance(value, Tensor):
+            raise InvalidTypeError(
+                f"`{argument}` must be a torch.Tensor, got {type(value).__name__}; torch.as_tensor converts arrays."
+            )
+    if not scores.is_floating_point():
+        raise InvalidTypeError(f"`{name}` must be a floating point tensor, got {scores.dtype}.")
+    if targets.is_floating_point() or targets.is_complex():
+        raise InvalidTypeError(f"`targets` must be integer class labels, got {targets.dtype}.")
+    if scores.device != targets.device:
+        raise InvalidValueError(
+            f"`{name}` and `targets` must be on one device, got {scores.device} and {targets.device}."
+        )
+
+
+def _label_columns(values: Tensor) -> Tensor:
+    """``(N,)`` -> ``(N, 1)``; ``(N, L, d1, ...)`` -> ``(N * d1 * ..., L)``."""
+    return values.reshape(-1, 1) if values.ndim == 1 else values.movedim(1, -1).reshape(-1, values.shape[1])
+
+
+def _at_least_float32(values: Tensor) -> Tensor:
+    return values if values.dtype in (torch.float32, torch.float64) else values.float()
+
+
+def _check_targets(targets: Tensor, highest: int) -> None:
+    if not targets.numel():
+        return
+    low, high = (int(bound) for bound in torch.aminmax(targets))
+    if low < 0 or high > highest:
+        outside = low if low < 0 else high
+        raise InvalidValueError(f"`targets` must lie in 0..{highest}, got {outside}; `ignore_index` leaves labels out.")
+
+
+def _check_scores(scores: Tensor, inputs: Inputs, tolerance: float, first_row: int) -> None:
+    """Raise unless the logits are finite, or the probabilities are in [0, 1] and (multiclass) sum to 1."""
+    if not scores.numel():
+        return
+    if inputs.is_logits or inputs.is_events:
+        low, high = (float(bound) for bound in torch.aminmax(scores))
+        fits = low > -torch.inf and high < torch.inf if inputs.is_logits else low >= 0.0 and high <= 1.0 + tolerance
+    else:
+        # With no negative entry and a sum of 1, no entry can be above 1 or infinite; a NaN makes the sum NaN.
+        sums = scores @ scores.new_ones(scores.shape[1])
+        low, high = (float(bound) for bound in torch.aminmax(sums))
+        fits = float(scores.min()) >= 0.0 and abs(low - 1.0) <= tolerance and abs(high - 1.0) <= tolerance
+    if not fits:
+        raise InvalidValueError(_complaint(scores, inputs, tolerance, first_row))
+
+
+def _complaint(scores: Tensor, inputs: Inputs, tolerance: float, first_row: int) -> str:
+    """Find the first offending row of a chunk that failed its check and say what is wrong with it."""
+    if inputs.is_logits:
+        row, column = (int(i) for i in (~torch.isfinite(scores)).nonzero()[0])
+        return f"`logits` must be finite, got {float(scores[row, column])} in row {first_row + row}, column {column}."
+    outside = ~((scores >= 0.0) & (scores <= 1.0 + tolerance))
+    if bool(outside.any()):
+        row, column = (int(i) for i in outside.nonzero()[0])
+        value = float(scores[row, column])
+        return (
+            f"`probs` must lie in [0, 1], got {value:.7g} in row {first_row + row}, column {column}; "
+            "pass raw scores as `logits=`."
+        )
+    sums = scores.double().sum(1)
+    row = int(((sums - 1.0).abs() > tolerance).nonzero()[0])
+    return (
+        f"`probs` must have rows that sum to 1 (within {tolerance:g}), got {float(sums[row]):.6g} in row "
+        f"{first_row + row}; pass raw scores as `logits=`."
+    )

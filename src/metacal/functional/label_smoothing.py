@@ -1,0 +1,49 @@
+"""Label smoothing: soft labels from hard ones."""
+
+import torch
+from torch import Tensor
+
+from metacal.errors import InvalidValueError
+from metacal.functional.cross_entropy import soft_cross_entropy
+from metacal.functional.inputs import class_logits_and_targets
+
+
+def smooth_labels(*, targets: Tensor, num_classes: int, strength: float | Tensor) -> Tensor:
+    """Soft labels ``y_k (1 - s) + s / K``, shape ``(n, K)``.
+
+    Args:
+        targets: int ``(n,)``.
+        num_classes: K.
+        strength: s in [0, 1]: one number, or a tensor that broadcasts to ``(n, 1)`` (differentiable).
+
+    Example:
+        >>> import torch
+        >>> smooth_labels(targets=torch.tensor([1]), num_classes=2, strength=0.1).tolist()
+        [[0.05000000074505806, 0.949999988079071]]
+    """
+    if isinstance(strength, float) and not 0.0 <= strength <= 1.0:
+        raise InvalidValueError(f"`strength` must be in [0, 1], got {strength}.")
+    strength = torch.as_tensor(strength, dtype=torch.get_default_dtype()) if isinstance(strength, float) else strength
+    one_hot = torch.nn.functional.one_hot(targets, num_classes).to(strength.dtype)
+    return one_hot * (1.0 - strength) + strength / num_classes
+
+
+def label_smoothing_loss(*, logits: Tensor, targets: Tensor, strength: float = 0.05, reduction: str = "mean") -> Tensor:
+    """Cross-entropy with smoothed labels.
+
+    Args:
+        logits: ``(n, K)``, or one logit a sample.
+        targets: int ``(n,)``.
+        strength: s in [0, 1].
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+
+    Example:
+        >>> import torch
+        >>> round(label_smoothing_loss(logits=torch.tensor([[2.0, 0.0]]), targets=torch.tensor([0])).item(), 4)
+        0.1769
+    """
+    wide, targets = class_logits_and_targets(logits, targets)
+    if not 0.0 <= strength <= 1.0:
+        raise InvalidValueError(f"`strength` must be in [0, 1], got {strength}.")
+    labels = smooth_labels(targets=targets, num_classes=wide.shape[1], strength=wide.new_tensor(strength))
+    return soft_cross_entropy(logits=wide, targets=labels, reduction=reduction)

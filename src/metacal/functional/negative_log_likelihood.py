@@ -1,0 +1,82 @@
+"""Negative log-likelihood, and its split into what recalibration would mend and what it would not."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from metacal.functional.inputs import Inputs, read_inputs
+from metacal.functional.temperature import fit_temperature
+
+
+class Decomposition(NamedTuple):
+    """A proper score as ``calibration + refinement``: float64 scalars."""
+
+    calibration: Tensor
+    refinement: Tensor
+
+
+def negative_log_likelihood(
+    *,
+    logits: Tensor | None = None,
+    probs: Tensor | None = None,
+    targets: Tensor,
+    ignore_index: int | None = None,
+    validate: bool = True,
+) -> Tensor:
+    """Mean of ``-log p(target)`` in nats; for binary and multilabel scores, the mean over all events.
+
+    A target with probability exactly 0 makes it infinite: that is the score of such a forecast, not an error.
+    Args and errors as in `expected_calibration_error`.
+
+    Example:
+        >>> import torch
+        >>> round(negative_log_likelihood(probs=torch.tensor([[0.5, 0.5]]), targets=torch.tensor([1])).item(), 4)
+        0.6931
+    """
+    inputs = read_inputs(logits=logits, probs=probs, targets=targets, ignore_index=ignore_index, validate=validate)
+    total, count = likelihood_sums(inputs)
+    return total / count
+
+
+def likelihood_sums(inputs: Inputs) -> tuple[Tensor, Tensor]:
+    """Sum of ``-log p(target)`` (float64) and the number of terms (int64), read chunk by chunk."""
+    total = torch.zeros((), dtype=torch.float64, device=inputs.scores.device)
+    count = torch.zeros((), dtype=torch.int64, device=inputs.scores.device)
+    if inputs.is_events:
+        for scores, outcomes, _ in inputs.events():
+            if inputs.is_logits:
+                losses = torch.nn.functional.softplus(torch.where(outcomes == 1, -scores, scores))
+            else:
+                losses = -torch.where(outcomes == 1, scores, 1.0 - scores).log()
+            total, count = total + losses.sum(dtype=torch.float64), count + len(losses)
+        return total, count
+    for scores, targets in inputs.chunks():
+        at_target = scores.gather(1, targets.unsqueeze(1)).squeeze(1)
+        losses = torch.logsumexp(scores, dim=1) - at_target if inputs.is_logits else -at_target.log()
+        total, count = total + losses.sum(dtype=torch.float64), count + len(losses)
+    return total, count
+
+
+def likelihood_decomposition(
+    *, logits: Tensor | None = None, probs: Tensor | None = None, targets: Tensor, validate: bool = True
+) -> Decomposition:
+    """Multiclass NLL as calibration + refinement, where recalibration means one temperature.
+
+    Refinement is the NLL at the best temperature, calibration the rest: what temperature scaling, fitted on these
+    very samples, would save. The two add up to `negative_log_likelihood`.
+
+    Example:
+        >>> import torch
+        >>> logits = torch.tensor([[9.0, 0.0], [9.0, 0.0], [9.0, 0.0], [0.0, 9.0]])
+        >>> parts = likelihood_decomposition(logits=logits, targets=torch.tensor([0, 0, 1, 1]))
+        >>> [round(part.item(), 3) for part in parts]  # 3 of 4 right, at a confidence of 0.9999
+        [1.688, 0.562]
+    """
+    whole = negative_log_likelihood(logits=logits, probs=probs, targets=targets, validate=validate)
+    scores = logits if probs is None else probs.clamp(min=torch.finfo(probs.dtype).tiny).log()
+    assert scores is not None  # negative_log_likelihood has checked that one was given
+    fit = fit_temperature(logits=scores, targets=targets, validate=False)
+    best = negative_log_likelihood(logits=scores.double() / fit.temperature, targets=targets, validate=False)
+    refinement = torch.minimum(best, whole)
+    return Decomposition(whole - refinement, refinement)

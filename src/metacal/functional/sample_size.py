@@ -1,0 +1,46 @@
+"""Are there enough samples to tell? What a perfectly calibrated model would score by chance alone."""
+
+import math
+
+from torch import Tensor
+
+from metacal.functional.binning import BinStatistics
+
+SAMPLES_PER_BIN = 10
+
+
+def noise_floor(statistics: BinStatistics) -> Tensor:
+    r"""The ECE to expect, by chance, of a perfectly calibrated model with these confidences: float64 ``(...)``.
+
+    Bin m's accuracy then scatters around its confidence with variance :math:`c_m (1 - c_m) / n_m`, so the mean of
+    its absolute gap is :math:`\sqrt{2 c_m (1 - c_m) / (\pi n_m)}` (normal approximation). A measured ECE near this
+    value says nothing against the model.
+
+    Example:
+        >>> import torch
+        >>> from metacal.functional import equal_width_statistics
+        >>> statistics = equal_width_statistics(torch.full((100,), 0.5), torch.arange(100) < 55)
+        >>> round(noise_floor(statistics).item(), 3)
+        0.04
+    """
+    confidences = statistics.confidences
+    variances = confidences * (1.0 - confidences) / statistics.counts.clamp(min=1)
+    return (statistics.weights * (variances * 2.0 / math.pi).clamp(min=0.0).sqrt()).sum(-1)
+
+
+def sample_size_warning(statistics: BinStatistics) -> str | None:
+    """One sentence when there are too few samples for the bins, else None (top-label statistics only).
+
+    Example:
+        >>> import torch
+        >>> from metacal.functional import equal_width_statistics
+        >>> sample_size_warning(equal_width_statistics(torch.full((20,), 0.5), torch.arange(20) < 11))
+        '20 samples are too few for 15 bins: chance alone gives a calibrated model an ECE of about 0.089.'
+    """
+    samples, floor = int(statistics.total), float(noise_floor(statistics))
+    if samples >= SAMPLES_PER_BIN * statistics.num_bins:
+        return None
+    return (
+        f"{samples} samples are too few for {statistics.num_bins} bins: chance alone gives a calibrated model an "
+        f"ECE of about {floor:.3f}."
+    )

@@ -1,0 +1,94 @@
+"""The house rules as data: who may import whom, how long a file may be, and what names say nothing."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src"
+PACKAGE = SOURCE / "metacal"
+
+# package -> packages of ours that it may import (besides itself and `errors`)
+MAY_IMPORT: dict[str, set[str]] = {
+    "errors": set(),
+    "functional": set(),
+    "losses": {"functional"},
+    "metrics": {"functional"},
+    "evaluation": {"functional"},
+    "cli": {"functional", "losses", "metrics", "evaluation", ""},
+    "": {"functional", "losses", "metrics", "evaluation"},  # metacal/__init__.py itself
+}
+MAX_LINES = 400
+BANNED_STEMS = {"utils", "util", "helpers", "helper", "common", "misc"}
+NOT_LOADED_BY_IMPORT = ("polars", "plotly", "lightning", "sklearn", "pandas", "torchmetrics", "matplotlib", "scipy")
+
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+
+def dotted_name(path: Path) -> str:
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def room(dotted: str) -> str:
+    """``metacal.functional.dece`` -> ``functional``."""
+    parts = dotted.split(".")
+    return parts[1] if len(parts) > 1 else ""
+
+
+def imports_of(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            assert node.level == 0, f"{path}: imports are absolute"
+            found |= {
+                f"{node.module}.{alias.name}" if node.module == "metacal" else node.module for alias in node.names
+            }
+    return {name for name in found if name.split(".")[0] == "metacal"}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=dotted_name)
+def test_imports_go_one_way(path):
+    own = room(dotted_name(path))
+    assert own in MAY_IMPORT, f"say in MAY_IMPORT what {own} may import"
+    used = {room(name) for name in imports_of(path)} - {own, "errors"}
+    assert used <= MAY_IMPORT[own], f"{own} may not import {sorted(used - MAY_IMPORT[own])}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=dotted_name)
+def test_files_are_short_and_say_what_they_are_for(path):
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= MAX_LINES
+    assert path.stem not in BANNED_STEMS and not BANNED_STEMS & set(path.parts)
+    docstring = ast.get_docstring(ast.parse(text))
+    assert docstring and len(docstring) >= 20
+
+
+def test_every_module_imports_on_its_own():
+    """In one fresh interpreter each would take minutes: modules are dropped between imports instead."""
+    script = """
+import importlib, sys, torch, torchmetrics
+for name in sys.argv[1:]:
+    for loaded in [m for m in sys.modules if m.split('.')[0] == 'metacal']:
+        del sys.modules[loaded]
+    importlib.import_module(name)
+"""
+    names = [dotted_name(path) for path in MODULES]
+    run = subprocess.run([sys.executable, "-c", script, *names], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+
+
+def test_import_metacal_loads_nothing_heavy():
+    script = f"import sys, metacal; print([m for m in {NOT_LOADED_BY_IMPORT!r} if m in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+
+
+def test_functions_shells_and_losses_share_file_stems():
+    stems = {path.stem for path in (PACKAGE / "functional").glob("*.py")} | {"base"}
+    for shell in ("metrics", "losses"):
+        assert {path.stem for path in (PACKAGE / shell).glob("*.py")} <= stems
