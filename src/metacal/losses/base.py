@@ -1,0 +1,104 @@
+"""`Loss`: the one type for training losses, regularisers and meta-objectives. Losses add and scale."""
+
+import functools
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor, nn
+
+from metacal.errors import InvalidTypeError
+
+
+class Loss(nn.Module):
+    """A map ``(logits, targets) -> Tensor`` that can be added to others and multiplied by numbers.
+
+    Subclass it with a ``forward(logits, targets)``, or wrap any callable in `FunctionLoss`.
+
+    Example:
+        >>> import torch
+        >>> from metacal.losses import DECE, CrossEntropy
+        >>> objective = CrossEntropy() + 0.5 * DECE()
+        >>> objective
+        CrossEntropy(reduction='mean') + 0.5 * DECE(num_bins=15, tau_a=100.0, tau_b=0.01)
+        >>> logits, targets = torch.tensor([[2.0, 0.0], [0.5, 0.0]]), torch.tensor([0, 1])
+        >>> parts = CrossEntropy()(logits, targets) + 0.5 * DECE()(logits, targets)
+        >>> bool(objective(logits, targets) == parts)
+        True
+    """
+
+    def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """The loss of a batch: logits ``(n, K)`` (or one a sample), integer targets ``(n,)``."""
+        raise NotImplementedError(f"{type(self).__name__} must define forward(logits, targets).")
+
+    def terms(self) -> Iterator[tuple[float, "Loss"]]:
+        """The ``(weight, loss)`` pairs that this loss is the sum of."""
+        yield 1.0, self
+
+    def __add__(self, other: "Loss") -> "Loss":
+        if not isinstance(other, Loss):
+            raise InvalidTypeError(
+                f"A Loss can be added to another Loss, got {type(other).__name__}; FunctionLoss wraps any callable."
+            )
+        return WeightedSum([*self.terms(), *other.terms()])
+
+    def __mul__(self, weight: float) -> "Loss":
+        if not isinstance(weight, (int, float)) or isinstance(weight, bool):
+            raise InvalidTypeError(f"A Loss can be multiplied by a number, got {type(weight).__name__}.")
+        return WeightedSum([(weight * own, loss) for own, loss in self.terms()])
+
+    __rmul__ = __mul__
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.extra_repr()})"
+
+
+class WeightedSum(Loss):
+    """Sum of losses, each times a number; what ``+`` and ``*`` make.
+
+    Args:
+        terms: ``(weight, loss)`` pairs.
+    """
+
+    def __init__(self, terms: list[tuple[float, Loss]]) -> None:
+        super().__init__()
+        self.weights = [float(weight) for weight, _ in terms]
+        self.losses = nn.ModuleList([loss for _, loss in terms])
+
+    def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Sum of ``weight * loss(logits, targets)``."""
+        values: list[Tensor] = [weight * loss(logits, targets) for weight, loss in self.terms()]
+        return functools.reduce(torch.add, values)
+
+    def terms(self) -> Iterator[tuple[float, Loss]]:
+        """The pairs it was made from."""
+        for weight, loss in zip(self.weights, self.losses, strict=True):
+            assert isinstance(loss, Loss)
+            yield weight, loss
+
+    def __repr__(self) -> str:
+        return " + ".join(repr(loss) if weight == 1.0 else f"{weight:g} * {loss!r}" for weight, loss in self.terms())
+
+
+class FunctionLoss(Loss):
+    """Any callable ``(logits, targets) -> Tensor`` as a Loss: a `torch.nn` loss, or one of your own.
+
+    Example:
+        >>> from torch import nn
+        >>> from metacal.losses import DECE
+        >>> FunctionLoss(nn.MultiMarginLoss()) + 0.1 * DECE()
+        FunctionLoss(MultiMarginLoss()) + 0.1 * DECE(num_bins=15, tau_a=100.0, tau_b=0.01)
+    """
+
+    def __init__(self, function: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        if not callable(function):
+            raise InvalidTypeError(f"`function` must be callable as (logits, targets), got {type(function).__name__}.")
+        self.function = function
+
+    def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Call the function."""
+        return self.function(logits, targets)
+
+    def extra_repr(self) -> str:
+        """The function's own name."""
+        return getattr(self.function, "__name__", repr(self.function))
