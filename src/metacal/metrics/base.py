@@ -1,0 +1,149 @@
+"""What the metric shells share: how scores are read, and the two kinds of state, bins and samples."""
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+
+from metacal.errors import InvalidTypeError, InvalidValueError
+from metacal.functional.arguments import check_choice
+from metacal.functional.binning import MOST_SAMPLES, BinStatistics, equal_width_edges
+from metacal.functional.confidence import confidence_and_correctness
+from metacal.functional.inputs import Inputs, read_inputs
+
+
+class ScoreMetric(Metric):
+    """A torchmetrics metric over ``update(scores, targets)``.
+
+    Args:
+        num_classes: K, for scores ``(N, K, ...)`` with targets ``(N, ...)``.
+        num_labels: for binary (1) and multilabel models instead: scores and targets of one shape.
+        inputs: what the scores are, ``"probs"`` or ``"logits"``; never guessed.
+        ignore_index: targets with this value are left out.
+        validate: check values at every update.
+        kwargs: torchmetrics' own, such as ``dist_sync_on_step``.
+    """
+
+    is_differentiable = False
+    higher_is_better = False
+    full_state_update = False
+    plot_lower_bound = 0.0
+
+    counts: Tensor
+    correct_sums: Tensor
+    confidence_units: Tensor
+    confidences: list[Tensor]
+    correct: list[Tensor]
+    total: Tensor
+    count: Tensor
+
+    def __init__(
+        self,
+        num_classes: int | None = None,
+        *,
+        num_labels: int | None = None,
+        inputs: str = "probs",
+        ignore_index: int | None = None,
+        validate: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if (num_classes is None) == (num_labels is None):
+            given = "neither" if num_classes is None else "both"
+            raise InvalidValueError(f"Exactly one of `num_classes` and `num_labels` must be given, got {given}.")
+        for name, value, least in (("num_classes", num_classes, 2), ("num_labels", num_labels, 1)):
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+                raise InvalidTypeError(f"`{name}` must be an integer >= {least}, got {value!r}.")
+            if value is not None and value < least:
+                raise InvalidValueError(f"`{name}` must be an integer >= {least}, got {value}.")
+        check_choice("inputs", inputs, ("probs", "logits"))
+        self.num_classes, self.num_labels = num_classes, num_labels
+        self.inputs, self.ignore_index, self.validate = inputs, ignore_index, validate
+
+    def read(self, scores: Tensor, targets: Tensor) -> Inputs:
+        """Checked inputs of one batch; an empty batch is fine."""
+        batch = read_inputs(
+            **{self.inputs: scores},
+            targets=targets,
+            ignore_index=self.ignore_index,
+            validate=self.validate,
+            allow_empty=True,
+        )
+        expected = self.num_labels if self.num_classes is None else self.num_classes
+        if batch.is_events != (self.num_classes is None) or batch.num_classes != expected:
+            wanted = (
+                "(N, K, ...) with targets (N, ...)" if self.num_classes else "the shape of the targets, (N, L, ...)"
+            )
+            name = "num_classes" if self.num_classes else "num_labels"
+            raise InvalidValueError(
+                f"`{self.inputs}` must have shape {wanted} for {name}={expected}, "
+                f"got {tuple(scores.shape)} with targets {tuple(targets.shape)}."
+            )
+        return batch
+
+    def add_bin_state(self, *shape: int) -> None:
+        """State of O(bins) integers that adds up exactly over batches, workers and ranks; ``shape`` is ``(..., M)``."""
+        for name in ("counts", "correct_sums", "confidence_units"):
+            self.add_state(name, torch.zeros(shape, dtype=torch.int64), dist_reduce_fx="sum")
+
+    def add_bins(self, statistics: BinStatistics) -> None:
+        """Add a batch's statistics to the bin state."""
+        self.counts = self.counts + statistics.counts
+        self.correct_sums = self.correct_sums + statistics.correct_sums
+        self.confidence_units = self.confidence_units + statistics.confidence_units
+
+    def bins(self) -> BinStatistics:
+        """The bin state."""
+        warn_if_none(self, int(self.counts.sum()))
+        if int(self.counts.max()) > MOST_SAMPLES:
+            raise InvalidValueError(
+                f"A bin must hold at most {MOST_SAMPLES} samples for its sum to be exact, got {int(self.counts.max())}."
+            )
+        edges = equal_width_edges(self.counts.shape[-1], self.counts.device)
+        return BinStatistics(self.counts, self.correct_sums, self.confidence_units, edges)
+
+    def add_sample_state(self) -> None:
+        """State that keeps every sample's confidence and correctness (5 bytes a sample for float32 scores)."""
+        self.add_state("confidences", [], dist_reduce_fx="cat")
+        self.add_state("correct", [], dist_reduce_fx="cat")
+
+    def add_samples(self, batch: Inputs) -> None:
+        """Add a batch to the sample state."""
+        confidences, correct = confidence_and_correctness(batch)
+        self.confidences.append(confidences)
+        self.correct.append(correct)
+
+    def samples(self) -> tuple[Tensor, Tensor]:
+        """Confidences and correctness of all samples so far."""
+        confidences, correct = (_joined(state, self.device) for state in (self.confidences, self.correct))
+        warn_if_none(self, len(confidences))
+        return confidences, correct.bool()
+
+    def add_mean_state(self) -> None:
+        """State of a float64 sum and a count."""
+        self.add_state("total", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("count", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
+
+    def add_to_mean(self, total: Tensor, count: Tensor) -> None:
+        """Add a batch to the mean state."""
+        self.total, self.count = self.total + total, self.count + count
+
+    def mean(self) -> Tensor:
+        """The mean so far."""
+        warn_if_none(self, int(self.count))
+        return self.total / self.count
+
+
+def _joined(state: list[Tensor] | Tensor, device: torch.device) -> Tensor:
+    """A list state as one tensor: it is a list before, and a tensor after, a reduction over ranks."""
+    if isinstance(state, Tensor):
+        return state
+    return torch.cat(state) if state else torch.zeros(0, device=device)
+
+
+def warn_if_none(metric: Metric, samples: int) -> None:
+    """Say so when a value is computed over no samples at all (it is then NaN)."""
+    if not samples:
+        warnings.warn(f"{type(metric).__name__} was computed over no samples: its value is NaN.", stacklevel=4)

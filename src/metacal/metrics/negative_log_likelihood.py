@@ -1,0 +1,35 @@
+"""Negative log-likelihood as a streaming metric."""
+
+from typing import Any
+
+from torch import Tensor
+
+from metacal.functional.negative_log_likelihood import likelihood_sums
+from metacal.metrics.base import ScoreMetric
+
+
+class NegativeLogLikelihood(ScoreMetric):
+    """Streaming `metacal.functional.negative_log_likelihood`; see there. The state is a float64 sum and a count.
+
+    Args:
+        num_classes: see `ScoreMetric`, as for ``kwargs``.
+        kwargs: ``num_labels``, ``inputs``, ``ignore_index``, ``validate`` and torchmetrics' own.
+
+    Example:
+        >>> import torch
+        >>> metric = NegativeLogLikelihood(num_classes=2, inputs="logits")
+        >>> round(metric(torch.zeros(4, 2), torch.tensor([0, 1, 0, 1])).item(), 4)
+        0.6931
+    """
+
+    def __init__(self, num_classes: int | None = None, **kwargs: Any) -> None:
+        super().__init__(num_classes, **kwargs)
+        self.add_mean_state()
+
+    def update(self, scores: Tensor, targets: Tensor) -> None:
+        """Add a batch."""
+        self.add_to_mean(*likelihood_sums(self.read(scores, targets)))
+
+    def compute(self) -> Tensor:
+        """The mean over all samples so far, float64."""
+        return self.mean()
