@@ -1,0 +1,5 @@
+"""The command line: one file a verb. The only place that prints, draws progress and exits."""
+
+from metacal.cli.app import main
+
+__all__ = ["main"]

@@ -1,0 +1,78 @@
+"""`Scores`: the figures that say how good and how calibrated a set of predictions is."""
+
+from dataclasses import asdict, dataclass, replace
+
+import torch
+from torch import Tensor
+
+from metacal.functional.binning import calibration_error, equal_width_statistics
+from metacal.functional.bootstrap import binned_statistic, bootstrap_interval
+from metacal.functional.brier_score import brier_sums
+from metacal.functional.classwise_calibration_error import class_statistics
+from metacal.functional.confidence import confidence_and_correctness
+from metacal.functional.debiased_calibration_error import debiased_error
+from metacal.functional.equal_mass import equal_mass_statistics
+from metacal.functional.inputs import read_inputs
+from metacal.functional.negative_log_likelihood import likelihood_sums
+from metacal.functional.smooth_calibration_error import smooth_error
+from metacal.functional.sweep_calibration_error import sweep_statistics
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Figures of one set of multiclass predictions: fractions in [0, 1] (NLL in nats, Brier in [0, 2])."""
+
+    accuracy: float
+    nll: float
+    brier: float
+    ece: float
+    ece_low: float
+    ece_high: float
+    mce: float
+    adaptive_ece: float
+    classwise_ece: float
+    debiased_ece: float
+    sweep_ece: float
+    smooth_ece: float
+
+    def as_dict(self) -> dict[str, float]:
+        """Figures by name, for JSON."""
+        return asdict(self)
+
+
+def score_predictions(*, probs: Tensor, targets: Tensor, num_bins: int = 15) -> Scores:
+    """Score multiclass probabilities ``(n, K)`` against targets ``(n,)``.
+
+    Example:
+        >>> from metacal.evaluation.example import example_predictions
+        >>> probs, targets = example_predictions()
+        >>> scores = score_predictions(probs=probs, targets=targets)
+        >>> round(scores.accuracy, 4), round(scores.ece, 4)
+        (0.9109, 0.0537)
+    """
+    checked = read_inputs(probs=probs, targets=targets)
+    confidences, correct = confidence_and_correctness(checked)
+    inputs = replace(checked, validate=False)  # reading the confidences has checked every value
+    equal_width = equal_width_statistics(confidences, correct, num_bins)
+    equal_mass = equal_mass_statistics(confidences, correct, num_bins)
+    ece = bootstrap_interval(binned_statistic(confidences, correct, num_bins), confidences)
+    nll_sum, brier_sum = likelihood_sums(inputs)[0], brier_sums(inputs)[0]
+    return Scores(
+        accuracy=correct.double().mean().item(),
+        nll=nll_sum.item() / len(correct),
+        brier=brier_sum.item() / len(correct),
+        ece=ece.estimate.item(),
+        ece_low=ece.low.item(),
+        ece_high=ece.high.item(),
+        mce=calibration_error(equal_width, "max").item(),
+        adaptive_ece=calibration_error(equal_mass).item(),
+        classwise_ece=calibration_error(class_statistics(inputs, num_bins)).mean().item(),
+        debiased_ece=debiased_error(equal_mass).item(),
+        sweep_ece=calibration_error(sweep_statistics(confidences, correct)).item(),
+        smooth_ece=smooth_error(confidences, correct).item(),
+    )
+
+
+def temperature_scaled(probs: Tensor, temperature: float) -> Tensor:
+    """Probabilities ``(n, K)`` whose logits are divided by one temperature."""
+    return torch.softmax(probs.double().clamp(min=torch.finfo(probs.dtype).tiny).log() / temperature, dim=1)
