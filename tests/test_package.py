@@ -1,0 +1,35 @@
+"""The package as a whole: lazy parts, version, licence files, and the README's code as printed."""
+
+import re
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+import metacal
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_version_is_the_installed_one():
+    assert metacal.__version__ == version("metacal")
+
+
+def test_parts_are_imported_on_first_use():
+    assert metacal.metrics.ExpectedCalibrationError is not None
+    assert set(dir(metacal)) >= {"functional", "losses", "metrics"}
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        metacal.nothing  # noqa: B018
+
+
+def readme_blocks():
+    return re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S)
+
+
+@pytest.mark.parametrize("block", readme_blocks())
+def test_readme_code_runs_as_printed(block):
+    exec(compile(block, "README.md", "exec"), {})
+
+
+def test_torch_is_pinned():
+    assert "torch==2.13.0" in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
