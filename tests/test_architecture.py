@@ -16,9 +16,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "functional": set(),
     "losses": {"functional"},
     "metrics": {"functional"},
+    "metalearning": {"functional", "losses"},
+    "data": set(),
     "evaluation": {"functional"},
     "cli": {"functional", "losses", "metrics", "evaluation", ""},
-    "": {"functional", "losses", "metrics", "evaluation"},  # metacal/__init__.py itself
+    "": {"functional", "losses", "metrics", "metalearning", "data", "evaluation"},  # metacal/__init__.py itself
 }
 MAX_LINES = 400
 BANNED_STEMS = {"utils", "util", "helpers", "helper", "common", "misc"}

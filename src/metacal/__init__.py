@@ -1,24 +1,45 @@
 """metacal: classifiers whose confidence can be trusted.
 
 ``metacal.functional`` holds pure tensor functions, ``metacal.losses`` losses that add and scale, ``metacal.metrics``
-torchmetrics metrics. ``import metacal`` loads torch and numpy, nothing heavier: a part is imported when it is used.
+torchmetrics metrics, and `MetaCalibrator` learns hyper-parameters inside your training loop.
+
+``import metacal`` loads torch and numpy, nothing heavier: a part is imported when it is used.
 """
 
 import importlib
 from types import ModuleType
 
-from metacal import functional, losses
+from metacal import data, functional, losses
 from metacal.errors import InvalidTypeError, InvalidValueError, MetacalError
+from metacal.metalearning import (
+    Hyperparameter,
+    LearnableFocalGamma,
+    LearnableTemperature,
+    MetaCalibrator,
+    NonUniformLabelSmoothing,
+    ScalarLabelSmoothing,
+    UnitwiseL2,
+    VectorLabelSmoothing,
+)
 
 __version__ = "0.1.0"
 
 _LAZY_PARTS = ("evaluation", "metrics")
 
 __all__ = [
+    "Hyperparameter",
     "InvalidTypeError",
     "InvalidValueError",
+    "LearnableFocalGamma",
+    "LearnableTemperature",
+    "MetaCalibrator",
     "MetacalError",
+    "NonUniformLabelSmoothing",
+    "ScalarLabelSmoothing",
+    "UnitwiseL2",
+    "VectorLabelSmoothing",
     "__version__",
+    "data",
     "evaluation",
     "functional",
     "losses",

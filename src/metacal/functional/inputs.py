@@ -59,7 +59,7 @@ class Inputs:
         rows = max(1, CHUNK_ELEMENTS // self.num_classes)
         first_row = 0
         for scores, targets in zip(torch.split(self.scores, rows), torch.split(self.targets, rows), strict=True):
-            wide = _at_least_float32(scores)
+            wide = at_least_float32(scores)
             if self.validate:
                 _check_targets(targets, 1 if self.is_events else self.num_classes - 1)
                 _check_scores(wide, self, tolerance=row_sum_tolerance(scores.dtype), first_row=first_row)
@@ -156,7 +156,7 @@ def class_logits(logits: Tensor) -> Tensor:
         raise InvalidTypeError(f"`logits` must be a floating point tensor, got {logits.dtype}.")
     if logits.ndim not in (1, 2):
         raise InvalidValueError(f"`logits` must have shape (n, K), (n, 1) or (n,), got {tuple(logits.shape)}.")
-    wide = _at_least_float32(logits)
+    wide = at_least_float32(logits)
     if wide.ndim == 1 or wide.shape[1] == 1:
         positive = wide.reshape(-1)
         return torch.stack((torch.zeros_like(positive), positive), dim=1)
@@ -209,7 +209,8 @@ def _label_columns(values: Tensor) -> Tensor:
     return values.reshape(-1, 1) if values.ndim == 1 else values.movedim(1, -1).reshape(-1, values.shape[1])
 
 
-def _at_least_float32(values: Tensor) -> Tensor:
+def at_least_float32(values: Tensor) -> Tensor:
+    """Values in float32 or float64: narrower dtypes are widened."""
     return values if values.dtype in (torch.float32, torch.float64) else values.float()
 
 

@@ -1,0 +1,65 @@
+"""Batches as users have them (tensors, tuples, dictionaries): running a model on one, drawing the next."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from metacal.errors import InvalidTypeError, InvalidValueError
+
+
+def call_model(model: nn.Module, x: Any) -> None:
+    """Run the model: ``model(x)``, ``model(*x)`` for a tuple or list, ``model(**x)`` for a mapping."""
+    if isinstance(x, Mapping):
+        model(**x)
+    elif isinstance(x, (tuple, list)):
+        model(*x)
+    else:
+        model(x)
+
+
+def next_batch(meta: Any) -> tuple[Any, Tensor]:
+    """The next ``(x, y)`` of an iterator, or the batch itself."""
+    if isinstance(meta, (tuple, list)):
+        batch: Any = meta
+    elif isinstance(meta, Iterator):
+        try:
+            batch = next(meta)
+        except StopIteration:
+            raise InvalidValueError(
+                "`meta` must not run out of batches; metacal.data.cycle(loader) starts again."
+            ) from None
+    else:
+        raise InvalidTypeError(
+            f"`meta` must be a batch (x, y) or an iterator of them, got {type(meta).__name__}; "
+            "metacal.data.cycle(loader) makes one of a loader."
+        )
+    if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+        raise InvalidTypeError(f"`meta` must give pairs (x, y), got {type(batch).__name__}.")
+    return batch[0], batch[1]
+
+
+def moved(value: Any, device: torch.device) -> Any:
+    """Tensors inside tuples, lists and mappings on another device; anything else as it is."""
+    if isinstance(value, Tensor):
+        return value.to(device, non_blocking=True)
+    if isinstance(value, Mapping):
+        return {key: moved(item, device) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return type(value)(moved(item, device) for item in value)
+    return value
+
+
+def share_samples(first: Any, second: Any) -> bool:
+    """Whether two inputs, if they are float tensors with one sample a row, have a row in common to the bit."""
+    if not (isinstance(first, Tensor) and isinstance(second, Tensor)) or first.shape[1:] != second.shape[1:]:
+        return False
+    if first.ndim < 2 or not first.is_floating_point() or first.dtype != second.dtype:
+        return False
+    rows, others = first.reshape(len(first), -1), second.reshape(len(second), -1).to(first.device)
+    if rows.shape[1] < 8:
+        return False  # a few low-precision features may well repeat
+    marks = torch.linspace(0.5, 1.5, rows.shape[1], device=rows.device, dtype=torch.float64)
+    same = (rows.double() @ marks).unsqueeze(1) == (others.double() @ marks).unsqueeze(0)
+    return any(torch.equal(rows[i], others[j]) for i, j in same.nonzero().tolist())

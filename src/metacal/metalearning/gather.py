@@ -1,0 +1,41 @@
+"""Joining batches over ranks, so that every rank computes the same, joint meta step."""
+
+import math
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+
+
+def world_size() -> int:
+    """Number of processes that train together."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def gather_batches(batches: list[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, Tensor]]:
+    """Each ``(features, labels)`` pair joined over all ranks, in rank order; sizes may differ from rank to rank.
+
+    One all-gather carries everything: rows of features with their label as a last column, padded to the longest rank
+    (one more, of a few integers, tells the sizes).
+
+    Args:
+        batches: pairs of ``(n, ...)`` features, all of one dtype and shape but for n, and int64 ``(n,)`` labels.
+    """
+    ranks = world_size()
+    if ranks == 1:
+        return batches
+    shape = batches[0][0].shape[1:]
+    rows = torch.cat(
+        [torch.cat((x.reshape(len(x), math.prod(shape)), y.unsqueeze(1).to(x.dtype)), dim=1) for x, y in batches]
+    )
+    own = torch.tensor([len(y) for _, y in batches], device=rows.device)
+    sizes = [torch.empty_like(own) for _ in range(ranks)]
+    dist.all_gather(sizes, own)
+    lengths = [[int(length) for length in size] for size in sizes]
+    padded = rows.new_zeros(max(sum(length) for length in lengths), rows.shape[1])
+    padded[: len(rows)] = rows
+    received = [torch.empty_like(padded) for _ in range(ranks)]
+    dist.all_gather(received, padded)
+    parts = [torch.split(block[: sum(length)], length) for block, length in zip(received, lengths, strict=True)]
+    joined = [torch.cat([part[number] for part in parts]) for number in range(len(batches))]
+    return [(block[:, :-1].reshape(len(block), *shape), block[:, -1].round().to(torch.int64)) for block in joined]

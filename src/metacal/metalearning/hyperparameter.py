@@ -1,0 +1,96 @@
+"""`Hyperparameter`: what can be learned about the training itself. A new one is one class in one file."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from metacal.errors import InvalidTypeError, InvalidValueError
+from metacal.metalearning.inner_loss import InnerLoss
+
+
+class Hyperparameter(nn.Module):
+    """A module whose parameters (omega) shape the training loss.
+
+    ``forward`` fills slots of an `InnerLoss`; functions put into slots must hold the tensors they use (not ``self``),
+    so that they can be evaluated later with other values of omega in place.
+
+    Attributes:
+        num_classes: K, or None if the hyper-parameter does not depend on it.
+        acts_on_meta_logits: whether `meta_logits` does anything.
+    """
+
+    num_classes: int | None = None
+    acts_on_meta_logits: bool = False
+
+    def forward(self, inner: InnerLoss) -> InnerLoss:
+        """Fill slots of the training loss."""
+        raise NotImplementedError(f"{type(self).__name__} must define forward(inner).")
+
+    def meta_logits(self, logits: Tensor) -> Tensor:
+        """What the meta-objective sees instead of the logits: the direct effect on held-out data, usually none."""
+        return logits
+
+    def bounds(self) -> dict[str, tuple[float | None, float | None]]:
+        """Lowest and highest feasible value of each parameter; None is no bound."""
+        return {}
+
+    @torch.no_grad()
+    def project_(self) -> None:
+        """Move every parameter to its nearest feasible value."""
+        for name, (low, high) in self.bounds().items():
+            self.get_parameter(name).clamp_(min=low, max=high)
+
+    @torch.no_grad()
+    def at_bound(self) -> Tensor:
+        """Share of bounded entries that sit on a bound, a float32 scalar on the device; 0 without bounds."""
+        shares = []
+        for name, bounds in self.bounds().items():
+            parameter = self.get_parameter(name)
+            for bound in bounds:
+                if bound is not None:
+                    shares.append((parameter == bound).float().mean())
+        return torch.stack(shares).sum() / len(self.bounds()) if shares else torch.zeros(())
+
+    def summary(self) -> dict[str, Tensor]:
+        """The few numbers worth plotting, as scalars on the device."""
+        return {name: parameter.detach().mean() for name, parameter in self.named_parameters()}
+
+    def export(self) -> dict[str, Any]:
+        """What was learned as plain lists and numbers, to be used without us."""
+        return {name: parameter.detach().tolist() for name, parameter in self.named_parameters()}
+
+
+class LabelSmoothingHyperparameter(Hyperparameter):
+    """Base of the hyper-parameters that turn labels into soft labels; a subclass gives the rows.
+
+    Args:
+        num_classes: K.
+    """
+
+    num_classes: int
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        if not isinstance(num_classes, int) or isinstance(num_classes, bool):
+            raise InvalidTypeError(f"`num_classes` must be an integer >= 2, got {num_classes!r}.")
+        if num_classes < 2:
+            raise InvalidValueError(f"`num_classes` must be an integer >= 2, got {num_classes}.")
+        self.num_classes = num_classes
+
+    def soft_labels(self, labels: Tensor) -> Tensor:
+        """``(n, K)``: the soft label of each class in ``labels``."""
+        raise NotImplementedError(f"{type(self).__name__} must define soft_labels(labels).")
+
+    def forward(self, inner: InnerLoss) -> InnerLoss:
+        """Fill the targets; targets that are soft already are mixed accordingly."""
+        if inner.targets.is_floating_point():
+            classes = torch.arange(self.num_classes, device=inner.targets.device)
+            return inner.with_targets(inner.targets @ self.soft_labels(classes))
+        return inner.with_targets(self.soft_labels(inner.targets))
+
+    def export(self) -> dict[str, Any]:
+        """The parameters, and the soft label of every class: a row each."""
+        classes = torch.arange(self.num_classes, device=next(self.parameters()).device)
+        with torch.no_grad():
+            return {**super().export(), "soft_labels": self.soft_labels(classes).tolist()}

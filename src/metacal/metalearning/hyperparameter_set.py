@@ -1,0 +1,78 @@
+"""Several hyper-parameters learned at once, as one."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from metacal.errors import InvalidTypeError, InvalidValueError
+from metacal.metalearning.hyperparameter import Hyperparameter
+from metacal.metalearning.inner_loss import InnerLoss
+
+
+class HyperparameterSet(Hyperparameter):
+    """Hyper-parameters applied one after the other.
+
+    Args:
+        members: by name; parameters are then called ``name.parameter``.
+    """
+
+    def __init__(self, members: dict[str, Hyperparameter]) -> None:
+        super().__init__()
+        if not members:
+            raise InvalidValueError("`hyperparameters` must hold at least one Hyperparameter, got none.")
+        for member in members.values():
+            if not isinstance(member, Hyperparameter):
+                raise InvalidTypeError(f"`hyperparameters` must be Hyperparameters, got {type(member).__name__}.")
+        self.members = nn.ModuleDict(members)
+        counts = {member.num_classes for member in members.values()} - {None}
+        if len(counts) > 1:
+            raise InvalidValueError(f"`hyperparameters` must agree on num_classes, got {sorted(map(str, counts))}.")
+        self.num_classes = counts.pop() if counts else None
+        self.acts_on_meta_logits = any(member.acts_on_meta_logits for member in members.values())
+
+    def _all(self) -> dict[str, Hyperparameter]:
+        return {name: member for name, member in self.members.items() if isinstance(member, Hyperparameter)}
+
+    def forward(self, inner: InnerLoss) -> InnerLoss:
+        """Let each fill its slots."""
+        for member in self._all().values():
+            inner = member(inner)
+        return inner
+
+    def meta_logits(self, logits: Tensor) -> Tensor:
+        """Each in turn."""
+        for member in self._all().values():
+            logits = member.meta_logits(logits)
+        return logits
+
+    def project_(self) -> None:
+        """Each."""
+        for member in self._all().values():
+            member.project_()
+
+    def at_bound(self) -> Tensor:
+        """Mean share over the members."""
+        return torch.stack([member.at_bound() for member in self._all().values()]).mean()
+
+    def summary(self) -> dict[str, Tensor]:
+        """All numbers, as ``name.number``."""
+        members = self._all().items()
+        return {f"{name}.{key}": value for name, member in members for key, value in member.summary().items()}
+
+    def export(self) -> dict[str, Any]:
+        """By name."""
+        return {name: member.export() for name, member in self._all().items()}
+
+
+def as_one(hyperparameters: Hyperparameter | list[Hyperparameter] | dict[str, Hyperparameter]) -> Hyperparameter:
+    """One hyper-parameter as it is; a list or dictionary of several as a set, a list's members named 0, 1, ..."""
+    if isinstance(hyperparameters, Hyperparameter):
+        return hyperparameters
+    if isinstance(hyperparameters, dict):
+        return HyperparameterSet(hyperparameters)
+    if isinstance(hyperparameters, (list, tuple)):
+        return HyperparameterSet({str(number): member for number, member in enumerate(hyperparameters)})
+    raise InvalidTypeError(
+        f"`hyperparameters` must be a Hyperparameter, or a list or dict of them, got {type(hyperparameters).__name__}."
+    )

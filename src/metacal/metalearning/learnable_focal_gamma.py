@@ -1,0 +1,47 @@
+"""A learned focal-loss exponent, for all classes or each."""
+
+import torch
+from torch import Tensor, nn
+
+from metacal.errors import InvalidTypeError
+from metacal.metalearning.hyperparameter import Hyperparameter
+from metacal.metalearning.inner_loss import InnerLoss
+
+HIGHEST = 10.0
+
+
+class LearnableFocalGamma(Hyperparameter):
+    """Weighs each sample by ``(1 - p) ** gamma``, p the true class's probability: focal loss with a learned gamma.
+
+    Args:
+        num_classes: K.
+        per_class: a gamma for each true class instead of one.
+
+    Attributes:
+        gamma: ``()`` or ``(K,)``, in [0, 10], starts at 0 (cross-entropy).
+    """
+
+    num_classes: int
+
+    def __init__(self, num_classes: int, per_class: bool = False) -> None:
+        super().__init__()
+        if not isinstance(num_classes, int) or isinstance(num_classes, bool):
+            raise InvalidTypeError(f"`num_classes` must be an integer >= 2, got {num_classes!r}.")
+        self.num_classes = num_classes
+        self.gamma = nn.Parameter(torch.zeros(num_classes if per_class else ()))
+
+    def forward(self, inner: InnerLoss) -> InnerLoss:
+        """Fill the sample weight."""
+        labels = inner.labels
+        gamma = self.gamma if self.gamma.ndim == 0 else self.gamma[labels]
+
+        def weight(logits: Tensor) -> Tensor:
+            at_target = torch.log_softmax(logits, dim=1).gather(1, labels.unsqueeze(1)).squeeze(1)
+            missing: Tensor = (-torch.expm1(at_target)).clamp(min=torch.finfo(logits.dtype).tiny) ** gamma
+            return missing
+
+        return inner.with_weight(weight)
+
+    def bounds(self) -> dict[str, tuple[float | None, float | None]]:
+        """Gamma in [0, 10]."""
+        return {"gamma": (0.0, HIGHEST)}

@@ -1,0 +1,393 @@
+"""`MetaCalibrator`: learns the training's hyper-parameters, a step at a time, inside the loop you have."""
+
+import json
+import math
+import warnings
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from metacal.errors import InvalidTypeError, InvalidValueError
+from metacal.functional.arguments import check_choice
+from metacal.functional.inputs import at_least_float32
+from metacal.losses import DECE, CrossEntropy, Loss
+from metacal.metalearning.adam import AdamState, adam_step_
+from metacal.metalearning.batches import call_model, moved, next_batch, share_samples
+from metacal.metalearning.estimators import find_estimator
+from metacal.metalearning.gather import gather_batches
+from metacal.metalearning.head_tap import HeadTap
+from metacal.metalearning.history import History
+from metacal.metalearning.hyperparameter import Hyperparameter
+from metacal.metalearning.hyperparameter_set import as_one
+from metacal.metalearning.inner_loss import InnerLoss
+from metacal.metalearning.problem import Estimator, Hypergradient, MetaProblem
+from metacal.metalearning.quiet_forward import leaving_no_trace
+from metacal.metalearning.settings import OuterSettings, outer_settings
+
+LOOKS_FOR_SHARED_SAMPLES = 5
+WARNING_INTERVAL = 256
+
+
+class MetaCalibrator:
+    """Tunes hyper-parameters by the gradient of held-out cross-entropy plus DECE (Bohdal et al. 2023).
+
+    Each `step` runs the model once on the training batch and, when a meta step is due, once more, without gradients, on
+    a meta batch; it returns the training loss with the updated hyper-parameters, for you to go backward from. The
+    model's ``.grad``, running statistics and random stream are never touched.
+
+    Args:
+        model: the model as you train it: plain, or wrapped by DDP, Fabric or `torch.compile`.
+        head: the layer inside it that returns the logits (the module, or its attribute path such as ``"fc"``); only
+            its effect is simulated. Pass the model itself to simulate a step on all of it (small models).
+        hyperparameters: one `Hyperparameter`, or a list or dictionary of several.
+        objective: any `Loss`; what held-out data is judged by. Default ``CrossEntropy() + 0.5 * DECE()``.
+        base_loss: any `Loss` that returns one value a sample; default cross-entropy.
+        inner_reduction: ``"mean"`` or ``"sum"`` of the training loss, as your loop uses it.
+        every: take a meta step at every so-manieth iteration; `math.inf` never. Adam's learning rate is multiplied by
+            it and its betas raised to its power, so that its memory in training steps stays the same.
+        meta_lr: Adam's learning rate for the hyper-parameters, per training step.
+        per_unit_step: see `OuterSettings`.
+        estimator: ``"one_step"``, ``"implicit"``, ``"evograd"``, or a function of a `MetaProblem`.
+        meta_forward: ``"train"``: the meta batch is normalised by its own statistics; ``"eval"``: evaluation mode.
+        preset: ``"paper"`` takes the published choices for what is not given.
+        seed: of the random numbers drawn in meta steps.
+
+    Example:
+        >>> import torch, metacal
+        >>> _ = torch.manual_seed(0)
+        >>> model = torch.nn.Linear(4, 3)
+        >>> meta = metacal.MetaCalibrator(model, head=model, hyperparameters=metacal.VectorLabelSmoothing(3), every=1)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> x, y, x_meta, y_meta = torch.randn(8, 4), torch.arange(8) % 3, torch.randn(8, 4), torch.arange(8) % 3
+        >>> loss = meta.step(x, y, meta=(x_meta, y_meta), lr=0.1)
+        >>> optimizer.zero_grad(); loss.backward(); optimizer.step()
+        >>> bool((meta.hyperparameters.strength >= 0).all())
+        True
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        head: nn.Module | str,
+        hyperparameters: Hyperparameter | list[Hyperparameter] | dict[str, Hyperparameter],
+        objective: Loss | None = None,
+        *,
+        base_loss: Loss | None = None,
+        inner_reduction: str | None = None,
+        every: float | None = None,
+        meta_lr: float | None = None,
+        per_unit_step: bool | None = None,
+        estimator: str | Estimator = "one_step",
+        meta_forward: str = "train",
+        preset: str | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.model, self.head = model, find_head(model, head)
+        self.hyperparameters = as_one(hyperparameters)
+        self.settings: OuterSettings = outer_settings(
+            preset, inner_reduction=inner_reduction, every=every, meta_lr=meta_lr, per_unit_step=per_unit_step
+        )
+        check_choice("meta_forward", meta_forward, ("train", "eval"))
+        self.objective = CrossEntropy() + 0.5 * DECE() if objective is None else checked_loss("objective", objective)
+        self.base_loss = CrossEntropy(reduction="none") if base_loss is None else checked_loss("base_loss", base_loss)
+        self.estimator = find_estimator(estimator)
+        self.meta_forward, self.seed = meta_forward, seed
+        self._tap = HeadTap(self.head)
+        self._history = History()
+        self._pending: list[tuple[Tensor, Tensor]] = []
+        self._iterations = 0
+        self._meta_steps = 0
+        self._has_warned = False
+        first = at_least_float32(next(self.head.parameters()).detach())
+        self.hyperparameters.to(first.device, first.dtype)
+        self._adam = AdamState.zeros(tuple(self.hyperparameters.parameters()))
+
+    def step(self, x: Any, y: Tensor, *, meta: Any, lr: float | Tensor, boundary: bool = True) -> Tensor:
+        """The training loss of a batch, after a meta step if one is due.
+
+        Args:
+            x: input of the model: a tensor, a tuple of arguments or a dictionary of keyword arguments.
+            y: int ``(n,)``.
+            meta: a batch ``(x, y)``, or an iterator of batches (see `metacal.data.cycle`), drawn from only when a meta
+                step is due.
+            lr: the training's current learning rate.
+            boundary: False for all but the last micro-batch when gradients are accumulated; the meta step is taken at
+                the boundary, on all of them.
+
+        Returns:
+            Scalar with history, in the reduction of ``inner_reduction``.
+        """
+        self._follow_head()
+        features, logits = self._forward(x)
+        labels = self._labels(y, logits, "targets")
+        if self._is_due():
+            self._pending.append((self._rows(features), labels))
+        if boundary:
+            if self._is_due():
+                self._meta_step(x, meta, lr)
+            self._pending = []
+            self._iterations += 1
+        return self._training_loss(logits, labels)
+
+    def loss(self, x: Any, y: Tensor) -> Tensor:
+        """The training loss of a batch with the current hyper-parameters; no meta step, nothing counted."""
+        _, logits = self._forward(x)
+        return self._training_loss(logits, self._labels(y, logits, "targets"))
+
+    def hypergradient(self, x: Any, y: Tensor, *, meta: Any, lr: float | Tensor) -> dict[str, Tensor]:
+        """Gradient of the meta-loss with respect to each hyper-parameter, by name. Nothing at all is changed."""
+        with self._quietly(), torch.no_grad():
+            features, logits = self._forward(x)
+        labels = self._labels(y, logits, "targets")
+        problem = self._problem([(self._rows(features), labels)], next_batch(meta), lr)
+        names = [name for name, _ in self.hyperparameters.named_parameters()]
+        return dict(zip(names, self._estimate(problem).total, strict=True))
+
+    @torch.no_grad()
+    def calibrate(self, logits: Tensor) -> Tensor:
+        """Logits as the meta-objective saw them: scaled by a learned temperature, or as they are."""
+        return self.hyperparameters.meta_logits(logits)
+
+    @property
+    def history(self) -> list[dict[str, float]]:
+        """A dictionary a meta step, thinned out when there are very many: step, meta-loss, gradient norm, summary."""
+        return self._history.records()
+
+    @property
+    def skipped(self) -> int:
+        """Meta steps that were not taken because their gradient was not finite."""
+        return int(self._adam.skipped)
+
+    def export(self, path: str | Path | None = None) -> dict[str, Any]:
+        """What was learned as plain numbers (soft labels, strengths, temperature), also written as JSON to ``path``."""
+        learned = self.hyperparameters.export()
+        if path is not None:
+            Path(path).write_text(json.dumps(learned) + "\n", encoding="utf-8")
+        return learned
+
+    def summary(self) -> str:
+        """One line: the numbers worth knowing, and whether omega moves."""
+        numbers = ", ".join(f"{name} {float(value):.4g}" for name, value in self.hyperparameters.summary().items())
+        records = self.history
+        if not records:
+            return f"{numbers}; no meta step taken yet"
+        last = records[-1]
+        parts = [
+            numbers,
+            f"meta-loss {last['meta_loss']:.4g}",
+            f"meta-gradient norm {last['gradient_norm']:.2e}",
+            f"effective inner step {last['inner_step']:.3g}",
+            f"{self._meta_steps} meta steps",
+        ]
+        if self.skipped:
+            parts.append(f"{self.skipped} skipped (gradient not finite)")
+        if not last["gradient_norm"] > 0.0:
+            parts.append("omega does not move: no gradient reaches it")
+        elif float(self.hyperparameters.at_bound()) >= 1.0:
+            parts.append("omega does not move: every entry sits on a bound")
+        return "; ".join(parts)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on: omega, Adam's state, counters, history. Tensors and plain values only."""
+        return {
+            "hyperparameters": self.hyperparameters.state_dict(),
+            "adam": vars(self._adam).copy(),
+            "iterations": self._iterations,
+            "meta_steps": self._meta_steps,
+            "history": self._history.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state."""
+        self.hyperparameters.load_state_dict(state["hyperparameters"])
+        adam = AdamState.zeros(tuple(self.hyperparameters.parameters()))
+        moments = zip((*adam.first, *adam.second), (*state["adam"]["first"], *state["adam"]["second"]), strict=True)
+        for own, saved in moments:
+            own.copy_(saved)
+        adam.taken.copy_(state["adam"]["taken"])
+        adam.skipped.copy_(state["adam"]["skipped"])
+        self._adam = adam
+        self._iterations, self._meta_steps = state["iterations"], state["meta_steps"]
+        self._history.load_state_dict(state["history"])
+
+    def remove(self) -> None:
+        """Take the hook off the head; the model is then as it was before."""
+        self._tap.remove()
+
+    def _forward(self, x: Any) -> tuple[Tensor, Tensor]:
+        with self._tap.listening():
+            call_model(self.model, x)
+        return self._tap.take()
+
+    def _is_due(self) -> bool:
+        every = self.settings.every
+        return math.isfinite(every) and self._iterations % int(every) == 0
+
+    def _training_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        omega = {name: value.detach() for name, value in self.hyperparameters.named_parameters()}
+        start = InnerLoss(labels, self._num_classes(logits), targets=labels)
+        inner: InnerLoss = functional_call(self.hyperparameters, omega, (start,))
+        total = inner.value(
+            self.base_loss, logits.flatten(0, -2) if logits.ndim > 2 else logits, dict(self.head.named_parameters())
+        )
+        return total / len(labels) if self.settings.inner_reduction == "mean" else total
+
+    def _meta_step(self, x: Any, meta: Any, lr: float | Tensor) -> None:
+        batch = next_batch(meta)
+        if self._meta_steps < LOOKS_FOR_SHARED_SAMPLES and share_samples(x, batch[0]):
+            warnings.warn("A meta batch shares samples with its training batch: split them apart.", stacklevel=3)
+        problem = self._problem(self._pending, batch, lr)
+        found = self._estimate(problem)
+        self._update(found, problem)
+
+    def _update(self, found: Hypergradient, problem: MetaProblem) -> None:
+        settings, omega = self.settings, tuple(self.hyperparameters.parameters())
+        step = problem.lr * problem.scale * len(problem.labels)
+        unit = problem.lr if settings.per_unit_step and problem.lr > 0.0 else 1.0
+        grads = tuple(t / unit + d for t, d in zip(found.through, found.direct, strict=True))
+        betas = (settings.betas[0] ** settings.every, settings.betas[1] ** settings.every)
+        taken = adam_step_(omega, grads, self._adam, settings.meta_lr * settings.every, betas)
+        self.hyperparameters.project_()
+        self._meta_steps += 1
+        norm = torch.stack([g.square().sum() for g in found.total]).sum().sqrt()
+        values = {"meta_loss": found.meta_loss, "gradient_norm": norm, "inner_step": norm.new_tensor(step)}
+        self._history.add(self._iterations, {**values, **self.hyperparameters.summary()})
+        is_time = taken.device.type == "cpu" or self._meta_steps % WARNING_INTERVAL == 0
+        if is_time and not self._has_warned and self.skipped:
+            self._has_warned = True
+            warnings.warn(
+                "A meta-gradient was not finite: that meta step was skipped and omega left as it was. `skipped` counts.",
+                stacklevel=4,
+            )
+
+    def _problem(
+        self, parts: list[tuple[Tensor, Tensor]], batch: tuple[Any, Tensor], lr: float | Tensor
+    ) -> MetaProblem:
+        device = parts[0][0].device
+        with self._quietly(), torch.no_grad():
+            meta_features, meta_logits = self._forward(moved(batch[0], device))
+        meta_labels = self._labels(moved(batch[1], device), meta_logits, "meta targets")
+        train = (torch.cat([features for features, _ in parts]), torch.cat([labels for _, labels in parts]))
+        joined = gather_batches([self._widened(train), self._widened((self._rows(meta_features), meta_labels))])
+        (features, labels), (meta_features, meta_labels) = joined
+        return MetaProblem(
+            head=self.head,
+            hyperparameters=self.hyperparameters,
+            base_loss=self.base_loss,
+            objective=self.objective,
+            features=features,
+            labels=labels,
+            meta_features=meta_features,
+            meta_labels=meta_labels,
+            lr=checked_lr(lr),
+            reduction=self.settings.inner_reduction,
+            num_classes=self._num_classes(meta_logits),
+        )
+
+    def _estimate(self, problem: MetaProblem) -> Hypergradient:
+        device = problem.labels.device
+        with self._quietly(self.head), torch.enable_grad(), torch.autocast(device.type, enabled=False):
+            return self.estimator(problem)
+
+    def _quietly(self, module: nn.Module | None = None) -> AbstractContextManager[None]:
+        device = next(self.head.parameters()).device
+        seed = self.seed + self._meta_steps
+        return leaving_no_trace(module or self.model, mode=self.meta_forward, seed=seed, device=device)
+
+    def _labels(self, y: Tensor, logits: Tensor, name: str) -> Tensor:
+        labels = checked_labels(y, logits, name)
+        num_classes = self._num_classes(logits)
+        expected = self.hyperparameters.num_classes
+        if expected is not None and expected != num_classes:
+            raise InvalidValueError(
+                f"`num_classes` of the hyper-parameters must be the head's, {num_classes}, got {expected}."
+            )
+        if labels.device.type == "cpu":  # elsewhere a look at the values would make the device wait
+            low, high = (int(bound) for bound in torch.aminmax(labels))
+            if low < 0 or high >= num_classes:
+                outside = low if low < 0 else high
+                raise InvalidValueError(f"`{name}` must lie in 0..{num_classes - 1}, got {outside}.")
+        return labels
+
+    def _num_classes(self, logits: Tensor) -> int:
+        return 2 if logits.ndim == 1 or logits.shape[-1] == 1 else logits.shape[-1]
+
+    def _rows(self, features: Tensor) -> Tensor:
+        """Detached; a linear layer works on the last dimension, so whatever stands before it is rows."""
+        is_linear = isinstance(self.head, nn.Linear)
+        return features.detach().flatten(0, -2) if is_linear and features.ndim > 2 else features.detach()
+
+    def _widened(self, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        features, labels = batch
+        if not features.is_floating_point():
+            return batch
+        dtype = at_least_float32(next(self.head.parameters()).detach()).dtype
+        return features.to(dtype), labels
+
+    def _follow_head(self) -> None:
+        """Move omega and Adam's state along when the model has been moved to another device."""
+        device = next(self.head.parameters()).device
+        if next(self.hyperparameters.parameters()).device != device:
+            self.hyperparameters.to(device)
+            self._adam = self._adam.to(device)
+
+
+def find_head(model: nn.Module, head: nn.Module | str) -> nn.Module:
+    """The head, checked to be a part of the model with parameters; a string is an attribute path."""
+    if not isinstance(model, nn.Module):
+        raise InvalidTypeError(f"`model` must be a torch.nn.Module, got {type(model).__name__}.")
+    if isinstance(head, str):
+        try:
+            head = model.get_submodule(head)
+        except AttributeError:
+            raise InvalidValueError(
+                f"`head` must be a part of the model, got {head!r}; {linear_layers(model)}"
+            ) from None
+    if not isinstance(head, nn.Module):
+        raise InvalidTypeError(f"`head` must be a torch.nn.Module or an attribute path, got {type(head).__name__}.")
+    if all(module is not head for module in model.modules()):
+        raise InvalidValueError(f"`head` must be a part of the model, got another module; {linear_layers(model)}")
+    if next(head.parameters(), None) is None:
+        raise InvalidValueError(f"`head` must have parameters, got {type(head).__name__} without any.")
+    return head
+
+
+def linear_layers(model: nn.Module) -> str:
+    """A sentence that names the model's linear layers, the last few of them."""
+    names = [name or "(the model itself)" for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    return f"its linear layers are {', '.join(names[-5:])}." if names else "it has no linear layer."
+
+
+def checked_loss(name: str, loss: Loss) -> Loss:
+    """The loss, if it is one."""
+    if not isinstance(loss, Loss):
+        raise InvalidTypeError(
+            f"`{name}` must be a metacal Loss, got {type(loss).__name__}; FunctionLoss wraps any callable."
+        )
+    return loss
+
+
+def checked_labels(y: Tensor, logits: Tensor, name: str) -> Tensor:
+    """Labels as int64 ``(n,)``, one for each row of logits; shapes and dtypes are checked, values not."""
+    if not isinstance(y, Tensor) or y.is_floating_point() or y.is_complex():
+        kind = y.dtype if isinstance(y, Tensor) else type(y).__name__
+        raise InvalidTypeError(f"`{name}` must be a tensor of integer class labels, got {kind}.")
+    rows = logits.numel() // logits.shape[-1] if logits.ndim > 1 else len(logits)
+    if y.numel() != rows:
+        raise InvalidValueError(f"`{name}` must be {rows} labels, one for each row of logits, got {tuple(y.shape)}.")
+    if not rows:
+        raise InvalidValueError(f"`{name}` must hold at least one sample, got none.")
+    return y.reshape(-1).to(torch.int64)
+
+
+def checked_lr(lr: float | Tensor) -> float:
+    """The learning rate as a number: finite and >= 0."""
+    if not isinstance(lr, (int, float, Tensor)) or isinstance(lr, bool):
+        raise InvalidTypeError(f"`lr` must be a number >= 0, got {lr!r}.")
+    if not 0.0 <= float(lr) < math.inf:
+        raise InvalidValueError(f"`lr` must be a number >= 0, got {float(lr)}.")
+    return float(lr)

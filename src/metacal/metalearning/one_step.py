@@ -1,0 +1,85 @@
+"""One-step hypergradient (the paper's): back through one simulated gradient step on the head."""
+
+import torch
+from torch import Tensor, nn
+
+from metacal.functional.hypergradient import head_gradient, label_hypergradient
+from metacal.metalearning.inner_loss import InnerLoss, is_plain_cross_entropy
+from metacal.metalearning.problem import Hypergradient, MetaProblem, difference, gradients
+
+
+def one_step(problem: MetaProblem) -> Hypergradient:
+    r"""Gradient of the meta-loss after :math:`\phi' = \phi - \alpha \nabla_\phi L_i(\phi, \omega)`, exactly.
+
+    What is approximated: the effect of omega on training is that of the current step alone (earlier steps, momentum and
+    weight decay are left out), and only the head is stepped, unless the head is the whole model. A linear head with
+    soft-label cross-entropy takes a closed form, without any graph over the head; everything else is differentiated
+    through `torch.func`, with the same result to rounding.
+    """
+    inner = problem.inner()
+    if has_closed_form(problem, inner):
+        return closed_form(problem, inner)
+    return through_graph(problem)
+
+
+def has_closed_form(problem: MetaProblem, inner: InnerLoss) -> bool:
+    """Whether the head is a plain linear layer and the inner loss soft-label cross-entropy (plus a penalty)."""
+    head = problem.head
+    return type(head) is nn.Linear and inner.is_soft_label_loss and is_plain_cross_entropy(problem.base_loss)
+
+
+def through_graph(problem: MetaProblem) -> Hypergradient:
+    """The general form: a graph over the head's step, and back through it."""
+    parameters = problem.parameters()
+    leaves = tuple(parameters.values())
+    steps = torch.autograd.grad(problem.inner_value(parameters), leaves, create_graph=True, allow_unused=True)
+    stepped = {
+        name: leaf if step is None else leaf - problem.lr * step
+        for (name, leaf), step in zip(parameters.items(), steps, strict=True)
+    }
+    meta_loss = problem.meta_value(stepped)
+    total, direct = gradients(meta_loss, problem.omega), problem.direct(stepped)
+    return Hypergradient(difference(total, direct), direct, meta_loss.detach())
+
+
+def closed_form(problem: MetaProblem, inner: InnerLoss) -> Hypergradient:
+    """The linear head: one backward pass of the meta-loss to the stepped head, then two small products."""
+    parameters = problem.parameters()
+    features, step = problem.features.flatten(0, -2), problem.lr * problem.scale
+    with torch.no_grad():
+        probs = torch.softmax(problem.logits(parameters, features), dim=1)
+        soft_labels = _as_soft_labels(inner.targets, probs)
+        weight_step, bias_step = head_gradient(probs, soft_labels, features, len(parameters["weight"]))
+        loss_steps = {"weight": weight_step, "bias": bias_step}
+    penalty_steps = _penalty_gradient(inner, parameters)
+    stepped = {}
+    for name, value in parameters.items():
+        total = loss_steps[name] + penalty_steps[name].detach() if penalty_steps else loss_steps[name]
+        stepped[name] = (value.detach() - step * total).requires_grad_()
+
+    meta_loss = problem.meta_value(stepped)
+    found = gradients(meta_loss, (*stepped.values(), *problem.omega))
+    pulls, direct = dict(zip(stepped, found[: len(stepped)], strict=True)), found[len(stepped) :]
+
+    # To first order in omega, the meta-loss changes as this scalar does.
+    change = meta_loss.new_zeros(())
+    if inner.targets.requires_grad:
+        pull_on_labels = label_hypergradient(probs, features, pulls["weight"], pulls.get("bias"))
+        change = change + step * (inner.targets * pull_on_labels).sum()
+    for name, penalty_step in penalty_steps.items():
+        change = change - step * (pulls[name] * penalty_step).sum()
+    return Hypergradient(gradients(change, problem.omega), direct, meta_loss.detach())
+
+
+def _as_soft_labels(targets: Tensor, probs: Tensor) -> Tensor:
+    if targets.is_floating_point():
+        return targets
+    return nn.functional.one_hot(targets, probs.shape[1]).to(probs.dtype)
+
+
+def _penalty_gradient(inner: InnerLoss, parameters: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Gradient of the penalty with respect to the head, by name, still a function of omega; empty without a penalty."""
+    if inner.penalty is None:
+        return {}
+    found = torch.autograd.grad(inner.penalty(parameters), tuple(parameters.values()), create_graph=True)
+    return dict(zip(parameters, found, strict=True))

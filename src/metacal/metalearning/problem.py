@@ -1,0 +1,125 @@
+"""`MetaProblem`: all that one hypergradient needs, as a value. Estimators are functions of it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from metacal.functional.inputs import at_least_float32, class_logits
+from metacal.losses import Loss
+from metacal.metalearning.hyperparameter import Hyperparameter
+from metacal.metalearning.inner_loss import InnerLoss
+
+
+class Hypergradient(NamedTuple):
+    """Gradient of the meta-loss with respect to omega; tensors in the order of ``hyperparameters.parameters()``.
+
+    Attributes:
+        through: the part that acts through the training step; proportional to its size.
+        direct: the part that acts on the held-out logits themselves.
+        meta_loss: scalar, at the point where the estimator looked.
+    """
+
+    through: tuple[Tensor, ...]
+    direct: tuple[Tensor, ...]
+    meta_loss: Tensor
+
+    @property
+    def total(self) -> tuple[Tensor, ...]:
+        """The gradient."""
+        return tuple(a + b for a, b in zip(self.through, self.direct, strict=True))
+
+
+@dataclass(frozen=True)
+class MetaProblem:
+    """Minimise over omega the meta-objective of a head that was trained with omega.
+
+    Attributes:
+        head: the module that is stepped: the classifier, or a whole small model.
+        hyperparameters: omega.
+        base_loss: training loss, one value a sample.
+        objective: meta-objective, on held-out data with hard labels.
+        features: what the head was given for the training batch, ``(n, ...)``, without history.
+        labels: int64 ``(n,)``.
+        meta_features: the same for the meta batch, ``(m, ...)``.
+        meta_labels: int64 ``(m,)``.
+        lr: learning rate of the inner step.
+        reduction: ``"mean"`` or ``"sum"``, of the inner loss.
+        num_classes: K.
+    """
+
+    head: nn.Module
+    hyperparameters: Hyperparameter
+    base_loss: Loss
+    objective: Loss
+    features: Tensor
+    labels: Tensor
+    meta_features: Tensor
+    meta_labels: Tensor
+    lr: float
+    reduction: str
+    num_classes: int
+
+    @property
+    def omega(self) -> tuple[nn.Parameter, ...]:
+        """What is learned."""
+        return tuple(self.hyperparameters.parameters())
+
+    @property
+    def scale(self) -> float:
+        """What the summed inner loss is multiplied by: 1, or 1 / n for an averaged one."""
+        return 1.0 / len(self.labels) if self.reduction == "mean" else 1.0
+
+    def inner(self) -> InnerLoss:
+        """The training loss with the slots that omega fills."""
+        return self.hyperparameters(InnerLoss(self.labels, self.num_classes, targets=self.labels))  # type: ignore[no-any-return]
+
+    def parameters(self) -> dict[str, Tensor]:
+        """The head's parameters as fresh leaves, float32 or wider: nothing reaches the model's own ``.grad``."""
+        named = self.head.named_parameters()
+        return {name: at_least_float32(value.detach()).requires_grad_() for name, value in named}
+
+    def logits(self, parameters: Mapping[str, Tensor], features: Tensor) -> Tensor:
+        """The head's output with other parameters in place, ``(n, K)``, float32 or wider."""
+        output = functional_call(self.head, dict(parameters), (features,))
+        return class_logits(output.reshape(-1, output.shape[-1]) if output.ndim > 2 else output)
+
+    def inner_value(self, parameters: Mapping[str, Tensor]) -> Tensor:
+        """The (reduced) training loss at given parameters."""
+        return self.inner().value(self.base_loss, self.logits(parameters, self.features), parameters) * self.scale
+
+    def meta_value(self, parameters: Mapping[str, Tensor]) -> Tensor:
+        """The meta-loss at given parameters."""
+        return self.meta_value_of(self.logits(parameters, self.meta_features))
+
+    def meta_value_of(self, meta_logits: Tensor) -> Tensor:
+        """The meta-loss of given held-out logits."""
+        value: Tensor = self.objective(self.hyperparameters.meta_logits(meta_logits), self.meta_labels)
+        return value
+
+    def direct(self, parameters: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+        """Gradient of the meta-loss with respect to omega with the head's parameters held fixed."""
+        if not self.hyperparameters.acts_on_meta_logits:
+            return tuple(torch.zeros_like(tensor) for tensor in self.omega)
+        with torch.no_grad():
+            meta_logits = self.logits(parameters, self.meta_features)
+        return gradients(self.meta_value_of(meta_logits), self.omega)
+
+
+Estimator = Callable[[MetaProblem], Hypergradient]
+
+
+def gradients(value: Tensor, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Gradients of a scalar; zeros where it does not depend on an input at all."""
+    if not value.requires_grad:
+        return tuple(torch.zeros_like(tensor) for tensor in inputs)
+    found = torch.autograd.grad(value, inputs, allow_unused=True)
+    return tuple(torch.zeros_like(t) if g is None else g for g, t in zip(found, inputs, strict=True))
+
+
+def difference(first: tuple[Tensor, ...], second: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Entry by entry."""
+    return tuple(a - b for a, b in zip(first, second, strict=True))

@@ -1,0 +1,68 @@
+"""How omega is updated: the settings of the outer step, and named presets of them."""
+
+import math
+from dataclasses import dataclass, replace
+
+from metacal.errors import InvalidTypeError, InvalidValueError
+from metacal.functional.arguments import check_choice, check_positive
+
+
+@dataclass(frozen=True)
+class OuterSettings:
+    """Settings of the outer step.
+
+    Attributes:
+        inner_reduction: ``"mean"`` or ``"sum"`` of the training loss.
+        every: iterations from one meta step to the next; `math.inf` is never.
+        meta_lr: Adam's learning rate per training step.
+        betas: Adam's betas per training step.
+        per_unit_step: divide the gradient that comes through the inner step by the inner learning rate, so that Adam's
+            memory of its size survives a learning-rate schedule.
+    """
+
+    inner_reduction: str = "mean"
+    every: float = 1
+    meta_lr: float = 1e-3
+    betas: tuple[float, float] = (0.9, 0.999)
+    per_unit_step: bool = True
+
+
+PRESETS = {
+    None: OuterSettings(),
+    "paper": OuterSettings(inner_reduction="sum", every=1, meta_lr=1e-3, per_unit_step=False),
+}
+
+
+def outer_settings(
+    preset: str | None,
+    *,
+    inner_reduction: str | None,
+    every: float | None,
+    meta_lr: float | None,
+    per_unit_step: bool | None,
+) -> OuterSettings:
+    """A preset with what was given by hand in place; None stands for not given."""
+    if preset not in PRESETS:
+        named = ", ".join(repr(name) for name in PRESETS if name)
+        raise InvalidValueError(f"`preset` must be None or one of {named}, got {preset!r}.")
+    settings = PRESETS[preset]
+    if inner_reduction is not None:
+        check_choice("inner_reduction", inner_reduction, ("mean", "sum"))
+        settings = replace(settings, inner_reduction=inner_reduction)
+    if every is not None:
+        check_every(every)
+        settings = replace(settings, every=every)
+    if meta_lr is not None:
+        check_positive("meta_lr", meta_lr)
+        settings = replace(settings, meta_lr=meta_lr)
+    if per_unit_step is not None:
+        settings = replace(settings, per_unit_step=per_unit_step)
+    return settings
+
+
+def check_every(every: float) -> None:
+    """Raise unless ``every`` is a whole number >= 1 or infinity."""
+    if isinstance(every, bool) or not isinstance(every, (int, float)):
+        raise InvalidTypeError(f"`every` must be an integer >= 1 or math.inf, got {every!r}.")
+    if not every >= 1 or (math.isfinite(every) and every != int(every)):
+        raise InvalidValueError(f"`every` must be an integer >= 1 or math.inf, got {every}.")

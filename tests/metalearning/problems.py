@@ -1,0 +1,95 @@
+"""Small bilevel problems in float64, and the bilevel step written out by hand, to hold the estimators against."""
+
+import torch
+from torch import nn
+
+from metacal import NonUniformLabelSmoothing, ScalarLabelSmoothing, UnitwiseL2, VectorLabelSmoothing
+from metacal.losses import DECE, CrossEntropy
+from metacal.metalearning import LearnableFocalGamma, LearnableTemperature, MetaProblem
+
+K, D = 4, 6
+
+
+def linear_head(outputs=K, bias=True):
+    torch.manual_seed(3)
+    return nn.Linear(D, outputs, bias=bias).double()
+
+
+def problem_of(hyperparameters, head=None, *, lr=0.3, reduction="mean", seed=0, **changes):
+    head = linear_head() if head is None else head
+    generator = torch.Generator().manual_seed(seed)
+    num_classes = changes.pop("num_classes", K)
+    fields = {
+        "head": head,
+        "hyperparameters": hyperparameters.double(),
+        "base_loss": CrossEntropy(reduction="none"),
+        "objective": CrossEntropy() + 0.5 * DECE(),
+        "features": torch.randn(12, D, generator=generator, dtype=torch.float64),
+        "labels": torch.randint(num_classes, (12,), generator=generator),
+        "meta_features": torch.randn(10, D, generator=generator, dtype=torch.float64),
+        "meta_labels": torch.randint(num_classes, (10,), generator=generator),
+        "lr": lr,
+        "reduction": reduction,
+        "num_classes": num_classes,
+    }
+    return MetaProblem(**{**fields, **changes})
+
+
+def randomised(hyperparameters, low=0.05, high=0.4, seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in hyperparameters.parameters():
+        parameter.data = low + (high - low) * torch.rand(parameter.shape, generator=generator, dtype=torch.float64)
+    return hyperparameters
+
+
+def with_zero_row(hyperparameters):
+    randomised(hyperparameters).distribution.data[1] = 0.0
+    return hyperparameters
+
+
+HYPERPARAMETERS = {
+    "scalar": lambda: randomised(ScalarLabelSmoothing(K)),
+    "vector": lambda: randomised(VectorLabelSmoothing(K)),
+    "non_uniform": lambda: randomised(NonUniformLabelSmoothing(K)),
+    "non_uniform_at_zero": lambda: NonUniformLabelSmoothing(K),
+    "non_uniform_uniform": lambda: NonUniformLabelSmoothing(K, initial="uniform"),
+    "non_uniform_zero_row": lambda: with_zero_row(NonUniformLabelSmoothing(K)),
+    "l2": lambda: randomised(UnitwiseL2(linear_head()), -0.2, 0.2),
+    "l2_at_zero": lambda: UnitwiseL2(linear_head()),
+}
+GENERAL = {
+    "temperature": lambda: randomised(LearnableTemperature()),
+    "temperature_in_training": lambda: randomised(LearnableTemperature(in_training=True)),
+    "gamma": lambda: randomised(LearnableFocalGamma(K), 0.5, 2.0),
+    "gamma_per_class": lambda: randomised(LearnableFocalGamma(K, per_class=True), 0.5, 2.0),
+}
+
+
+def bilevel_meta_loss(problem):
+    """The meta-loss after the whole inner step, by autograd on plain modules: what finite differences are taken of."""
+    parameters = problem.parameters()
+    steps = torch.autograd.grad(problem.inner_value(parameters), tuple(parameters.values()), allow_unused=True)
+    stepped = {
+        name: value.detach() if step is None else value.detach() - problem.lr * step
+        for (name, value), step in zip(parameters.items(), steps)
+    }
+    with torch.no_grad():
+        return problem.meta_value(stepped).item()
+
+
+def finite_differences(problem, size=1e-5):
+    """Central differences of `bilevel_meta_loss` in every entry of omega."""
+    gradients = []
+    for parameter in problem.omega:
+        gradient = torch.zeros_like(parameter)
+        flat = parameter.data.view(-1)
+        for i in range(flat.numel()):
+            start = flat[i].item()
+            flat[i] = start + size
+            above = bilevel_meta_loss(problem)
+            flat[i] = start - size
+            below = bilevel_meta_loss(problem)
+            flat[i] = start
+            gradient.view(-1)[i] = (above - below) / (2 * size)
+        gradients.append(gradient)
+    return gradients
