@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from metacal.functional.binning import calibration_error, equal_width_statistics
-from metacal.functional.bootstrap import binned_statistic, bootstrap_interval
+from metacal.functional.bootstrap import binned_interval
 from metacal.functional.brier_score import brier_sums
 from metacal.functional.classwise_calibration_error import class_statistics
 from metacal.functional.confidence import confidence_and_correctness
@@ -55,7 +55,7 @@ def score_predictions(*, probs: Tensor, targets: Tensor, num_bins: int = 15) -> 
     inputs = replace(checked, validate=False)  # reading the confidences has checked every value
     equal_width = equal_width_statistics(confidences, correct, num_bins)
     equal_mass = equal_mass_statistics(confidences, correct, num_bins)
-    ece = bootstrap_interval(binned_statistic(confidences, correct, num_bins), confidences)
+    ece = binned_interval(confidences, correct, num_bins)
     nll_sum, brier_sum = likelihood_sums(inputs)[0], brier_sums(inputs)[0]
     return Scores(
         accuracy=correct.double().mean().item(),

@@ -1,6 +1,7 @@
 """Bootstrap intervals: how far a measured calibration error could be off by the luck of the sample."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -8,10 +9,12 @@ from torch import Tensor
 
 from metacal.functional.arguments import check_choice, check_num_bins, check_resampling
 from metacal.functional.binning import (
+    BinStatistics,
     accumulate,
     calibration_error,
     equal_width_edges,
     equal_width_index,
+    equal_width_statistics,
 )
 from metacal.functional.confidence import confidence_and_correctness
 from metacal.functional.inputs import read_inputs
@@ -42,6 +45,9 @@ def calibration_error_interval(
 ) -> Interval:
     """`expected_calibration_error` with a bootstrap interval.
 
+    The interval is that of `bootstrap_interval`, except that it reaches down to 0 when chance alone would give a
+    perfectly calibrated model an error as high as the estimate (see `calibrated_quantile`).
+
     Args:
         logits: see `expected_calibration_error`, as for all arguments not explained here.
         probs: see there.
@@ -65,8 +71,25 @@ def calibration_error_interval(
     check_choice("norm", norm, ("l1", "l2", "max"))
     inputs = read_inputs(logits=logits, probs=probs, targets=targets, ignore_index=ignore_index, validate=validate)
     confidences, correct = confidence_and_correctness(inputs)
+    return binned_interval(confidences, correct, num_bins, norm, num_resamples=num_resamples, level=level, seed=seed)
+
+
+def binned_interval(
+    confidences: Tensor,
+    correct: Tensor,
+    num_bins: int = 15,
+    norm: str = "l1",
+    *,
+    num_resamples: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Interval:
+    """`calibration_error_interval` of given confidences and correctness."""
     statistic = binned_statistic(confidences, correct, num_bins, norm)
-    return bootstrap_interval(statistic, confidences, num_resamples=num_resamples, level=level, seed=seed)
+    interval = bootstrap_interval(statistic, confidences, num_resamples=num_resamples, level=level, seed=seed)
+    statistics = equal_width_statistics(confidences, correct, num_bins)
+    chance = calibrated_quantile(statistics, (1.0 + level) / 2.0, norm, num_resamples=num_resamples, seed=seed)
+    return interval._replace(low=torch.where(interval.estimate <= chance, 0.0, interval.low))
 
 
 def bootstrap_interval(
@@ -109,6 +132,24 @@ def bootstrap_interval(
     tails = torch.tensor([(1.0 - level) / 2.0, (1.0 + level) / 2.0], dtype=torch.float64, device=device)
     low, high = torch.quantile(torch.cat(values).double(), tails)
     return Interval(estimate, (2.0 * estimate - high).clamp(min=0.0), (2.0 * estimate - low).clamp(min=0.0))
+
+
+def calibrated_quantile(
+    statistics: BinStatistics, quantile: float, norm: str = "l1", *, num_resamples: int = 1000, seed: int = 0
+) -> Tensor:
+    """The error that a perfectly calibrated model with these confidences exceeds with a chance of ``1 - quantile``.
+
+    Right answers of each bin are drawn from a binomial with the bin's mean confidence.
+    """
+    generator = torch.Generator(device=statistics.counts.device).manual_seed(seed)
+    counts = statistics.counts.double().expand(num_resamples, -1).contiguous()
+    chances = statistics.confidences.clamp(0.0, 1.0).expand(num_resamples, -1).contiguous()
+    draws = replace(
+        statistics,
+        counts=statistics.counts.expand(num_resamples, -1),
+        correct_sums=torch.binomial(counts, chances, generator=generator).long(),
+    )
+    return torch.quantile(calibration_error(draws, norm), quantile)
 
 
 def binned_statistic(
