@@ -1,0 +1,66 @@
+"""``python -m benchmarks.study regime | methods | robustness | every``: run, resume and print the study's tables.
+
+Runs are kept in a JSON-lines file (``--store``), one line each; what is there is not run again, so the study can be
+stopped at any time. ``--jobs`` runs several at once.
+"""
+
+import argparse
+import json
+import sys
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from benchmarks.study.plans import PLANS
+from benchmarks.study.tables import TABLES
+from benchmarks.study.train import Run, execute
+
+
+def key(values: dict[str, object]) -> str:
+    """What identifies a run: the fields of `Run`."""
+    return json.dumps({name: values[name] for name in asdict(Run("", "", 0))}, sort_keys=True)
+
+
+def load(store: Path) -> dict[str, dict[str, object]]:
+    """Finished runs by key."""
+    if not store.exists():
+        return {}
+    rows = [json.loads(line) for line in store.read_text(encoding="utf-8").splitlines() if line.strip()]
+    return {key(row): row for row in rows}
+
+
+def one(run: Run) -> dict[str, object]:
+    """One run on one thread."""
+    torch.set_num_threads(1)
+    return execute(run)
+
+
+def main() -> None:
+    """Run what is missing, then print the table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.study", description=__doc__)
+    parser.add_argument("plan", choices=sorted(PLANS))
+    parser.add_argument("--store", type=Path, default=Path("results/study/runs.jsonl"))
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--seeds", type=int, default=None, help="seeds a cell; default: the plan's own")
+    arguments = parser.parse_args()
+    plan = PLANS[arguments.plan]
+    runs = plan(arguments.seeds) if arguments.seeds else plan()
+    arguments.store.parent.mkdir(parents=True, exist_ok=True)
+    done = load(arguments.store)
+    missing = [run for run in runs if key(asdict(run)) not in done]
+    with ProcessPoolExecutor(arguments.jobs) as pool, arguments.store.open("a", encoding="utf-8") as file:
+        futures = [pool.submit(one, run) for run in missing]
+        for count, future in enumerate(as_completed(futures), 1):
+            row = future.result()
+            done[key(row)] = row
+            file.write(json.dumps(row) + "\n")
+            file.flush()
+            print(f"\r{count} of {len(missing)} runs", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    print(TABLES[arguments.plan]([done[key(asdict(run))] for run in runs]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""The study's tables, made from finished runs: means over seeds, and paired differences with intervals."""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from statistics import mean, stdev
+from typing import Any
+
+Row = dict[str, Any]
+
+# Two-sided 95 % quantiles of Student's t by degrees of freedom.
+STUDENT = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26, 14: 2.14, 19: 2.09}
+
+
+def interval(values: list[float]) -> float:
+    """Half-width of the 95 % interval of a mean."""
+    if len(values) < 2:
+        return math.nan
+    quantile = STUDENT.get(len(values) - 1, 1.96)
+    return quantile * stdev(values) / math.sqrt(len(values))
+
+
+def grouped(rows: Iterable[Row], *names: str) -> dict[tuple[Any, ...], list[Row]]:
+    """Rows by the values of some fields, in order of first appearance."""
+    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[tuple(row[name] for name in names)].append(row)
+    return groups
+
+
+def percent(rows: list[Row], name: str) -> str:
+    """Mean of a fraction over rows, in percent, with its interval."""
+    values = [100.0 * row[name] for row in rows]
+    return f"{mean(values):.2f} ± {interval(values):.2f}"
+
+
+def regime_table(rows: list[Row]) -> str:
+    """Does cross-entropy over-fit and is it over-confident?"""
+    lines = ["| regime | training accuracy % | validation ECE % | validation regime holds |", "|---|---|---|---|"]
+    for (name,), group in grouped(rows, "regime").items():
+        holds = mean(r["train_accuracy"] for r in group) > 0.99 and mean(r["val_ece"] for r in group) > 0.05
+        accuracy, ece = percent(group, "train_accuracy"), percent(group, "val_ece")
+        lines.append(f"| {name} | {accuracy} | {ece} | {'yes' if holds else 'NO'} |")
+    return "\n".join(lines)
+
+
+def difference(group: list[Row], base: list[Row], name: str) -> str:
+    """Mean paired difference, seed by seed, in percentage points, with its interval and a verdict."""
+    by_seed = {row["seed"]: row[name] for row in base}
+    values = [100.0 * (row[name] - by_seed[row["seed"]]) for row in group]
+    half = interval(values)
+    verdict = "same" if abs(mean(values)) <= half else ("better" if mean(values) < 0 else "WORSE")
+    return f"{mean(values):+.2f} ± {half:.2f} {verdict}"
+
+
+def methods_table(rows: list[Row]) -> str:
+    """Test ECE and error of every method, and paired differences to cross-entropy and label smoothing."""
+    lines = []
+    for (name,), group in grouped(rows, "regime").items():
+        by_method = {method: part for (method,), part in grouped(group, "method").items()}
+        lines += [f"\n{name}: {len(by_method['ce'])} seeds, 95 % intervals, test set, percent\n"]
+        lines += ["| method | ECE | error | ECE after temperature | ECE - CE | ECE - LS | error - CE |"]
+        lines += ["|---|---|---|---|---|---|---|"]
+        for method, part in by_method.items():
+            cells = [percent(part, f) for f in ("test_ece", "test_error", "test_ece_after_temperature")]
+            cells += [difference(part, by_method["ce"], "test_ece") if method != "ce" else ""]
+            cells += [difference(part, by_method["ls"], "test_ece") if method not in ("ce", "ls") else ""]
+            cells += [difference(part, by_method["ce"], "test_error") if method != "ce" else ""]
+            lines.append(f"| {method} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def robustness_table(rows: list[Row]) -> str:
+    """Mean test ECE over meta learning rates, and the worst over the best."""
+    rates = sorted({row["meta_lr"] for row in rows})
+    lines = ["| regime | inner loss | outer step | " + " | ".join(f"{lr:g}" for lr in rates) + " | worst / best |"]
+    lines += ["|---" * (len(rates) + 4) + "|"]
+    for (name, reduction, unit), group in grouped(rows, "regime", "reduction", "per_unit_step").items():
+        means = {lr: 100 * mean(r["test_ece"] for r in part) for (lr,), part in grouped(group, "meta_lr").items()}
+        outer = "per unit step" if unit else "published"
+        cells = " | ".join(f"{means[lr]:.2f}" for lr in rates)
+        ratio = max(means.values()) / min(means.values())
+        lines.append(f"| {name} | {reduction} | {outer} | {cells} | {ratio:.2f} |")
+    return "\n".join(lines)
+
+
+def every_table(rows: list[Row]) -> str:
+    """Test ECE by how often the meta step is taken, against every iteration."""
+    lines = ["| regime | every | ECE % | ECE - every 1 | error % |", "|---|---|---|---|---|"]
+    for (name,), group in grouped(rows, "regime").items():
+        parts = {every: part for (every,), part in grouped(group, "every").items()}
+        for every, part in parts.items():
+            to_first = difference(part, parts[1], "test_ece") if every != 1 else ""
+            lines.append(
+                f"| {name} | {every} | {percent(part, 'test_ece')} | {to_first} | {percent(part, 'test_error')} |"
+            )
+    return "\n".join(lines)
+
+
+TABLES: dict[str, Callable[[list[Row]], str]] = {
+    "regime": regime_table,
+    "methods": methods_table,
+    "robustness": robustness_table,
+    "every": every_table,
+}

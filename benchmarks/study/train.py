@@ -1,0 +1,130 @@
+"""One run of the study: an MLP trained with one method on one split, and its figures on the test samples."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor, nn
+
+import metacal
+from benchmarks.study.data import features_and_labels
+from benchmarks.study.regimes import REGIMES, Regime
+from metacal.functional import expected_calibration_error, fit_temperature, negative_log_likelihood
+from metacal.losses import CrossEntropy, LabelSmoothing, Loss
+from metacal.metalearning.settings import OuterSettings
+
+BASELINES: dict[str, Loss] = {"ce": CrossEntropy(), "ls": LabelSmoothing(0.05)}
+META_METHODS = ("mc", "mc-s", "mc-v", "mc-l2")
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is run; the defaults of the outer step are the library's."""
+
+    regime: str
+    method: str
+    seed: int
+    meta_lr: float = OuterSettings().meta_lr
+    reduction: str = OuterSettings().inner_reduction
+    every: int = int(OuterSettings().every)
+    per_unit_step: bool = OuterSettings().per_unit_step
+    initial: str = "zero"
+    equal_data: bool = True
+
+
+def hyperparameters_of(run: Run, head: nn.Linear, num_classes: int) -> metacal.Hyperparameter:
+    """The hyper-parameters that a method learns."""
+    if run.method == "mc-l2":
+        return metacal.UnitwiseL2(head)
+    if run.method == "mc-s":
+        return metacal.ScalarLabelSmoothing(num_classes)
+    if run.method == "mc-v":
+        return metacal.VectorLabelSmoothing(num_classes)
+    return metacal.NonUniformLabelSmoothing(num_classes, initial=run.initial)
+
+
+def split(regime: Regime, seed: int, total: int) -> dict[str, Tensor]:
+    """Row numbers of test, val, train and meta: one seeded shuffle; what is left over is test."""
+    rows = torch.randperm(total, generator=torch.Generator().manual_seed(seed))
+    sizes = [regime.train, regime.meta, regime.val, total - regime.train - regime.meta - regime.val]
+    return dict(zip(("train", "meta", "val", "test"), torch.split(rows, sizes), strict=True))
+
+
+def batches(rows: Tensor, size: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """Batches of row numbers without end, reshuffled each pass; a short last batch is left out."""
+    size = min(size, len(rows))
+    while True:
+        order = rows[torch.randperm(len(rows), generator=generator)]
+        yield from (part for part in torch.split(order, size) if len(part) == size)
+
+
+def execute(run: Run) -> dict[str, object]:
+    """Train and score."""
+    started = time.perf_counter()
+    regime = REGIMES[run.regime]
+    features, labels = features_and_labels(regime.dataset)
+    parts = split(regime, run.seed, len(labels))
+    is_meta = run.method in META_METHODS
+    pool = parts["train"] if is_meta or not run.equal_data else torch.cat((parts["train"], parts["meta"]))
+    torch.manual_seed(run.seed)
+    num_classes = int(labels.max()) + 1
+    head = nn.Linear(regime.width, num_classes)
+    hidden = [nn.Linear(features.shape[1], regime.width), nn.ReLU(), nn.Linear(regime.width, regime.width), nn.ReLU()]
+    model = nn.Sequential(*hidden, head)
+    optimizer = torch.optim.SGD(model.parameters(), lr=regime.lr, momentum=0.9)
+    steps = regime.epochs * ((regime.train + regime.meta) // regime.batch)
+    scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, [steps // 2, 3 * steps // 4])
+    generator = torch.Generator().manual_seed(run.seed)
+    stream = batches(pool, regime.batch, generator)
+    meta = None
+    if is_meta:
+        meta = metacal.MetaCalibrator(
+            model,
+            head,
+            hyperparameters_of(run, head, num_classes),
+            inner_reduction=run.reduction,
+            every=run.every,
+            meta_lr=run.meta_lr,
+            per_unit_step=run.per_unit_step,
+        )
+        rows = batches(parts["meta"], regime.batch, torch.Generator().manual_seed(run.seed + 1))
+        meta_stream = ((features[part], labels[part]) for part in rows)
+    for _ in range(steps):
+        part = next(stream)
+        if meta is not None:
+            loss = meta.step(features[part], labels[part], meta=meta_stream, lr=scheduler.get_last_lr()[0])
+        else:
+            loss = BASELINES[run.method](model(features[part]), labels[part])
+            loss = loss * len(part) if run.reduction == "sum" else loss
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        if run.reduction == "sum":
+            nn.utils.clip_grad_norm_(model.parameters(), 2.0)
+        optimizer.step()
+        scheduler.step()
+    figures = {name: score(model, features[rows], labels[rows]) for name, rows in (*parts.items(), ("pool", pool))}
+    with torch.no_grad():
+        val_logits, test_logits = model(features[parts["val"]]), model(features[parts["test"]])
+    temperature = fit_temperature(logits=val_logits, targets=labels[parts["val"]]).temperature
+    scaled = expected_calibration_error(logits=test_logits / temperature, targets=labels[parts["test"]])
+    return {
+        **asdict(run),
+        "train_accuracy": 1.0 - figures["pool"]["error"],
+        "val_ece": figures["val"]["ece"],
+        **{f"test_{name}": value for name, value in figures["test"].items()},
+        "test_ece_after_temperature": float(scaled),
+        "summary": meta.summary() if meta is not None else "",
+        "seconds": time.perf_counter() - started,
+    }
+
+
+@torch.no_grad()
+def score(model: nn.Module, features: Tensor, labels: Tensor) -> dict[str, float]:
+    """Error, ECE and NLL."""
+    logits = model(features)
+    return {
+        "error": float((logits.argmax(dim=1) != labels).double().mean()),
+        "ece": float(expected_calibration_error(logits=logits, targets=labels)),
+        "nll": float(negative_log_likelihood(logits=logits, targets=labels)),
+    }
