@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from metacal.errors import InvalidValueError
 from metacal.functional.arguments import check_choice, check_num_bins, check_resampling
 from metacal.functional.binning import (
     BinStatistics,
@@ -122,6 +123,8 @@ def bootstrap_interval(
     """
     check_resampling(num_resamples, level)
     size, device = len(samples), samples.device
+    if not size:
+        raise InvalidValueError("`samples` must hold at least one sample, got none.")
     generator = torch.Generator(device=device).manual_seed(seed)
     estimate = statistic(torch.arange(size, device=device).unsqueeze(0))[0].double()
     values = []

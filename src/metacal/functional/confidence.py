@@ -30,7 +30,8 @@ def confidence_chunks(inputs: Inputs) -> Iterator[tuple[Tensor, Tensor]]:
         unique_above = 0.5 if inputs.is_logits else 0.5 + row_sum_tolerance(inputs.scores.dtype)
         for scores, targets in inputs.chunks():
             top = scores.amax(dim=1)
-            confidences = (top - torch.logsumexp(scores, dim=1)).exp_() if inputs.is_logits else top
+            # Relative to the top, so that large logits lose nothing and two tied tops give at most 1/2 exactly.
+            confidences = (scores - top.unsqueeze(1)).exp_().sum(dim=1).reciprocal_() if inputs.is_logits else top
             yield confidences, is_first_top(scores, targets, top, confidences > unique_above)
 
 

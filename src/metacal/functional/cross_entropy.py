@@ -47,6 +47,10 @@ def cross_entropy(
         0.6931
     """
     wide, targets = class_logits_and_targets(logits, targets)
+    if class_weights is not None and class_weights.shape != wide.shape[1:]:
+        raise InvalidValueError(
+            f"`class_weights` must have shape ({wide.shape[1]},), one a class, got {tuple(class_weights.shape)}."
+        )
     weights = None if class_weights is None else class_weights.to(wide.dtype)
     losses = torch.nn.functional.cross_entropy(wide, targets, weight=weights, reduction="none")
     if weights is not None and reduction == "mean":

@@ -35,6 +35,8 @@ class SortedSamples:
 
     def statistics(self, num_bins: int) -> BinStatistics:
         """Statistics over M equal-mass bins."""
+        if not len(self):
+            return BinStatistics.zeros(num_bins, device=self.confidences.device)
         cuts = self.cuts_at(torch.arange(num_bins + 1, device=self.confidences.device) * len(self) // num_bins)
         edges = self.confidences.double()[(cuts - 1).clamp(min=0)]
         return BinStatistics(

@@ -22,9 +22,13 @@ def focal_loss(*, logits: Tensor, targets: Tensor, gamma: float | Tensor = 3.0, 
         >>> round(focal_loss(logits=torch.zeros(1, 2), targets=torch.tensor([0]), gamma=2.0).item(), 4)
         0.1733
     """
-    if isinstance(gamma, (int, float)) and gamma < 0.0:
+    if isinstance(gamma, (int, float)) and not gamma >= 0.0:
         raise InvalidValueError(f"`gamma` must be >= 0, got {gamma}.")
     log_probs = _target_log_probs(logits, targets)
+    if isinstance(gamma, Tensor) and gamma.shape not in ((), log_probs.shape):
+        raise InvalidValueError(
+            f"`gamma` must have shape () or {tuple(log_probs.shape)}, one a sample, got {tuple(gamma.shape)}."
+        )
     # 1 - p without cancellation; at p = 1 exactly, the power's slope (infinite for gamma < 1) is left out.
     missing = (-torch.expm1(log_probs)).clamp(min=torch.finfo(log_probs.dtype).tiny)
     return reduce_losses(-(missing**gamma) * log_probs, reduction)

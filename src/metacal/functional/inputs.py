@@ -31,6 +31,7 @@ class Inputs:
         is_logits: whether the scores are logits.
         keep: ``(n, L)`` mask of the events that count, or None when all do.
         validate: whether values are checked as the chunks are read.
+        kept: multiclass rows of the caller's array that are not ignored, or None when none are; for messages.
     """
 
     scores: Tensor
@@ -38,6 +39,7 @@ class Inputs:
     is_logits: bool
     keep: Tensor | None
     validate: bool
+    kept: Tensor | None = None
 
     @property
     def is_events(self) -> bool:
@@ -66,11 +68,16 @@ class Inputs:
             first_row += len(scores)
             yield wide, targets
 
+    def row_number(self, row: int) -> int:
+        """The row of the caller's array that became this one."""
+        return row if self.kept is None else int(self.kept.nonzero()[row])
+
     def to_probs(self, scores: Tensor) -> Tensor:
         """Probabilities of a chunk of scores."""
         if not self.is_logits:
             return scores
-        return torch.sigmoid(scores) if self.is_events else torch.softmax(scores, dim=1)
+        # Not torch.sigmoid: its vector and its scalar code differ by a rounding, so values would depend on the batches.
+        return 1.0 / (1.0 + torch.exp(-scores)) if self.is_events else torch.softmax(scores, dim=1)
 
     def events(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Yield ``(scores, outcomes, labels)`` of the events that count, each flat; a label is a column number."""
@@ -111,13 +118,19 @@ def read_inputs(
     """
     scores, name = _one_of(logits, probs)
     _check_types(scores, name, targets)
+    if ignore_index is not None and (not isinstance(ignore_index, int) or isinstance(ignore_index, bool)):
+        raise InvalidTypeError(f"`ignore_index` must be None or an integer, got {ignore_index!r}.")
+    kept = None
     scores, targets = scores.detach(), targets.detach().to(torch.int64)
     if scores.shape == targets.shape and scores.ndim >= 1:
+        if scores.ndim > 1 and scores.shape[1] == 0:
+            raise InvalidValueError(f"`{name}` must have at least one label in dimension 1, got {tuple(scores.shape)}.")
         scores, targets = _label_columns(scores), _label_columns(targets)
         keep = None
         if ignore_index is not None:
             keep = targets != ignore_index
-            targets = targets.masked_fill(~keep, 0)  # any valid label: what is ignored is never read
+            # Any valid label and score: what is ignored is never read.
+            scores, targets = scores.masked_fill(~keep, 0.5), targets.masked_fill(~keep, 0)
         empty = not len(scores) or (keep is not None and not bool(keep.any()))
     elif scores.ndim == targets.ndim + 1 and scores.shape[:1] + scores.shape[2:] == targets.shape:
         num_classes = scores.shape[1]
@@ -138,7 +151,7 @@ def read_inputs(
         )
     if empty and not allow_empty:
         raise InvalidValueError("`targets` must hold at least one sample that is not ignored, got none.")
-    return Inputs(scores, targets, is_logits=name == "logits", keep=keep, validate=validate)
+    return Inputs(scores, targets, is_logits=name == "logits", keep=keep, validate=validate, kept=kept)
 
 
 def row_sum_tolerance(dtype: torch.dtype) -> float:
@@ -152,9 +165,10 @@ def class_logits(logits: Tensor) -> Tensor:
     The differentiable measures are written for classes; a binary model with one logit is the two-class
     model whose first logit is 0. Only shape and dtype are looked at, so nothing waits for the device.
     """
+    _check_tensor("logits", logits)
     if not logits.is_floating_point():
         raise InvalidTypeError(f"`logits` must be a floating point tensor, got {logits.dtype}.")
-    if logits.ndim not in (1, 2):
+    if logits.ndim not in (1, 2) or (logits.ndim == 2 and logits.shape[1] == 0):
         raise InvalidValueError(f"`logits` must have shape (n, K), (n, 1) or (n,), got {tuple(logits.shape)}.")
     wide = at_least_float32(logits)
     if wide.ndim == 1 or wide.shape[1] == 1:
@@ -166,6 +180,7 @@ def class_logits(logits: Tensor) -> Tensor:
 def class_logits_and_targets(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """`class_logits` together with int64 targets ``(n,)`` that fit them; shapes and dtypes are checked, values not."""
     wide = class_logits(logits)
+    _check_tensor("targets", targets)
     if targets.is_floating_point() or targets.is_complex():
         raise InvalidTypeError(f"`targets` must be integer class labels, got {targets.dtype}.")
     flat = targets.reshape(-1) if targets.ndim == 2 and targets.shape[1] == 1 else targets
@@ -188,12 +203,16 @@ def _one_of(logits: Tensor | None, probs: Tensor | None) -> tuple[Tensor, str]:
     raise InvalidValueError(f"Exactly one of `logits` and `probs` must be given, got {given}.")
 
 
+def _check_tensor(argument: str, value: Tensor) -> None:
+    if not isinstance(value, Tensor):
+        raise InvalidTypeError(
+            f"`{argument}` must be a torch.Tensor, got {type(value).__name__}; torch.as_tensor converts arrays."
+        )
+
+
 def _check_types(scores: Tensor, name: str, targets: Tensor) -> None:
     for argument, value in ((name, scores), ("targets", targets)):
-        if not isinstance(value, Tensor):
-            raise InvalidTypeError(
-                f"`{argument}` must be a torch.Tensor, got {type(value).__name__}; torch.as_tensor converts arrays."
-            )
+        _check_tensor(argument, value)
     if not scores.is_floating_point():
         raise InvalidTypeError(f"`{name}` must be a floating point tensor, got {scores.dtype}.")
     if targets.is_floating_point() or targets.is_complex():
@@ -232,29 +251,35 @@ def _check_scores(scores: Tensor, inputs: Inputs, tolerance: float, first_row: i
         fits = low > -torch.inf and high < torch.inf if inputs.is_logits else low >= 0.0 and high <= 1.0 + tolerance
     else:
         # With no negative entry and a sum of 1, no entry can be above 1 or infinite; a NaN makes the sum NaN.
-        sums = scores @ scores.new_ones(scores.shape[1])
+        sums = _row_sums(scores)
         low, high = (float(bound) for bound in torch.aminmax(sums))
         fits = float(scores.min()) >= 0.0 and abs(low - 1.0) <= tolerance and abs(high - 1.0) <= tolerance
     if not fits:
         raise InvalidValueError(_complaint(scores, inputs, tolerance, first_row))
 
 
+def _row_sums(scores: Tensor) -> Tensor:
+    with torch.autocast(scores.device.type, enabled=False):  # a product in bfloat16 would be off by 0.4 %
+        return scores @ scores.new_ones(scores.shape[1])
+
+
 def _complaint(scores: Tensor, inputs: Inputs, tolerance: float, first_row: int) -> str:
     """Find the first offending row of a chunk that failed its check and say what is wrong with it."""
     if inputs.is_logits:
         row, column = (int(i) for i in (~torch.isfinite(scores)).nonzero()[0])
-        return f"`logits` must be finite, got {float(scores[row, column])} in row {first_row + row}, column {column}."
+        value = float(scores[row, column])
+        return f"`logits` must be finite, got {value} in row {inputs.row_number(first_row + row)}, column {column}."
     outside = ~((scores >= 0.0) & (scores <= 1.0 + tolerance))
     if bool(outside.any()):
         row, column = (int(i) for i in outside.nonzero()[0])
         value = float(scores[row, column])
         return (
-            f"`probs` must lie in [0, 1], got {value:.7g} in row {first_row + row}, column {column}; "
-            "pass raw scores as `logits=`."
+            f"`probs` must lie in [0, 1], got {value:.7g} in row {inputs.row_number(first_row + row)}, "
+            f"column {column}; pass raw scores as `logits=`."
         )
-    sums = scores.double().sum(1)
+    sums = _row_sums(scores).double()
     row = int(((sums - 1.0).abs() > tolerance).nonzero()[0])
     return (
         f"`probs` must have rows that sum to 1 (within {tolerance:g}), got {float(sums[row]):.6g} in row "
-        f"{first_row + row}; pass raw scores as `logits=`."
+        f"{inputs.row_number(first_row + row)}; pass raw scores as `logits=`."
     )

@@ -21,10 +21,11 @@ def smooth_labels(*, targets: Tensor, num_classes: int, strength: float | Tensor
         >>> smooth_labels(targets=torch.tensor([1]), num_classes=2, strength=0.1).tolist()
         [[0.05000000074505806, 0.949999988079071]]
     """
-    if isinstance(strength, float) and not 0.0 <= strength <= 1.0:
-        raise InvalidValueError(f"`strength` must be in [0, 1], got {strength}.")
-    strength = torch.as_tensor(strength, dtype=torch.get_default_dtype()) if isinstance(strength, float) else strength
-    one_hot = torch.nn.functional.one_hot(targets, num_classes).to(strength.dtype)
+    if not isinstance(strength, Tensor):
+        if not 0.0 <= strength <= 1.0:
+            raise InvalidValueError(f"`strength` must be in [0, 1], got {strength}.")
+        strength = torch.as_tensor(strength, dtype=torch.get_default_dtype())
+    one_hot = torch.nn.functional.one_hot(targets.long(), num_classes).to(strength.dtype)
     return one_hot * (1.0 - strength) + strength / num_classes
 
 

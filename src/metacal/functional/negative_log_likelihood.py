@@ -48,12 +48,14 @@ def likelihood_sums(inputs: Inputs) -> tuple[Tensor, Tensor]:
             if inputs.is_logits:
                 losses = torch.nn.functional.softplus(torch.where(outcomes == 1, -scores, scores))
             else:
-                losses = -torch.where(outcomes == 1, scores, 1.0 - scores).log()
+                losses = -torch.where(outcomes == 1, scores, 1.0 - scores).clamp(0.0, 1.0).log()
             total, count = total + losses.sum(dtype=torch.float64), count + len(losses)
         return total, count
     for scores, targets in inputs.chunks():
+        if inputs.is_logits:  # relative to the top, so that large logits lose nothing
+            scores = scores - scores.amax(dim=1, keepdim=True)
         at_target = scores.gather(1, targets.unsqueeze(1)).squeeze(1)
-        losses = torch.logsumexp(scores, dim=1) - at_target if inputs.is_logits else -at_target.log()
+        losses = torch.logsumexp(scores, dim=1) - at_target if inputs.is_logits else -at_target.clamp(max=1.0).log()
         total, count = total + losses.sum(dtype=torch.float64), count + len(losses)
     return total, count
 

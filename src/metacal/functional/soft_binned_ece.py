@@ -41,7 +41,9 @@ def soft_binned_ece(
     members = torch.softmax(-(confidences.unsqueeze(1) - centres).square() / temperature, dim=1)
     masses = members.sum(dim=0)
     gaps = (members * (correct - confidences).unsqueeze(1)).sum(dim=0) / masses.clamp(min=LEAST_MASS)
-    mean = (masses / len(targets) * gaps.abs() ** power).sum()
+    # A power below 1 has an infinite slope at 0, too.
+    sizes = torch.where(gaps == 0.0, 0.0, torch.where(gaps == 0.0, 1.0, gaps).abs() ** power)
+    mean = (masses / len(targets) * sizes).sum()
     # A root has an infinite slope at 0; there, the error is at its least and its gradient is 0.
     safe = torch.where(mean > 0.0, mean, 1.0)
     return torch.where(mean > 0.0, safe ** (1.0 / power), 0.0 * mean)

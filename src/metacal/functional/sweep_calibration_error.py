@@ -55,8 +55,10 @@ def sweep_statistics(confidences: Tensor, correct: Tensor) -> BinStatistics:
     """Statistics over the largest number of equal-mass bins, counting up from 1, whose accuracies never fall."""
     samples = SortedSamples(confidences, correct)
     most = min(len(samples), MAX_BINS)
-    # Merging neighbours of a rising sequence leaves it rising: if the finest bins pass, so do all before them.
-    if bool(_never_falls(samples, torch.tensor([most], device=confidences.device))):
+    if not most:
+        return samples.statistics(1)
+    # One bin a sample: merging neighbours of a rising sequence leaves it rising, so all before it pass too.
+    if most == len(samples) and bool(_never_falls(samples, torch.tensor([most], device=confidences.device))):
         return samples.statistics(most)
     for first in range(1, most + 1, BLOCK):
         numbers = torch.arange(first, min(first + BLOCK, most + 1), device=confidences.device)

@@ -51,12 +51,23 @@ def fit_temperature(*, logits: Tensor, targets: Tensor, validate: bool = True) -
     if inputs.is_events:
         raise InvalidValueError(f"`logits` must have shape (n, K) for targets (n,), got {tuple(logits.shape)}.")
     low, high = 1.0 / HIGHEST, 1.0 / LOWEST
-    inverse = 1.0
-    for iteration in range(1, MAX_ITERATIONS + 1):
+    slope, _ = _slope_and_curvature(inputs, low)
+    if slope == 0.0:  # equal logits: every temperature is as good
+        return TemperatureFit(1.0, 1, converged=True, at_bound=False)
+    if slope > 0.0:
+        return TemperatureFit(HIGHEST, 1, converged=True, at_bound=True)
+    slope, _ = _slope_and_curvature(inputs, high)
+    if slope <= 0.0:
+        return TemperatureFit(LOWEST, 2, converged=True, at_bound=True)
+    inverse, last = 1.0, torch.inf
+    for iteration in range(3, MAX_ITERATIONS + 1):
         slope, curvature = _slope_and_curvature(inputs, inverse)
         low, high = (inverse, high) if slope < 0.0 else (low, inverse)
         step = inverse - slope / curvature if curvature > 0.0 else torch.inf
-        following = step if low < step < high else (low * high) ** 0.5
+        # Where the slope falls off as an exponential Newton creeps: a step must be half the last one at most.
+        is_fast = abs(step - inverse) <= 0.5 * last
+        following = step if low < step < high and is_fast else (low * high) ** 0.5
+        last = abs(following - inverse)
         if abs(following - inverse) <= PRECISION * inverse or slope == 0.0:
             return _result(following if slope != 0.0 else inverse, iteration, converged=True)
         inverse = following

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from metacal.errors import InvalidValueError
 from metacal.functional.arguments import check_choice
 from metacal.functional.cross_entropy import cross_entropy, soft_cross_entropy
 from metacal.functional.reduction import REDUCTIONS
@@ -28,6 +29,8 @@ class CrossEntropy(Loss):
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Loss of a batch."""
         if targets.is_floating_point():
+            if self.class_weights is not None:
+                raise InvalidValueError("`class_weights` must be None for soft labels: weigh the labels themselves.")
             return soft_cross_entropy(logits=logits, targets=targets, reduction=self.reduction)
         return cross_entropy(logits=logits, targets=targets, class_weights=self.class_weights, reduction=self.reduction)
 

@@ -35,7 +35,7 @@ class UnitwiseL2(Hyperparameter):
 
     def forward(self, inner: InnerLoss) -> InnerLoss:
         """Fill the penalty."""
-        coefficients = {name: self.get_parameter(own) for name, own in self.names.items()}
+        coefficients: dict[str, Tensor] = {name: getattr(self, own) for name, own in self.names.items()}
 
         def penalty(parameters: Mapping[str, Tensor]) -> Tensor:
             terms = [(coefficients[name] * parameters[name].square()).sum() for name in coefficients]

@@ -121,6 +121,13 @@ class ScoreMetric(Metric):
         warn_if_none(self, len(confidences))
         return confidences, correct.bool()
 
+    def _sync_dist(self, *args: Any, **kwargs: Any) -> None:
+        """Gather over ranks; all send the same dtypes, a rank that saw no samples too."""
+        if "confidences" in self._reductions:
+            self.confidences = [_joined(self.confidences, self.device).double()]
+            self.correct = [_joined(self.correct, self.device).to(torch.uint8)]
+        super()._sync_dist(*args, **kwargs)
+
     def add_mean_state(self) -> None:
         """State of a float64 sum and a count."""
         self.add_state("total", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")

@@ -1,0 +1,67 @@
+"""The command as a shell meets it: help, version, unknown verbs, and one line for an error."""
+
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from metacal.cli import demo, main
+from metacal.errors import InvalidValueError
+
+
+@pytest.fixture
+def metacal(monkeypatch, capsys):
+    """Run the command in this process: ``(status, output, errors)``."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["metacal", *arguments])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        return caught.value.code, *capsys.readouterr()
+
+    return run
+
+
+def test_version(metacal):
+    assert metacal("--version") == (0, f"metacal {version('metacal')}\n", "")
+
+
+def test_help_names_every_verb(metacal):
+    status, output, errors = metacal("--help")
+    assert status == 0 and errors == ""
+    assert "Classifiers whose confidence can be trusted" in output and "demo" in output
+
+
+def test_unknown_verb_and_unknown_option(metacal):
+    status, output, errors = metacal("dmeo")
+    assert status == 2 and "dmeo" in errors and output == ""
+    status, _, errors = metacal("demo", "--nothing")
+    assert status == 2 and "--nothing" in errors and "Traceback" not in errors
+
+
+def test_the_installed_command_is_this_one():
+    command = str(Path(sys.executable).with_name("metacal"))
+    run = subprocess.run([command, "dmeo"], capture_output=True, text=True, check=False)
+    assert run.returncode == 2 and "dmeo" in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "message"),
+    [
+        (InvalidValueError("`x` must be [1, 2], got [red]3[/]."), 2, "error: `x` must be [1, 2], got [red]3[/].\n"),
+        (
+            InvalidValueError("`x` must be " + "very " * 40 + "long."),
+            2,
+            "error: `x` must be " + "very " * 40 + "long.\n",
+        ),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+)
+def test_errors_become_one_line_and_a_status(metacal, monkeypatch, error, status, message):
+    def fail():
+        raise error
+
+    monkeypatch.setattr(demo, "example_predictions", fail)
+    assert metacal("demo") == (status, "", message)

@@ -1,0 +1,87 @@
+"""Equal-width bins: where every edge goes, sums that are exact, and statistics that add."""
+
+import pytest
+import torch
+
+from metacal.errors import InvalidTypeError, InvalidValueError
+from metacal.functional import BinStatistics, calibration_error, equal_width_statistics
+from metacal.functional.binning import UNITS, equal_width_index
+
+FIELDS = ("counts", "correct_sums", "confidence_units", "edges")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_every_edge_belongs_to_the_lower_bin_and_its_neighbours_to_either_side(dtype):
+    for num_bins in range(1, 201):
+        edges = torch.tensor([m / num_bins for m in range(num_bins + 1)], dtype=torch.float64).to(dtype)
+        bins = torch.arange(num_bins)
+        above = torch.nextafter(edges, torch.full_like(edges, 2.0))
+        below = torch.nextafter(edges, torch.full_like(edges, -1.0))
+        assert torch.equal(equal_width_index(edges[1:], num_bins), bins), num_bins
+        assert torch.equal(equal_width_index(above[:-1], num_bins), bins), num_bins
+        assert torch.equal(equal_width_index(below[1:], num_bins), bins), num_bins
+        assert equal_width_index(edges[:1], num_bins).tolist() == [0]
+        assert equal_width_index(above[-1:], num_bins).tolist() == [num_bins - 1]
+
+
+@pytest.mark.parametrize("num_bins", [1, 3, 15, 1000])
+def test_index_equals_a_search_in_the_edges(num_bins):
+    for dtype in (torch.float32, torch.float64):
+        confidences = torch.rand(20_000, generator=torch.Generator().manual_seed(0), dtype=dtype)
+        edges = (torch.arange(num_bins + 1, dtype=torch.float64) / num_bins).to(dtype)
+        expected = (torch.searchsorted(edges, confidences) - 1).clamp(min=0)
+        assert torch.equal(equal_width_index(confidences, num_bins), expected)
+
+
+def test_statistics_add_to_the_bit_however_they_are_split():
+    generator = torch.Generator().manual_seed(0)
+    confidences = torch.rand(1000, generator=generator)
+    correct = torch.rand(1000, generator=generator) < confidences
+    whole = equal_width_statistics(confidences, correct, 15)
+    for sizes in ([1000], [1, 999], [300, 0, 700], [10] * 100):
+        order = torch.randperm(1000, generator=generator)
+        total = BinStatistics.zeros(15, device=torch.device("cpu"))
+        for part in torch.split(order, sizes):
+            total = total + equal_width_statistics(confidences[part], correct[part], 15)
+        for name in FIELDS:
+            assert torch.equal(getattr(total, name), getattr(whole, name)), (name, sizes)
+
+
+def test_statistics_hold_what_fell_into_the_bins():
+    statistics = equal_width_statistics(torch.tensor([0.25, 0.5, 0.75, 1.0]), torch.tensor([0, 1, 1, 1]).bool(), 2)
+    assert statistics.counts.tolist() == [2, 2] and statistics.correct_sums.tolist() == [1, 2]
+    assert statistics.confidence_units.tolist() == [int(0.75 * UNITS), int(1.75 * UNITS)]
+    assert statistics.confidences.tolist() == [0.375, 0.875] and statistics.accuracies.tolist() == [0.5, 1.0]
+    assert statistics.gaps.tolist() == [0.125, 0.125] and statistics.weights.tolist() == [0.5, 0.5]
+    assert statistics.num_bins == 2 and statistics.total == 4 and statistics.edges.tolist() == [0.0, 0.5, 1.0]
+
+
+def test_statistics_over_other_bins_do_not_add():
+    two, three = (equal_width_statistics(torch.tensor([0.5]), torch.tensor([True]), m) for m in (2, 3))
+    with pytest.raises(InvalidValueError, match=r"same bins only, got \(2,\) and \(3,\)"):
+        two + three
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2", "max"])
+def test_error_without_samples_is_nan(norm):
+    assert (
+        calibration_error(BinStatistics.zeros(4, 15, device=torch.device("cpu")), norm).isnan().tolist() == [True] * 4
+    )
+
+
+def test_error_of_known_gaps():
+    statistics = equal_width_statistics(torch.tensor([0.25, 0.25, 0.25, 0.75]), torch.tensor([0, 1, 1, 0]).bool(), 2)
+    gap = 2 / 3 - 0.25
+    assert calibration_error(statistics).item() == pytest.approx(0.75 * gap + 0.25 * 0.75, abs=1e-12)
+    expected = (0.75 * gap**2 + 0.25 * 0.75**2) ** 0.5
+    assert calibration_error(statistics, "l2").item() == pytest.approx(expected, abs=1e-12)
+    assert calibration_error(statistics, "max").item() == 0.75
+
+
+def test_bad_arguments():
+    with pytest.raises(InvalidValueError, match=r"`num_bins` must be an integer >= 1, got 0\."):
+        equal_width_statistics(torch.tensor([0.5]), torch.tensor([True]), 0)
+    with pytest.raises(InvalidTypeError, match=r"`num_bins` must be an integer >= 1, got 1\.5\."):
+        equal_width_statistics(torch.tensor([0.5]), torch.tensor([True]), 1.5)
+    with pytest.raises(InvalidValueError, match=r"`norm` must be one of 'l1', 'l2', 'max', got 'L1'\."):
+        calibration_error(equal_width_statistics(torch.tensor([0.5]), torch.tensor([True])), "L1")

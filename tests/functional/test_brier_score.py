@@ -1,0 +1,78 @@
+"""Brier score against loops and scikit-learn; its two parts add up, and the first is 0 for calibrated data."""
+
+import numpy as np
+import pytest
+import torch
+from tests import oracles
+from tests.functional import samples
+
+from metacal.functional import brier_decomposition, brier_loss, brier_score
+
+CALIBRATED = (torch.tensor([0.25] * 4 + [0.75] * 4), torch.tensor([1, 0, 0, 0, 1, 1, 1, 0]))
+
+
+def loop(layout, keywords):
+    columns = samples.read(layout, keywords)[2]
+    total = sum((float(p) - float(came)) ** 2 for column in columns for p, came in zip(*column))
+    terms = sum(len(probs) for probs, _ in columns) if layout in samples.EVENTS else len(columns[0][0])
+    return total / terms
+
+
+@pytest.mark.parametrize("dtype", samples.DTYPES)
+@pytest.mark.parametrize("inputs", ["logits", "probs"])
+@pytest.mark.parametrize("layout", samples.LAYOUTS)
+def test_equals_the_loop(layout, inputs, dtype):
+    for ignore in (False, True):
+        keywords = samples.draw(layout, inputs=inputs, dtype=dtype, ignore=ignore)
+        if layout not in samples.EVENTS and inputs == "probs" and dtype in (torch.float16, torch.bfloat16):
+            continue  # rows of rounded probabilities do not sum to 1: below
+        assert brier_score(**keywords).item() == pytest.approx(loop(layout, keywords), abs=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_narrow_probs_equal_the_loop_on_the_same_values(dtype):
+    keywords = samples.draw("multiclass", inputs="probs", dtype=dtype)
+    assert brier_score(**keywords).item() == pytest.approx(loop("multiclass", keywords), abs=1e-6)
+
+
+def test_equals_scikit_learn():
+    metrics = pytest.importorskip("sklearn.metrics")
+    probs, targets = samples.draw("multiclass", n=300, inputs="probs", dtype=torch.float64).values()
+    expected = metrics.brier_score_loss(targets.numpy(), probs.numpy(), scale_by_half=False, labels=np.arange(4))
+    assert brier_score(probs=probs, targets=targets).item() == pytest.approx(expected, abs=1e-12)
+    probs, targets = samples.draw("binary", n=300, inputs="probs", dtype=torch.float64).values()
+    expected = metrics.brier_score_loss(targets.numpy(), probs.numpy())
+    assert brier_score(probs=probs, targets=targets).item() == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("layout", samples.LAYOUTS)
+def test_parts_add_up_to_the_score(layout):
+    for ignore in (False, True):
+        keywords = samples.draw(layout, n=200, inputs="probs", ignore=ignore)
+        parts = brier_decomposition(**keywords)
+        assert (parts.calibration + parts.refinement).item() == pytest.approx(brier_score(**keywords).item(), abs=1e-12)
+        columns = samples.read(layout, keywords)[2]
+        calibration = sum(len(column[0]) * oracles.ece(*column, norm="l2") ** 2 for column in columns)
+        terms = sum(len(column[0]) for column in columns) if layout in samples.EVENTS else len(columns[0][0])
+        assert parts.calibration.item() == pytest.approx(calibration / terms, abs=1e-9)
+        assert parts.calibration > 0.001 and parts.refinement > 0.001
+
+
+def test_calibrated_data_have_no_calibration_part():
+    probs, targets = CALIBRATED
+    for scores in (probs, torch.stack((1 - probs, probs), 1)):
+        parts = brier_decomposition(probs=scores, targets=targets)
+        assert parts.calibration.item() == pytest.approx(0.0, abs=1e-15)
+        assert parts.refinement.item() == pytest.approx(0.1875 * (scores.ndim), abs=1e-9)
+
+
+@pytest.mark.parametrize(("reduction", "expected"), [("mean", 0.5), ("sum", 1.0), ("none", [0.5, 0.5])])
+def test_loss_reductions(reduction, expected):
+    value = brier_loss(logits=torch.zeros(2, 2), targets=torch.tensor([0, 1]), reduction=reduction)
+    assert value.tolist() == expected
+
+
+def test_loss_is_the_score():
+    logits, targets = samples.multiclass(dtype=torch.float64)
+    expected = brier_score(logits=logits, targets=targets).item()
+    assert brier_loss(logits=logits, targets=targets).item() == pytest.approx(expected, abs=1e-12)

@@ -1,0 +1,51 @@
+"""DECE against its definition, and close to ECE when it is sharp."""
+
+import pytest
+import torch
+from tests import oracles
+from tests.functional import samples
+
+from metacal.functional import dece, expected_calibration_error
+from metacal.functional.dece import soft_accuracies, soft_bin_memberships
+
+
+@pytest.mark.parametrize(("n", "num_classes"), [(1, 2), (2, 5), (30, 3), (64, 10), (20, 100)])
+@pytest.mark.parametrize(
+    "arguments",
+    [{}, {"num_bins": 1}, {"num_bins": 10, "tau_a": 50.0, "tau_b": 0.02}, {"num_bins": 40, "tau_a": 500.0}],
+)
+def test_equals_the_definition(n, num_classes, arguments):
+    logits, targets = samples.multiclass(n, num_classes, dtype=torch.float64)
+    expected = oracles.pairwise_dece(logits.numpy(), targets.numpy(), **arguments)
+    assert dece(logits=logits, targets=targets, **arguments).item() == pytest.approx(expected, abs=1e-10)
+    narrow = dece(logits=logits.float(), targets=targets, **arguments).item()
+    assert narrow == pytest.approx(expected, abs=2e-4)
+
+
+def test_sharp_dece_is_ece():
+    logits, targets = samples.multiclass(500, 5, dtype=torch.float64)
+    sharp = dece(logits=logits, targets=targets, tau_a=1e6, tau_b=1e-6).item()
+    assert sharp == pytest.approx(expected_calibration_error(logits=logits, targets=targets).item(), abs=1e-3)
+
+
+def test_soft_accuracies_of_known_ranks():
+    probs = torch.tensor([[0.5, 0.3, 0.2], [0.5, 0.3, 0.2], [0.4, 0.4, 0.2]])
+    values = soft_accuracies(probs, torch.tensor([0, 1, 0]), tau_a=1000.0)
+    assert values.tolist() == pytest.approx([1.0, 0.0, 0.5], abs=1e-6)
+
+
+def test_memberships_sum_to_1_and_cross_at_the_edges():
+    edges = torch.arange(1, 10, dtype=torch.float64) / 10
+    members = soft_bin_memberships(edges, 10, tau_b=0.01)
+    torch.testing.assert_close(members.sum(1), torch.ones(9, dtype=torch.float64))
+    rows = torch.arange(9)
+    torch.testing.assert_close(members[rows, rows], members[rows, rows + 1], rtol=1e-9, atol=0.0)
+    assert torch.equal(soft_bin_memberships(edges - 0.05, 10, tau_b=0.001).argmax(1), rows)
+
+
+def test_memory_is_linear_in_the_number_of_classes():
+    """All pairs of 20,000 classes would be 50 GB."""
+    logits, targets = samples.multiclass(32, 20_000)
+    value = dece(logits=logits.requires_grad_(), targets=targets)
+    value.backward()
+    assert 0.0 < value.item() < 1.0 and torch.isfinite(logits.grad).all()
