@@ -1,6 +1,6 @@
 """Which runs each table of the study is made of."""
 
-from benchmarks.study.train import BASELINES, META_METHODS, Run
+from benchmarks.study.train import BASELINES, META_METHODS, OUTER_STEPS, Run
 
 META_LRS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
 
@@ -17,12 +17,12 @@ def methods(seeds: int = 10) -> list[Run]:
 
 
 def robustness(seeds: int = 5) -> list[Run]:
-    """Non-uniform smoothing over meta learning rates, inner reductions, lengths, and two forms of the outer step."""
+    """Non-uniform smoothing over meta learning rates, inner reductions, lengths, and forms of the outer step."""
     return [
-        Run(r, "mc", seed, meta_lr=lr, reduction=reduction, per_unit_step=per_unit_step)
+        Run(r, "mc", seed, meta_lr=lr, reduction=reduction, outer=outer)
         for r in ("digits-short", "digits", "digits-long", "newsgroups")
         for reduction in ("mean", "sum")
-        for per_unit_step in (False, True)
+        for outer in OUTER_STEPS
         for lr in META_LRS
         for seed in range(seeds)
     ]

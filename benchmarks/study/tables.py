@@ -75,9 +75,8 @@ def robustness_table(rows: list[Row]) -> str:
     rates = sorted({row["meta_lr"] for row in rows})
     lines = ["| regime | inner loss | outer step | " + " | ".join(f"{lr:g}" for lr in rates) + " | worst / best |"]
     lines += ["|---" * (len(rates) + 4) + "|"]
-    for (name, reduction, unit), group in grouped(rows, "regime", "reduction", "per_unit_step").items():
+    for (name, reduction, outer), group in grouped(rows, "regime", "reduction", "outer").items():
         means = {lr: 100 * mean(r["test_ece"] for r in part) for (lr,), part in grouped(group, "meta_lr").items()}
-        outer = "per unit step" if unit else "published"
         cells = " | ".join(f"{means[lr]:.2f}" for lr in rates)
         ratio = max(means.values()) / min(means.values())
         lines.append(f"| {name} | {reduction} | {outer} | {cells} | {ratio:.2f} |")

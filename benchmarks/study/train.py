@@ -15,6 +15,8 @@ from metacal.losses import CrossEntropy, LabelSmoothing, Loss
 from metacal.metalearning.settings import OuterSettings
 
 BASELINES: dict[str, Loss] = {"ce": CrossEntropy(), "ls": LabelSmoothing(0.05)}
+# name -> per_unit_step, adaptive
+OUTER_STEPS = {"published": (False, False), "per unit step": (True, False), "default": (True, True)}
 META_METHODS = ("mc", "mc-s", "mc-v", "mc-l2")
 
 
@@ -28,7 +30,7 @@ class Run:
     meta_lr: float = OuterSettings().meta_lr
     reduction: str = OuterSettings().inner_reduction
     every: int = int(OuterSettings().every)
-    per_unit_step: bool = OuterSettings().per_unit_step
+    outer: str = "default"
     initial: str = "zero"
     equal_data: bool = True
 
@@ -86,7 +88,8 @@ def execute(run: Run) -> dict[str, object]:
             inner_reduction=run.reduction,
             every=run.every,
             meta_lr=run.meta_lr,
-            per_unit_step=run.per_unit_step,
+            per_unit_step=OUTER_STEPS[run.outer][0],
+            adaptive=OUTER_STEPS[run.outer][1],
         )
         rows = batches(parts["meta"], regime.batch, torch.Generator().manual_seed(run.seed + 1))
         meta_stream = ((features[part], labels[part]) for part in rows)

@@ -79,7 +79,9 @@ def test_one_step_follows_the_papers_order():
 def test_backward_gives_the_models_gradient_and_no_leak():
     net = make_net(dropout=0.0)
     twin = copy.deepcopy(net)
-    meta = MetaCalibrator(net, net.fc, NonUniformLabelSmoothing(K, initial="uniform"), every=1, meta_lr=0.1)
+    meta = MetaCalibrator(
+        net, net.fc, NonUniformLabelSmoothing(K, initial="uniform"), every=1, meta_lr=0.1, adaptive=False
+    )
     (x, y), pair = batch(12, 1), batch(10, 2)
     meta.step(x, y, meta=pair, lr=0.1)
     loss = meta.step(x, y, meta=pair, lr=0.1)
@@ -218,7 +220,7 @@ def test_every_adapts_adam():
     moved = []
     for every in (1, 4):
         net = make_net(norm=False, dropout=0.0)
-        meta = MetaCalibrator(net, net.fc, VectorLabelSmoothing(K), every=every, meta_lr=1e-3)
+        meta = MetaCalibrator(net, net.fc, VectorLabelSmoothing(K), every=every, meta_lr=1e-3, adaptive=False)
         meta.hyperparameters.strength.data.fill_(0.25)
         for _ in range(4):
             meta.step(*batch(12, 1), meta=batch(10, 2), lr=1e-6)

@@ -1,9 +1,25 @@
-"""Adam on the device: a step with a non-finite gradient is skipped and counted without the host being asked."""
+"""Adam on the device, with a step size that adapts itself, and no step at all on a gradient that is not finite.
+
+The step size of each parameter tensor grows while new gradients agree with the running mean of the old ones, and
+shrinks while they do not: a start that is too small catches up, and noise does not carry omega away. Nothing here asks
+the host for a decision.
+"""
 
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
+
+from metacal.metalearning.settings import OuterSettings
+
+RATE = 0.5
+"""How fast the logarithm of a step size follows the agreement."""
+
+NEUTRAL = 0.1
+"""Cosine between a gradient and the mean of those before it at which a step size stays as it is."""
+
+SMALLEST, LARGEST = 1e-5, 1e-3
+"""Bounds of an adapting step size, per training step."""
 
 
 @dataclass
@@ -13,12 +29,14 @@ class AdamState:
     Attributes:
         first: running means of gradients.
         second: running means of squared gradients.
+        sizes: adapting step sizes, a scalar a parameter tensor, per training step; 0 before the first step.
         taken: steps taken, ``()``.
         skipped: steps skipped for a non-finite gradient, ``()``.
     """
 
     first: list[Tensor] = field(default_factory=list)
     second: list[Tensor] = field(default_factory=list)
+    sizes: list[Tensor] = field(default_factory=list)
     taken: Tensor = field(default_factory=lambda: torch.zeros(()))
     skipped: Tensor = field(default_factory=lambda: torch.zeros(()))
 
@@ -29,6 +47,7 @@ class AdamState:
         return cls(
             [torch.zeros_like(p, requires_grad=False) for p in parameters],
             [torch.zeros_like(p, requires_grad=False) for p in parameters],
+            [torch.zeros((), dtype=p.dtype, device=device) for p in parameters],
             torch.zeros((), dtype=torch.float64, device=device),
             torch.zeros((), dtype=torch.float64, device=device),
         )
@@ -38,6 +57,7 @@ class AdamState:
         return AdamState(
             [tensor.to(device) for tensor in self.first],
             [tensor.to(device) for tensor in self.second],
+            [tensor.to(device) for tensor in self.sizes],
             self.taken.to(device),
             self.skipped.to(device),
         )
@@ -48,8 +68,7 @@ def adam_step_(
     parameters: tuple[Tensor, ...],
     gradients: tuple[Tensor, ...],
     state: AdamState,
-    lr: float,
-    betas: tuple[float, float],
+    settings: OuterSettings,
     epsilon: float = 1e-8,
 ) -> Tensor:
     """One step in place on parameters and state; nothing changes where any gradient is not finite.
@@ -60,12 +79,25 @@ def adam_step_(
     finite = torch.stack([torch.isfinite(g).all() for g in gradients]).all()
     state.taken += finite
     state.skipped += ~finite
-    first_weight = 1.0 - betas[0] ** state.taken
-    second_weight = 1.0 - betas[1] ** state.taken
-    for parameter, gradient, first, second in zip(parameters, gradients, state.first, state.second, strict=True):
+    beta_first, beta_second = (beta**settings.every for beta in settings.betas)
+    first_weight = 1.0 - beta_first**state.taken
+    second_weight = 1.0 - beta_second**state.taken
+    moments = zip(parameters, gradients, state.first, state.second, state.sizes, strict=True)
+    for parameter, gradient, first, second, size in moments:
         safe = torch.where(finite, gradient, 0.0)
-        first.copy_(torch.where(finite, torch.lerp(safe, first, betas[0]), first))
-        second.copy_(torch.where(finite, torch.lerp(safe.square(), second, betas[1]), second))
-        change = lr * (first / first_weight) / ((second / second_weight).sqrt() + epsilon)
-        parameter -= torch.where(finite, change, 0.0).to(parameter.dtype)
+        size.copy_(torch.where(finite, _adapted(size, safe, first, settings), size))
+        first.copy_(torch.where(finite, torch.lerp(safe, first, beta_first), first))
+        second.copy_(torch.where(finite, torch.lerp(safe.square(), second, beta_second), second))
+        change = (first / first_weight) / ((second / second_weight).sqrt() + epsilon)
+        parameter -= torch.where(finite, settings.every * size * change, 0.0).to(parameter.dtype)
     return finite
+
+
+def _adapted(size: Tensor, gradient: Tensor, mean: Tensor, settings: OuterSettings) -> Tensor:
+    """The next step size: the one given at first, then what the agreement of gradient and running mean makes of it."""
+    if not settings.adaptive:
+        return torch.full_like(size, settings.meta_lr)
+    scale = gradient.norm() * mean.norm()
+    agreement = torch.where(scale > 0.0, (gradient * mean).sum() / scale, NEUTRAL)
+    start = torch.where(size > 0.0, size, settings.meta_lr)
+    return (start * torch.exp(RATE * (agreement - NEUTRAL))).clamp(SMALLEST, LARGEST)

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from metacal.errors import InvalidTypeError, InvalidValueError
+from metacal.errors import InvalidValueError
 from metacal.functional.arguments import check_choice
 from metacal.functional.inputs import at_least_float32
 from metacal.losses import DECE, CrossEntropy, Loss
 from metacal.metalearning.adam import AdamState, adam_step_
 from metacal.metalearning.batches import call_model, moved, next_batch, share_samples
+from metacal.metalearning.checks import checked_labels, checked_loss, checked_lr, find_head
 from metacal.metalearning.estimators import find_estimator
 from metacal.metalearning.gather import gather_batches
 from metacal.metalearning.head_tap import HeadTap
@@ -49,8 +50,11 @@ class MetaCalibrator:
         inner_reduction: ``"mean"`` or ``"sum"`` of the training loss, as your loop uses it.
         every: take a meta step at every so-manieth iteration; `math.inf` never. Adam's learning rate is multiplied by
             it and its betas raised to its power, so that its memory in training steps stays the same.
-        meta_lr: Adam's learning rate for the hyper-parameters, per training step.
-        per_unit_step: see `OuterSettings`.
+        meta_lr: Adam's step size for the hyper-parameters, per training step; where it starts, if it adapts.
+        per_unit_step: measure the gradient per unit of the inner step, so that a learning-rate schedule leaves its
+            scale alone.
+        adaptive: let the step size grow and shrink with the agreement of successive gradients, within
+            [1e-5, 1e-3]: the result then hardly depends on ``meta_lr``.
         estimator: ``"one_step"``, ``"implicit"``, ``"evograd"``, or a function of a `MetaProblem`.
         meta_forward: ``"train"``: the meta batch is normalised by its own statistics; ``"eval"``: evaluation mode.
         preset: ``"paper"`` takes the published choices for what is not given.
@@ -81,6 +85,7 @@ class MetaCalibrator:
         every: float | None = None,
         meta_lr: float | None = None,
         per_unit_step: bool | None = None,
+        adaptive: bool | None = None,
         estimator: str | Estimator = "one_step",
         meta_forward: str = "train",
         preset: str | None = None,
@@ -89,7 +94,12 @@ class MetaCalibrator:
         self.model, self.head = model, find_head(model, head)
         self.hyperparameters = as_one(hyperparameters)
         self.settings: OuterSettings = outer_settings(
-            preset, inner_reduction=inner_reduction, every=every, meta_lr=meta_lr, per_unit_step=per_unit_step
+            preset,
+            inner_reduction=inner_reduction,
+            every=every,
+            meta_lr=meta_lr,
+            per_unit_step=per_unit_step,
+            adaptive=adaptive,
         )
         check_choice("meta_forward", meta_forward, ("train", "eval"))
         self.objective = CrossEntropy() + 0.5 * DECE() if objective is None else checked_loss("objective", objective)
@@ -205,9 +215,9 @@ class MetaCalibrator:
         """Go on from a saved state."""
         self.hyperparameters.load_state_dict(state["hyperparameters"])
         adam = AdamState.zeros(tuple(self.hyperparameters.parameters()))
-        moments = zip((*adam.first, *adam.second), (*state["adam"]["first"], *state["adam"]["second"]), strict=True)
-        for own, saved in moments:
-            own.copy_(saved)
+        for name in ("first", "second", "sizes"):
+            for own, saved in zip(getattr(adam, name), state["adam"][name], strict=True):
+                own.copy_(saved)
         adam.taken.copy_(state["adam"]["taken"])
         adam.skipped.copy_(state["adam"]["skipped"])
         self._adam = adam
@@ -249,8 +259,7 @@ class MetaCalibrator:
         step = problem.lr * problem.scale * len(problem.labels)
         unit = problem.lr if settings.per_unit_step and problem.lr > 0.0 else 1.0
         grads = tuple(t / unit + d for t, d in zip(found.through, found.direct, strict=True))
-        betas = (settings.betas[0] ** settings.every, settings.betas[1] ** settings.every)
-        taken = adam_step_(omega, grads, self._adam, settings.meta_lr * settings.every, betas)
+        taken = adam_step_(omega, grads, self._adam, settings)
         self.hyperparameters.project_()
         self._meta_steps += 1
         norm = torch.stack([g.square().sum() for g in found.total]).sum().sqrt()
@@ -260,7 +269,7 @@ class MetaCalibrator:
         if is_time and not self._has_warned and self.skipped:
             self._has_warned = True
             warnings.warn(
-                "A meta-gradient was not finite: that meta step was skipped and omega left as it was. `skipped` counts.",
+                "A meta-gradient was not finite: that meta step was skipped, omega is unchanged; see `skipped`.",
                 stacklevel=4,
             )
 
@@ -334,60 +343,3 @@ class MetaCalibrator:
         if next(self.hyperparameters.parameters()).device != device:
             self.hyperparameters.to(device)
             self._adam = self._adam.to(device)
-
-
-def find_head(model: nn.Module, head: nn.Module | str) -> nn.Module:
-    """The head, checked to be a part of the model with parameters; a string is an attribute path."""
-    if not isinstance(model, nn.Module):
-        raise InvalidTypeError(f"`model` must be a torch.nn.Module, got {type(model).__name__}.")
-    if isinstance(head, str):
-        try:
-            head = model.get_submodule(head)
-        except AttributeError:
-            raise InvalidValueError(
-                f"`head` must be a part of the model, got {head!r}; {linear_layers(model)}"
-            ) from None
-    if not isinstance(head, nn.Module):
-        raise InvalidTypeError(f"`head` must be a torch.nn.Module or an attribute path, got {type(head).__name__}.")
-    if all(module is not head for module in model.modules()):
-        raise InvalidValueError(f"`head` must be a part of the model, got another module; {linear_layers(model)}")
-    if next(head.parameters(), None) is None:
-        raise InvalidValueError(f"`head` must have parameters, got {type(head).__name__} without any.")
-    return head
-
-
-def linear_layers(model: nn.Module) -> str:
-    """A sentence that names the model's linear layers, the last few of them."""
-    names = [name or "(the model itself)" for name, module in model.named_modules() if isinstance(module, nn.Linear)]
-    return f"its linear layers are {', '.join(names[-5:])}." if names else "it has no linear layer."
-
-
-def checked_loss(name: str, loss: Loss) -> Loss:
-    """The loss, if it is one."""
-    if not isinstance(loss, Loss):
-        raise InvalidTypeError(
-            f"`{name}` must be a metacal Loss, got {type(loss).__name__}; FunctionLoss wraps any callable."
-        )
-    return loss
-
-
-def checked_labels(y: Tensor, logits: Tensor, name: str) -> Tensor:
-    """Labels as int64 ``(n,)``, one for each row of logits; shapes and dtypes are checked, values not."""
-    if not isinstance(y, Tensor) or y.is_floating_point() or y.is_complex():
-        kind = y.dtype if isinstance(y, Tensor) else type(y).__name__
-        raise InvalidTypeError(f"`{name}` must be a tensor of integer class labels, got {kind}.")
-    rows = logits.numel() // logits.shape[-1] if logits.ndim > 1 else len(logits)
-    if y.numel() != rows:
-        raise InvalidValueError(f"`{name}` must be {rows} labels, one for each row of logits, got {tuple(y.shape)}.")
-    if not rows:
-        raise InvalidValueError(f"`{name}` must hold at least one sample, got none.")
-    return y.reshape(-1).to(torch.int64)
-
-
-def checked_lr(lr: float | Tensor) -> float:
-    """The learning rate as a number: finite and >= 0."""
-    if not isinstance(lr, (int, float, Tensor)) or isinstance(lr, bool):
-        raise InvalidTypeError(f"`lr` must be a number >= 0, got {lr!r}.")
-    if not 0.0 <= float(lr) < math.inf:
-        raise InvalidValueError(f"`lr` must be a number >= 0, got {float(lr)}.")
-    return float(lr)

@@ -14,10 +14,11 @@ class OuterSettings:
     Attributes:
         inner_reduction: ``"mean"`` or ``"sum"`` of the training loss.
         every: iterations from one meta step to the next; `math.inf` is never.
-        meta_lr: Adam's learning rate per training step.
+        meta_lr: Adam's step size per training step; the first one, if it adapts.
         betas: Adam's betas per training step.
         per_unit_step: divide the gradient that comes through the inner step by the inner learning rate, so that Adam's
             memory of its size survives a learning-rate schedule.
+        adaptive: let the step size grow while gradients agree and shrink while they do not (see `adam_step_`).
     """
 
     inner_reduction: str = "mean"
@@ -25,11 +26,12 @@ class OuterSettings:
     meta_lr: float = 1e-3
     betas: tuple[float, float] = (0.9, 0.999)
     per_unit_step: bool = True
+    adaptive: bool = True
 
 
 PRESETS = {
     None: OuterSettings(),
-    "paper": OuterSettings(inner_reduction="sum", every=1, meta_lr=1e-3, per_unit_step=False),
+    "paper": OuterSettings(inner_reduction="sum", every=1, meta_lr=1e-3, per_unit_step=False, adaptive=False),
 }
 
 
@@ -40,6 +42,7 @@ def outer_settings(
     every: float | None,
     meta_lr: float | None,
     per_unit_step: bool | None,
+    adaptive: bool | None,
 ) -> OuterSettings:
     """A preset with what was given by hand in place; None stands for not given."""
     if preset not in PRESETS:
@@ -57,6 +60,8 @@ def outer_settings(
         settings = replace(settings, meta_lr=meta_lr)
     if per_unit_step is not None:
         settings = replace(settings, per_unit_step=per_unit_step)
+    if adaptive is not None:
+        settings = replace(settings, adaptive=adaptive)
     return settings
 
 

@@ -1,0 +1,66 @@
+"""Checks of what a user passes to the calibrator: each message names the argument, its rule and the value."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from metacal.errors import InvalidTypeError, InvalidValueError
+from metacal.losses import Loss
+
+
+def find_head(model: nn.Module, head: nn.Module | str) -> nn.Module:
+    """The head, checked to be a part of the model with parameters; a string is an attribute path."""
+    if not isinstance(model, nn.Module):
+        raise InvalidTypeError(f"`model` must be a torch.nn.Module, got {type(model).__name__}.")
+    if isinstance(head, str):
+        try:
+            head = model.get_submodule(head)
+        except AttributeError:
+            raise InvalidValueError(
+                f"`head` must be a part of the model, got {head!r}; {linear_layers(model)}"
+            ) from None
+    if not isinstance(head, nn.Module):
+        raise InvalidTypeError(f"`head` must be a torch.nn.Module or an attribute path, got {type(head).__name__}.")
+    if all(module is not head for module in model.modules()):
+        raise InvalidValueError(f"`head` must be a part of the model, got another module; {linear_layers(model)}")
+    if next(head.parameters(), None) is None:
+        raise InvalidValueError(f"`head` must have parameters, got {type(head).__name__} without any.")
+    return head
+
+
+def linear_layers(model: nn.Module) -> str:
+    """A sentence that names the model's linear layers, the last few of them."""
+    names = [name or "(the model itself)" for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    return f"its linear layers are {', '.join(names[-5:])}." if names else "it has no linear layer."
+
+
+def checked_loss(name: str, loss: Loss) -> Loss:
+    """The loss, if it is one."""
+    if not isinstance(loss, Loss):
+        raise InvalidTypeError(
+            f"`{name}` must be a metacal Loss, got {type(loss).__name__}; FunctionLoss wraps any callable."
+        )
+    return loss
+
+
+def checked_labels(y: Tensor, logits: Tensor, name: str) -> Tensor:
+    """Labels as int64 ``(n,)``, one for each row of logits; shapes and dtypes are checked, values not."""
+    if not isinstance(y, Tensor) or y.is_floating_point() or y.is_complex():
+        kind = y.dtype if isinstance(y, Tensor) else type(y).__name__
+        raise InvalidTypeError(f"`{name}` must be a tensor of integer class labels, got {kind}.")
+    rows = logits.numel() // logits.shape[-1] if logits.ndim > 1 else len(logits)
+    if y.numel() != rows:
+        raise InvalidValueError(f"`{name}` must be {rows} labels, one for each row of logits, got {tuple(y.shape)}.")
+    if not rows:
+        raise InvalidValueError(f"`{name}` must hold at least one sample, got none.")
+    return y.reshape(-1).to(torch.int64)
+
+
+def checked_lr(lr: float | Tensor) -> float:
+    """The learning rate as a number: finite and >= 0."""
+    if not isinstance(lr, (int, float, Tensor)) or isinstance(lr, bool):
+        raise InvalidTypeError(f"`lr` must be a number >= 0, got {lr!r}.")
+    if not 0.0 <= float(lr) < math.inf:
+        raise InvalidValueError(f"`lr` must be a number >= 0, got {float(lr)}.")
+    return float(lr)
