@@ -18,9 +18,18 @@ MAY_IMPORT: dict[str, set[str]] = {
     "metrics": {"functional"},
     "metalearning": {"functional", "losses"},
     "data": set(),
+    "models": set(),
     "evaluation": {"functional"},
     "cli": {"functional", "losses", "metrics", "evaluation", ""},
-    "": {"functional", "losses", "metrics", "metalearning", "data", "evaluation"},  # metacal/__init__.py itself
+    "": {
+        "functional",
+        "losses",
+        "metrics",
+        "metalearning",
+        "data",
+        "models",
+        "evaluation",
+    },  # metacal/__init__.py itself
 }
 MAX_LINES = 400
 BANNED_STEMS = {"utils", "util", "helpers", "helper", "common", "misc"}

@@ -24,7 +24,7 @@ from metacal.metalearning import (
 
 __version__ = "0.1.0"
 
-_LAZY_PARTS = ("evaluation", "metrics")
+_LAZY_PARTS = ("evaluation", "metrics", "models")
 
 __all__ = [
     "Hyperparameter",
@@ -44,6 +44,7 @@ __all__ = [
     "functional",
     "losses",
     "metrics",
+    "models",
 ]
 
 

@@ -37,6 +37,8 @@ def next_batch(meta: Any) -> tuple[Any, Tensor]:
         )
     if not isinstance(batch, (tuple, list)) or len(batch) != 2:
         raise InvalidTypeError(f"`meta` must give pairs (x, y), got {type(batch).__name__}.")
+    if isinstance(batch[1], Tensor) and not batch[1].numel():
+        raise InvalidValueError("`meta targets` must hold at least one sample, got none.")
     return batch[0], batch[1]
 
 
@@ -57,7 +59,7 @@ def share_samples(first: Any, second: Any) -> bool:
         return False
     if first.ndim < 2 or not first.is_floating_point() or first.dtype != second.dtype:
         return False
-    rows, others = first.reshape(len(first), -1), second.reshape(len(second), -1).to(first.device)
+    rows, others = first.flatten(1), second.flatten(1).to(first.device)
     if rows.shape[1] < 8:
         return False  # a few low-precision features may well repeat
     marks = torch.linspace(0.5, 1.5, rows.shape[1], device=rows.device, dtype=torch.float64)

@@ -1,0 +1,55 @@
+"""Two processes on uneven halves take the same meta step as one process on the joint batch."""
+
+import pytest
+import torch
+from tests.metalearning.models import K, batch, make_net
+from torch import distributed as dist
+from torch import multiprocessing as mp
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from metacal import MetaCalibrator, NonUniformLabelSmoothing, UnitwiseL2
+from metacal.metalearning.gather import gather_batches
+
+SPLITS = [(slice(0, 9), slice(0, 4)), (slice(9, 12), slice(4, 11))]
+
+
+def steps(model, net, train_rows, meta_rows, reduction):
+    hyperparameters = {"smoothing": NonUniformLabelSmoothing(K, initial="uniform"), "l2": UnitwiseL2(net.fc)}
+    meta = MetaCalibrator(model, net.fc, hyperparameters, every=1, inner_reduction=reduction)
+    gradients = None
+    for number in range(3):
+        x, y = batch(12, number, dtype=torch.float64)
+        x_meta, y_meta = batch(11, 50 + number, dtype=torch.float64)
+        pair = (x_meta[meta_rows], y_meta[meta_rows])
+        if gradients is None:
+            gradients = meta.hypergradient(x[train_rows], y[train_rows], meta=pair, lr=0.3)
+        meta.step(x[train_rows], y[train_rows], meta=pair, lr=0.3)
+    return {**gradients, **{f"omega.{name}": value for name, value in meta.hyperparameters.state_dict().items()}}
+
+
+def worker(rank, folder, reduction):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    try:
+        net = make_net(norm=False, dropout=0.0).double()
+        found = steps(DistributedDataParallel(net), net, *SPLITS[rank], reduction)
+        torch.save(found, f"{folder}/{rank}.pt")
+        features = torch.arange(6.0 * (rank + 1)).view(-1, 2, 3)
+        labels = torch.full((rank + 1,), rank)
+        joined = gather_batches([(features, labels), (features[:0], labels[:0])])
+        assert joined[0][0].shape == (3, 2, 3) and joined[0][1].tolist() == [0, 1, 1] and len(joined[1][0]) == 0
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_two_processes_equal_one(tmp_path, reduction):
+    mp.spawn(worker, args=(str(tmp_path), reduction), nprocs=2)
+    net = make_net(norm=False, dropout=0.0).double()
+    expected = steps(net, net, slice(0, 12), slice(0, 11), reduction)
+    ranks = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2)]
+    for name, value in expected.items():
+        assert torch.equal(ranks[0][name], ranks[1][name]), name
+        torch.testing.assert_close(ranks[0][name], value.detach(), rtol=1e-10, atol=1e-13)
+    assert isinstance(net.fc, nn.Linear)
