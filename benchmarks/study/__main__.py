@@ -1,7 +1,7 @@
 """``python -m benchmarks.study regime | methods | robustness | every``: run, resume and print the study's tables.
 
 Runs are kept in a JSON-lines file (``--store``), one line each; what is there is not run again, so the study can be
-stopped at any time. ``--jobs`` runs several at once.
+stopped at any time. ``--jobs`` runs several at once. The table is printed, and written beside the store.
 """
 
 import argparse
@@ -59,7 +59,10 @@ def main() -> None:
             file.flush()
             print(f"\r{count} of {len(missing)} runs", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
-    print(TABLES[arguments.plan]([done[key(asdict(run))] for run in runs]))
+    table = TABLES[arguments.plan]([done[key(asdict(run))] for run in runs])
+    print(table)
+    heading = f"Made by `python -m benchmarks.study {arguments.plan}` with torch {torch.__version__}.\n\n"
+    arguments.store.with_name(f"{arguments.plan}.md").write_text(heading + table.strip() + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

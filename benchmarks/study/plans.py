@@ -31,7 +31,10 @@ def robustness(seeds: int = 5) -> list[Run]:
 def every(seeds: int = 10) -> list[Run]:
     """How often the meta step has to be taken."""
     return [
-        Run(r, "mc", seed, every=k) for r in ("digits", "newsgroups") for k in (1, 2, 4, 8, 16) for seed in range(seeds)
+        Run(r, "mc", seed, every=k)
+        for r in ("digits", "newsgroups")
+        for k in (1, 2, 4, 8, 16, 0)
+        for seed in range(seeds)
     ]
 
 

@@ -90,9 +90,8 @@ def every_table(rows: list[Row]) -> str:
         parts = {every: part for (every,), part in grouped(group, "every").items()}
         for every, part in parts.items():
             to_first = difference(part, parts[1], "test_ece") if every != 1 else ""
-            lines.append(
-                f"| {name} | {every} | {percent(part, 'test_ece')} | {to_first} | {percent(part, 'test_error')} |"
-            )
+            ece, error = percent(part, "test_ece"), percent(part, "test_error")
+            lines.append(f"| {name} | {every or 'default'} | {ece} | {to_first} | {error} |")
     return "\n".join(lines)
 
 

@@ -22,14 +22,14 @@ META_METHODS = ("mc", "mc-s", "mc-v", "mc-l2")
 
 @dataclass(frozen=True)
 class Run:
-    """What is run; the defaults of the outer step are the library's."""
+    """What is run; the defaults of the outer step are the library's, and ``every=0`` stands for its default too."""
 
     regime: str
     method: str
     seed: int
     meta_lr: float = OuterSettings().meta_lr
     reduction: str = OuterSettings().inner_reduction
-    every: int = int(OuterSettings().every)
+    every: int = 0
     outer: str = "default"
     initial: str = "zero"
     equal_data: bool = True
@@ -86,7 +86,7 @@ def execute(run: Run) -> dict[str, object]:
             head,
             hyperparameters_of(run, head, num_classes),
             inner_reduction=run.reduction,
-            every=run.every,
+            every=run.every or None,
             meta_lr=run.meta_lr,
             per_unit_step=OUTER_STEPS[run.outer][0],
             adaptive=OUTER_STEPS[run.outer][1],

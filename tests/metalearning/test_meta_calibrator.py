@@ -468,3 +468,14 @@ def test_remove_takes_the_hook_off():
 
 def test_top_level_names():
     assert metacal.MetaCalibrator is MetaCalibrator and callable(metacal.data.cycle)
+
+
+def test_by_default_meta_steps_are_dense_at_first_and_sparse_later():
+    net = make_net(norm=False, dropout=0.0)
+    meta = MetaCalibrator(net, net.fc, ScalarLabelSmoothing(K))
+    x, y = batch(4, 1)
+    with torch.no_grad():
+        for _ in range(300):
+            meta.step(x, y, meta=batch(4, 2), lr=0.1)
+    steps = [record["step"] for record in meta.history]
+    assert steps == [*range(256), 256, 272, 288]

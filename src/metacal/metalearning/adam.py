@@ -69,9 +69,18 @@ def adam_step_(
     gradients: tuple[Tensor, ...],
     state: AdamState,
     settings: OuterSettings,
+    interval: float = 1,
     epsilon: float = 1e-8,
 ) -> Tensor:
     """One step in place on parameters and state; nothing changes where any gradient is not finite.
+
+    Args:
+        parameters: omega.
+        gradients: one a parameter.
+        state: changed in place.
+        settings: step size and betas, per training step.
+        interval: training steps that this step stands for: the size is multiplied by it, the betas raised to its power.
+        epsilon: Adam's.
 
     Returns:
         bool scalar on the device: whether the step was taken.
@@ -79,7 +88,7 @@ def adam_step_(
     finite = torch.stack([torch.isfinite(g).all() for g in gradients]).all()
     state.taken += finite
     state.skipped += ~finite
-    beta_first, beta_second = (beta**settings.every for beta in settings.betas)
+    beta_first, beta_second = (beta**interval for beta in settings.betas)
     first_weight = 1.0 - beta_first**state.taken
     second_weight = 1.0 - beta_second**state.taken
     moments = zip(parameters, gradients, state.first, state.second, state.sizes, strict=True)
@@ -89,7 +98,7 @@ def adam_step_(
         first.copy_(torch.where(finite, torch.lerp(safe, first, beta_first), first))
         second.copy_(torch.where(finite, torch.lerp(safe.square(), second, beta_second), second))
         change = (first / first_weight) / ((second / second_weight).sqrt() + epsilon)
-        parameter -= torch.where(finite, settings.every * size * change, 0.0).to(parameter.dtype)
+        parameter -= torch.where(finite, interval * size * change, 0.0).to(parameter.dtype)
     return finite
 
 

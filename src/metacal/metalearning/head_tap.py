@@ -20,9 +20,10 @@ class HeadTap:
     def __init__(self, head: nn.Module) -> None:
         self.calls: list[tuple[tuple[Any, ...], dict[str, Any], Any]] = []
         self.is_listening = False
-        self.handle = head.register_forward_hook(self._record, with_kwargs=True)
+        # Decorated here rather than below: the compiler takes as long to import as all of torch.
+        record = torch.compiler.disable(self._record)  # type: ignore[no-untyped-call]
+        self.handle = head.register_forward_hook(record, with_kwargs=True)
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _record(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         if self.is_listening:
             self.calls.append((args, kwargs, output))

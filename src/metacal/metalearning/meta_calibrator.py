@@ -48,8 +48,9 @@ class MetaCalibrator:
         objective: any `Loss`; what held-out data is judged by. Default ``CrossEntropy() + 0.5 * DECE()``.
         base_loss: any `Loss` that returns one value a sample; default cross-entropy.
         inner_reduction: ``"mean"`` or ``"sum"`` of the training loss, as your loop uses it.
-        every: take a meta step at every so-manieth iteration; `math.inf` never. Adam's learning rate is multiplied by
-            it and its betas raised to its power, so that its memory in training steps stays the same.
+        every: take a meta step at every so-manieth iteration; `math.inf` never. Adam's step is multiplied by it and
+            its betas raised to its power, so that its memory in training steps stays the same. Default: each of the
+            first 256 iterations, then every 16th.
         meta_lr: Adam's step size for the hyper-parameters, per training step; where it starts, if it adapts.
         per_unit_step: measure the gradient per unit of the inner step, so that a learning-rate schedule leaves its
             scale alone.
@@ -114,6 +115,8 @@ class MetaCalibrator:
         self._has_warned = False
         first = at_least_float32(next(self.head.parameters()).detach())
         self.hyperparameters.to(first.device, first.dtype)
+        self.objective.to(first.device)
+        self.base_loss.to(first.device)
         self._adam = AdamState.zeros(tuple(self.hyperparameters.parameters()))
 
     def step(self, x: Any, y: Tensor, *, meta: Any, lr: float | Tensor, boundary: bool = True) -> Tensor:
@@ -134,12 +137,11 @@ class MetaCalibrator:
         self._follow_head()
         features, logits = self._forward(x)
         labels = self._labels(y, logits, "targets")
-        if self._is_due():
-            self._pending.append((self._rows(features), labels))
+        parts = [*self._pending, (self._rows(features), labels)] if self._is_due() else []
+        self._pending = [] if boundary else parts
         if boundary:
-            if self._is_due():
-                self._meta_step(x, meta, lr)
-            self._pending = []
+            if parts:
+                self._meta_step(parts, x, meta, lr)
             self._iterations += 1
         return self._training_loss(logits, labels)
 
@@ -234,8 +236,8 @@ class MetaCalibrator:
         return self._tap.take()
 
     def _is_due(self) -> bool:
-        every = self.settings.every
-        return math.isfinite(every) and self._iterations % int(every) == 0
+        interval = self.settings.interval(self._iterations)
+        return math.isfinite(interval) and self._iterations % int(interval) == 0
 
     def _training_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         omega = {name: value.detach() for name, value in self.hyperparameters.named_parameters()}
@@ -246,11 +248,11 @@ class MetaCalibrator:
         )
         return total / len(labels) if self.settings.inner_reduction == "mean" else total
 
-    def _meta_step(self, x: Any, meta: Any, lr: float | Tensor) -> None:
+    def _meta_step(self, parts: list[tuple[Tensor, Tensor]], x: Any, meta: Any, lr: float | Tensor) -> None:
         batch = next_batch(meta)
         if self._meta_steps < LOOKS_FOR_SHARED_SAMPLES and share_samples(x, batch[0]):
             warnings.warn("A meta batch shares samples with its training batch: split them apart.", stacklevel=3)
-        problem = self._problem(self._pending, batch, lr)
+        problem = self._problem(parts, batch, lr)
         found = self._estimate(problem)
         self._update(found, problem)
 
@@ -259,7 +261,7 @@ class MetaCalibrator:
         step = problem.lr * problem.scale * len(problem.labels)
         unit = problem.lr if settings.per_unit_step and problem.lr > 0.0 else 1.0
         grads = tuple(t / unit + d for t, d in zip(found.through, found.direct, strict=True))
-        taken = adam_step_(omega, grads, self._adam, settings)
+        taken = adam_step_(omega, grads, self._adam, settings, settings.interval(self._iterations))
         self.hyperparameters.project_()
         self._meta_steps += 1
         norm = torch.stack([g.square().sum() for g in found.total]).sum().sqrt()
@@ -341,5 +343,6 @@ class MetaCalibrator:
         """Move omega and Adam's state along when the model has been moved to another device."""
         device = next(self.head.parameters()).device
         if next(self.hyperparameters.parameters()).device != device:
-            self.hyperparameters.to(device)
+            for module in (self.hyperparameters, self.objective, self.base_loss):
+                module.to(device)
             self._adam = self._adam.to(device)

@@ -14,6 +14,7 @@ class OuterSettings:
     Attributes:
         inner_reduction: ``"mean"`` or ``"sum"`` of the training loss.
         every: iterations from one meta step to the next; `math.inf` is never.
+        dense_start: so many iterations at first take a meta step each, whatever ``every`` says.
         meta_lr: Adam's step size per training step; the first one, if it adapts.
         betas: Adam's betas per training step.
         per_unit_step: divide the gradient that comes through the inner step by the inner learning rate, so that Adam's
@@ -22,16 +23,23 @@ class OuterSettings:
     """
 
     inner_reduction: str = "mean"
-    every: float = 1
+    every: float = 16
+    dense_start: int = 256
     meta_lr: float = 1e-3
     betas: tuple[float, float] = (0.9, 0.999)
     per_unit_step: bool = True
     adaptive: bool = True
 
+    def interval(self, iteration: int) -> float:
+        """Iterations from the meta step of this iteration to the next."""
+        return 1 if iteration < self.dense_start else self.every
+
 
 PRESETS = {
     None: OuterSettings(),
-    "paper": OuterSettings(inner_reduction="sum", every=1, meta_lr=1e-3, per_unit_step=False, adaptive=False),
+    "paper": OuterSettings(
+        inner_reduction="sum", every=1, dense_start=0, meta_lr=1e-3, per_unit_step=False, adaptive=False
+    ),
 }
 
 
@@ -54,7 +62,7 @@ def outer_settings(
         settings = replace(settings, inner_reduction=inner_reduction)
     if every is not None:
         check_every(every)
-        settings = replace(settings, every=every)
+        settings = replace(settings, every=every, dense_start=0)
     if meta_lr is not None:
         check_positive("meta_lr", meta_lr)
         settings = replace(settings, meta_lr=meta_lr)
