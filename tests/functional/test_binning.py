@@ -85,3 +85,9 @@ def test_bad_arguments():
         equal_width_statistics(torch.tensor([0.5]), torch.tensor([True]), 1.5)
     with pytest.raises(InvalidValueError, match=r"`norm` must be one of 'l1', 'l2', 'max', got 'L1'\."):
         calibration_error(equal_width_statistics(torch.tensor([0.5]), torch.tensor([True])), "L1")
+
+
+def test_shared_edges_are_never_written_to():
+    for dtype in (torch.float32, torch.float64):
+        statistics = equal_width_statistics(torch.tensor([0.3, 1.0], dtype=dtype), torch.tensor([True, False]), 7)
+    assert statistics.edges.tolist() == [m / 7 for m in range(8)]

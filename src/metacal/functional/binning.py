@@ -150,7 +150,7 @@ def accumulate(
     """
     shape = (len(edges) - 1,) if num_classes is None else (num_classes, len(edges) - 1)
     # Right and wrong samples go to two cells of each bin: two passes fill all three sums.
-    cells = index * 2 + correct
+    cells = (index * 2).add_(correct)
     empty = torch.zeros(2 * math.prod(shape), dtype=torch.int64, device=index.device)
     counts = empty.scatter_add(0, cells, torch.ones_like(cells)).view(*shape, 2)
     units = empty.scatter_add(0, cells, to_units(confidences)).view(*shape, 2)
@@ -168,11 +168,12 @@ def equal_width_index(confidences: Tensor, num_bins: int) -> Tensor:
     An edge is ``m / M`` rounded to the dtype of the confidences: 0.2 is the upper edge of its bin in float32 as
     in float64, whichever way the dtype rounds it.
     """
-    edges = equal_width_edges(num_bins, confidences.device).to(confidences.dtype)
+    upper = equal_width_edges(num_bins, confidences.device)[1:].to(confidences.dtype, copy=True)
+    upper[-1] = torch.inf  # rounding may take a confidence above 1: it stays in the last bin
     # Scaled a hair down, the product never lands above the true bin and at most one below: one comparison settles it.
     shrink = num_bins * (1.0 - 8.0 * torch.finfo(confidences.dtype).eps)
-    below = (confidences * shrink).ceil_().clamp_(0, num_bins).to(torch.int64)
-    return below.add_(confidences > edges.take(below)).sub_(1).clamp_(0, num_bins - 1)
+    index = (confidences * shrink).ceil_().sub_(1.0).clamp_(0, num_bins - 1).to(torch.int64)
+    return index.add_(confidences > upper.take(index))
 
 
 @lru_cache(maxsize=64)

@@ -51,6 +51,10 @@ def is_first_top(scores: Tensor, targets: Tensor, top: Tensor, is_unique: Tensor
         return scores.argmax(dim=1) == targets
     correct = scores.gather(1, targets.unsqueeze(1)).squeeze(1) == top
     rows = (correct & ~is_unique).nonzero().squeeze(1)
-    if len(rows):
-        correct[rows] = scores[rows].argmax(dim=1) == targets[rows]
+    if not len(rows):
+        return correct
+    others = scores.index_select(0, rows).scatter_(1, targets[rows].unsqueeze(1), -torch.inf)
+    tied = rows[others.amax(dim=1) == top[rows]]
+    if len(tied):
+        correct[tied] = scores[tied].argmax(dim=1) == targets[tied]
     return correct
