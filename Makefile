@@ -30,7 +30,7 @@ help:  ## Show this list.
 	@$(PYTHON) -m venv .venv-bench
 	@$(BENCH_PIP) --upgrade pip
 	@$(BENCH_PIP) torch
-	@$(BENCH_PIP) -e . netcal relplot uncertainty-calibration
+	@$(BENCH_PIP) -e . netcal pycalib relplot uncertainty-calibration
 	@touch $@
 
 demo: .venv/.base  ## Score the predictions that ship with the package and print a table.
@@ -50,6 +50,7 @@ format: .venv/.dev  ## Mend formatting and what lint can mend.
 
 bench: .venv-bench/.ready  ## Measure speed and memory side by side with the peers.
 	@$(BENCH)/python -m benchmarks.calibration
+	@$(BENCH)/python -m benchmarks.meta_step
 
 conformance: .venv-bench/.ready  ## Write docs/conformance.md: our figures and the peers', and who is right.
 	@$(BENCH)/python -m benchmarks.conformance

@@ -1,0 +1,168 @@
+"""What meta-calibration costs: steps of a ResNet18 side by side with plain cross-entropy, memory, and growth with size.
+
+Run: ``python -m benchmarks.meta_step [--only step memory arithmetic growth]``. The figures go to
+results/benchmarks/meta_step.json and the growth to docs/figures/meta-step-cost.svg.
+"""
+
+import argparse
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from torch import Tensor, nn
+
+import metacal
+from benchmarks.meta_step_growth import measure_growth
+from benchmarks.meta_step_memory import measure_memory
+from benchmarks.report import Part, Row, Target, describe_run, save, show
+from benchmarks.timing import OthersMeter, interleave
+from metacal.losses import CrossEntropy
+from metacal.metalearning.problem import MetaProblem
+from metacal.models.resnet import BasicBlock, Bottleneck, ResNet
+
+BATCH = 64
+CYCLE = 16
+ROUNDS = 3
+LR = 0.1
+TARGETS = {1: 1.40, 4: 1.12, 16: 1.05}
+ARITHMETIC_TARGET = 0.05
+
+
+def batches(num_classes: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Fresh batches of random images from memory, without end."""
+    generator = torch.Generator().manual_seed(seed)
+    images = torch.randn(16 * BATCH, 3, 32, 32, generator=generator)
+    labels = torch.randint(num_classes, (len(images),), generator=generator)
+    while True:
+        for rows in torch.split(torch.randperm(len(images), generator=generator), BATCH):
+            yield images[rows], labels[rows]
+
+
+def trainer(num_classes: int, every: float | None) -> Callable[[], float]:
+    """A cycle of training steps of a ResNet18 in training mode; ``every=None`` is plain cross-entropy."""
+    torch.manual_seed(0)
+    model = ResNet(BasicBlock, (2, 2, 2, 2), num_classes)
+    optimizer = torch.optim.SGD(model.parameters(), lr=LR, momentum=0.9)
+    stream, meta_stream = batches(num_classes, seed=1), batches(num_classes, seed=2)
+    meta = None
+    if every is not None:
+        smoothing = metacal.NonUniformLabelSmoothing(num_classes)
+        meta = metacal.MetaCalibrator(model, model.head, smoothing, every=every)
+
+    def cycle() -> float:
+        for _ in range(CYCLE):
+            x, y = next(stream)
+            if meta is None:
+                loss = nn.functional.cross_entropy(model(x), y)
+            else:
+                loss = meta.step(x, y, meta=meta_stream, lr=LR)
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+        return loss.item()
+
+    return cycle
+
+
+def measure_step() -> Part:
+    """Time of a training step with meta-calibration over that of a plain one, K = 10 and 100."""
+    rows: list[Row] = []
+    targets = []
+    for num_classes in (10, 100):
+        variants = {"cross-entropy": trainer(num_classes, None)}
+        variants |= {f"every={every}": trainer(num_classes, every) for every in TARGETS}
+        timings = interleave(variants, rounds=ROUNDS, patience=math.inf)
+        plain = timings["cross-entropy"].seconds
+        for name, timing in timings.items():
+            ratio = timing.seconds / plain
+            rows.append({"K": num_classes, "step": name, "ms": 1e3 * timing.seconds / CYCLE, "ratio": ratio})
+        for every, bound in TARGETS.items():
+            ratio = timings[f"every={every}"].seconds / plain
+            targets.append(Target(f"K={num_classes}, every={every} / cross-entropy", ratio, bound, at_least=False))
+    note = "A fresh meta batch costs one forward pass, a third of a training step: 1.33 is the floor for every=1."
+    title = (
+        f"ResNet18, 32 x 32, training and meta batch {BATCH}, best of {ROUNDS} cycles of {CYCLE} steps, taking turns"
+    )
+    return Part(title, rows, targets, [note])
+
+
+def measure_arithmetic() -> Part:
+    """The meta step without its forward pass, K = 1000 and 2048 features, against a ResNet50 step."""
+    torch.manual_seed(0)
+    model = ResNet(Bottleneck, (3, 4, 6, 3), num_classes=1000)
+    optimizer = torch.optim.SGD(model.parameters(), lr=LR, momentum=0.9)
+    smoothing = metacal.NonUniformLabelSmoothing(1000, initial="uniform")
+    meta = metacal.MetaCalibrator(model, model.head, smoothing, every=1)
+    problem = MetaProblem(
+        head=model.head,
+        hyperparameters=smoothing,
+        base_loss=CrossEntropy(reduction="none"),
+        objective=meta.objective,
+        features=torch.randn(BATCH, 2048),
+        labels=torch.randint(1000, (BATCH,)),
+        meta_features=torch.randn(BATCH, 2048),
+        meta_labels=torch.randint(1000, (BATCH,)),
+        lr=LR,
+        reduction="mean",
+        num_classes=1000,
+    )
+    x, y = torch.randn(BATCH, 3, 32, 32), torch.randint(1000, (BATCH,))
+
+    def plain() -> float:
+        loss = nn.functional.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        return loss.item()
+
+    def arithmetic() -> float:
+        found = meta._estimate(problem)
+        meta._update(found, problem)
+        return found.meta_loss.item()
+
+    timings = interleave({"ResNet50 step": plain, "meta arithmetic": arithmetic}, rounds=5, patience=math.inf)
+    share = timings["meta arithmetic"].seconds / timings["ResNet50 step"].seconds
+    rows: list[Row] = [{"what": name, "ms": 1e3 * timing.seconds} for name, timing in timings.items()]
+    target = Target("meta arithmetic / ResNet50 step, K=1000, 2048 features", share, ARITHMETIC_TARGET, at_least=False)
+    return Part(f"Meta arithmetic (gradient, Adam, projection; non-uniform smoothing), batch {BATCH}", rows, [target])
+
+
+PARTS = {
+    "step": measure_step,
+    "memory": measure_memory,
+    "arithmetic": measure_arithmetic,
+    "growth": measure_growth,
+}
+
+
+def main() -> None:
+    """Measure, print, save; exit with 1 if a target was missed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.meta_step", description=__doc__)
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), help="measure these parts only")
+    parser.add_argument("--json", type=Path, default=Path("results/benchmarks/meta_step.json"))
+    arguments = parser.parse_args()
+    torch.set_num_threads(2)
+    console = Console()
+    parts = {}
+    for name in arguments.only:
+        meter, started = OthersMeter(), time.perf_counter()
+        part = PARTS[name]()
+        parts[name] = Part(part.title, part.rows, part.targets, part.notes, meter.share())
+        show(parts[name], console)
+        console.print(f"({time.perf_counter() - started:.0f} s)", style="dim")
+    command = "python -m benchmarks.meta_step " + " ".join(sys.argv[1:])
+    save(
+        arguments.json,
+        parts,
+        describe_run(command.strip(), {"metacal": metacal.__version__, "torch": version("torch")}),
+    )
+    sys.exit(0 if all(target.is_met for part in parts.values() for target in part.targets) else 1)
+
+
+if __name__ == "__main__":
+    main()

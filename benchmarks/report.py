@@ -1,0 +1,148 @@
+"""What a benchmark found: rows, targets met or missed; printed as tables, saved as JSON."""
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+BUSY = 0.05
+"""Share of the machine in other hands from which figures come with a warning."""
+
+Cell = str | int | float | None
+Row = dict[str, Cell]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A figure and the bound it should keep.
+
+    Attributes:
+        name: what was measured.
+        value: the figure.
+        bound: what it should reach.
+        at_least: whether the bound is a floor (else a ceiling).
+    """
+
+    name: str
+    value: float
+    bound: float
+    at_least: bool
+
+    @property
+    def is_met(self) -> bool:
+        """Whether the figure keeps its bound; a NaN does not."""
+        return self.value >= self.bound if self.at_least else self.value <= self.bound
+
+    def sentence(self) -> str:
+        """One line that says what was asked, what was found and whether that is good enough."""
+        side = "at least" if self.at_least else "at most"
+        verdict = "[green]met[/]" if self.is_met else "[bold red]MISSED[/]"
+        return f"{verdict}  {self.name}: {self.value:.3g} (target: {side} {self.bound:g})"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a benchmark.
+
+    Attributes:
+        title: what was measured, on what.
+        rows: one dictionary a row, all with the same keys.
+        targets: figures with bounds.
+        notes: sentences that a reader of the figures needs.
+        others_share: share of the machine that other processes used meanwhile.
+    """
+
+    title: str
+    rows: Sequence[Row]
+    targets: Sequence[Target] = ()
+    notes: Sequence[str] = ()
+    others_share: float = 0.0
+
+
+def show(part: Part, console: Console) -> None:
+    """Print a part as a table, its notes and its targets."""
+    console.print(part.title, style="bold")
+    table = Table()
+    for column in part.rows[0] if part.rows else ():
+        table.add_column(column, justify="left" if isinstance(part.rows[0][column], str) else "right")
+    for row in part.rows:
+        table.add_row(*map(_text, row.values()))
+    console.print(table)
+    for note in part.notes:
+        console.print(note, style="dim")
+    if part.others_share > BUSY:
+        console.print(
+            f"Other processes used {part.others_share:.0%} of this machine meanwhile: measure again when it is quiet.",
+            style="bold yellow",
+        )
+    for target in part.targets:
+        console.print(target.sentence())
+    console.print()
+
+
+def save(path: Path, parts: dict[str, Part], about: dict[str, object]) -> None:
+    """Write parts and what they were measured with as JSON."""
+    measured = {
+        name: asdict(part) | {"targets": [asdict(target) | {"is_met": target.is_met} for target in part.targets]}
+        for name, part in parts.items()
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"about": about, "parts": measured}, indent=2, allow_nan=True) + "\n")
+
+
+def describe_run(command: str, versions: dict[str, str]) -> dict[str, object]:
+    """Machine, versions, commit, date and command, to be kept with the figures."""
+    return {
+        "command": command,
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "commit": _commit(),
+        "versions": versions | {"python": platform.python_version()},
+        "machine": {
+            "processor": _processor(),
+            "cores": os.cpu_count(),
+            "system": f"{platform.system()} {platform.machine()}",
+            "torch_threads": torch.get_num_threads(),
+        },
+    }
+
+
+def _text(cell: Cell) -> str:
+    if cell is None:
+        return "-"
+    return f"{cell:.4g}" if isinstance(cell, float) else str(cell)
+
+
+def _commit() -> str:
+    """The commit that was measured, marked if files differ from it; "unknown" outside of a repository."""
+    root = Path(__file__).parent
+    try:
+        commit = subprocess.run(
+            ["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True, cwd=root
+        )
+        changes = subprocess.run(
+            ["git", "status", "--porcelain", "--untracked-files=no", "--", "../src", "."],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=root,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return commit.stdout.strip() + (" with changes" if changes.stdout.strip() else "")
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
