@@ -20,7 +20,7 @@ ROUNDS = 300
 
 
 class GuardedSigmoid(torch.autograd.Function):
-    """A scaled sigmoid in two branches, each safe for one sign, that keeps its derivative: as the published form has it."""
+    """A scaled sigmoid in two branches, each safe for one sign, that keeps its derivative, as published."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, scale: float) -> Tensor:

@@ -1,5 +1,6 @@
 """Which runs each table of the study is made of."""
 
+from benchmarks.study.regimes import REGIMES
 from benchmarks.study.train import BASELINES, META_METHODS, OUTER_STEPS, Run
 
 META_LRS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
@@ -7,7 +8,7 @@ META_LRS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
 
 def regime(seeds: int = 5) -> list[Run]:
     """Cross-entropy alone, to fix the regimes."""
-    return [Run(name, "ce", seed) for name in ("digits", "newsgroups") for seed in range(seeds)]
+    return [Run(name, "ce", seed) for name in REGIMES for seed in range(seeds)]
 
 
 def methods(seeds: int = 10) -> list[Run]:
@@ -29,13 +30,10 @@ def robustness(seeds: int = 5) -> list[Run]:
 
 
 def every(seeds: int = 10) -> list[Run]:
-    """How often the meta step has to be taken."""
-    return [
-        Run(r, "mc", seed, every=k)
-        for r in ("digits", "newsgroups")
-        for k in (1, 2, 4, 8, 16, 0)
-        for seed in range(seeds)
-    ]
+    """How often the meta step has to be taken, in runs of about 450, 875, 1,800 and 3,500 iterations."""
+    short = [(r, k) for r in ("digits", "newsgroups") for k in (1, 2, 4, 8, 16, 0)]
+    long = [(r, k) for r in ("digits-long", "newsgroups-long") for k in (1, 16, 0)]
+    return [Run(r, "mc", seed, every=k) for r, k in (*short, *long) for seed in range(seeds)]
 
 
 PLANS = {"regime": regime, "methods": methods, "robustness": robustness, "every": every}

@@ -37,4 +37,5 @@ REGIMES = {
     "digits-short": Regime("digits", train=80, meta=40, val=400, width=256, epochs=50),
     "digits-long": Regime("digits", train=80, meta=40, val=400, width=256, epochs=600),
     "newsgroups": Regime("newsgroups", train=4000, meta=500, val=1000, width=256, epochs=25, batch=128),
+    "newsgroups-long": Regime("newsgroups", train=4000, meta=500, val=1000, width=256, epochs=100, batch=128),
 }

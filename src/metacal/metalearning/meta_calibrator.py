@@ -50,7 +50,7 @@ class MetaCalibrator:
         inner_reduction: ``"mean"`` or ``"sum"`` of the training loss, as your loop uses it.
         every: take a meta step at every so-manieth iteration; `math.inf` never. Adam's step is multiplied by it and
             its betas raised to its power, so that its memory in training steps stays the same. Default: each of the
-            first 256 iterations, then every 16th.
+            first 1,000 iterations, then every 16th.
         meta_lr: Adam's step size for the hyper-parameters, per training step; where it starts, if it adapts.
         per_unit_step: measure the gradient per unit of the inner step, so that a learning-rate schedule leaves its
             scale alone.

@@ -24,7 +24,7 @@ class OuterSettings:
 
     inner_reduction: str = "mean"
     every: float = 16
-    dense_start: int = 256
+    dense_start: int = 1000
     meta_lr: float = 1e-3
     betas: tuple[float, float] = (0.9, 0.999)
     per_unit_step: bool = True
