@@ -56,7 +56,7 @@ conformance: .venv-bench/.ready  ## Write docs/conformance.md: our figures and t
 	@$(BENCH)/python -m benchmarks.conformance
 
 docs: .venv/.dev  ## Build the documentation into site/.
-	@$(BIN)/mkdocs build --strict
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean:  ## Remove what these commands made.
 	@rm -rf .venv .venv-bench build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis

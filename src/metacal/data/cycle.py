@@ -11,7 +11,7 @@ Batch = TypeVar("Batch")
 def cycle(loader: Iterable[Batch]) -> Iterator[Batch]:
     """Batches of a loader without end: each pass starts the loader anew, so it is reshuffled and nothing is cached.
 
-    Example:
+    Examples:
         >>> batches = cycle([1, 2])
         >>> [next(batches) for _ in range(5)]
         [1, 2, 1, 2, 1]

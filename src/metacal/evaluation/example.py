@@ -15,7 +15,7 @@ def example_predictions() -> tuple[Tensor, Tensor]:
     Returns:
         float32 probs ``(10000, 10)`` and int64 targets ``(10000,)``.
 
-    Example:
+    Examples:
         >>> from metacal.functional import expected_calibration_error
         >>> probs, targets = example_predictions()
         >>> round(expected_calibration_error(probs=probs, targets=targets).item(), 4)

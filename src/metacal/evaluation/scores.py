@@ -43,7 +43,7 @@ class Scores:
 def score_predictions(*, probs: Tensor, targets: Tensor, num_bins: int = 15) -> Scores:
     """Score multiclass probabilities ``(n, K)`` against targets ``(n,)``.
 
-    Example:
+    Examples:
         >>> from metacal.evaluation.example import example_predictions
         >>> probs, targets = example_predictions()
         >>> scores = score_predictions(probs=probs, targets=targets)

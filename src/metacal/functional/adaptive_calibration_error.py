@@ -36,7 +36,7 @@ def adaptive_calibration_error(
     Returns:
         float64 scalar.
 
-    Example:
+    Examples:
         >>> import torch
         >>> probs = torch.tensor([0.1, 0.2, 0.8, 0.9])
         >>> targets = torch.tensor([0, 0, 1, 0])

@@ -34,7 +34,7 @@ class BinStatistics:
         confidence_units: int64 ``(..., M)``, their summed confidence in units of 2**-32.
         edges: float64 ``(M + 1,)``; bin m is ``(edges[m], edges[m + 1]]``, and the first also holds its lower edge.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from metacal.functional import equal_width_statistics
         >>> one = equal_width_statistics(torch.tensor([0.3, 0.9]), torch.tensor([False, True]), num_bins=2)

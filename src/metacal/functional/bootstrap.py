@@ -61,7 +61,7 @@ def calibration_error_interval(
         ignore_index: see there.
         validate: see there.
 
-    Example:
+    Examples:
         >>> import torch
         >>> probs = torch.full((2000,), 0.8)
         >>> interval = calibration_error_interval(probs=probs, targets=(torch.arange(2000) < 1400).long())
@@ -114,7 +114,7 @@ def bootstrap_interval(
         level: coverage aimed at.
         seed: of the draws.
 
-    Example:
+    Examples:
         >>> import torch
         >>> values = torch.arange(100, dtype=torch.float64)
         >>> interval = bootstrap_interval(lambda rows: values[rows].mean(1), values)

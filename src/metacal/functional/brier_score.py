@@ -23,7 +23,7 @@ def brier_score(
     For binary and multilabel scores it is the mean of ``(p - y) ** 2`` over all events, in [0, 1]. Args and errors as
     in `expected_calibration_error`.
 
-    Example:
+    Examples:
         >>> import torch
         >>> round(brier_score(probs=torch.tensor([[0.8, 0.2]]), targets=torch.tensor([0])).item(), 4)
         0.08
@@ -63,7 +63,7 @@ def brier_decomposition(
     ``sum_k sum_m w_km gap_km ** 2``; refinement is the rest. The two add up to `brier_score`. Args and errors as in
     `expected_calibration_error`.
 
-    Example:
+    Examples:
         >>> import torch
         >>> parts = brier_decomposition(probs=torch.tensor([0.9, 0.9]), targets=torch.tensor([1, 0]))
         >>> [round(part.item(), 4) for part in parts]
@@ -88,7 +88,7 @@ def brier_loss(*, logits: Tensor, targets: Tensor, reduction: str = "mean") -> T
         targets: int ``(n,)``.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
 
-    Example:
+    Examples:
         >>> import torch
         >>> brier_loss(logits=torch.zeros(1, 2), targets=torch.tensor([0])).item()
         0.5

@@ -45,7 +45,7 @@ def classwise_calibration_error(
     Returns:
         float64 scalar.
 
-    Example:
+    Examples:
         >>> import torch
         >>> probs = torch.tensor([[0.8, 0.2], [0.6, 0.4]])
         >>> round(classwise_calibration_error(probs=probs, targets=torch.tensor([0, 1])).item(), 4)
@@ -78,6 +78,6 @@ def one_against_rest(inputs: Inputs) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
             yield inputs.to_probs(scores), outcomes == 1, labels
         return
     classes = torch.arange(inputs.num_classes, device=inputs.scores.device)
-    for scores, targets in inputs.chunks():
+    for scores, targets in inputs.chunks(temporaries=8):
         is_target = targets.unsqueeze(1) == classes
         yield inputs.to_probs(scores).reshape(-1), is_target.reshape(-1), classes.expand_as(is_target).reshape(-1)

@@ -16,7 +16,7 @@ def soft_cross_entropy(*, logits: Tensor, targets: Tensor, reduction: str = "mea
         targets: float ``(n, K)``.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
 
-    Example:
+    Examples:
         >>> import torch
         >>> half = soft_cross_entropy(logits=torch.zeros(1, 2), targets=torch.tensor([[0.25, 0.25]]))
         >>> round(half.item(), 4)  # half of log 2
@@ -41,7 +41,7 @@ def cross_entropy(
         class_weights: ``(K,)``; the mean is then the weighted mean, as in `torch.nn.functional.cross_entropy`.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
 
-    Example:
+    Examples:
         >>> import torch
         >>> round(cross_entropy(logits=torch.tensor([0.0]), targets=torch.tensor([1])).item(), 4)
         0.6931

@@ -43,7 +43,7 @@ def debiased_calibration_error(
     Returns:
         float64 scalar >= 0.
 
-    Example:
+    Examples:
         >>> import torch
         >>> probs = torch.full((1000,), 0.3)
         >>> targets = (torch.arange(1000) % 10 < 3).long()  # calibrated to the letter

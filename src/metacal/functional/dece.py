@@ -33,7 +33,7 @@ def dece(*, logits: Tensor, targets: Tensor, num_bins: int = 15, tau_a: float = 
     Returns:
         Scalar of the (widened) dtype of the logits.
 
-    Example:
+    Examples:
         >>> import torch
         >>> logits = torch.tensor([[4.0, 0.0], [4.0, 0.0]], requires_grad=True)
         >>> value = dece(logits=logits, targets=torch.tensor([0, 1]))  # confidence 0.98, accuracy 0.5

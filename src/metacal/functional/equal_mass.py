@@ -50,7 +50,7 @@ class SortedSamples:
 def equal_mass_statistics(confidences: Tensor, correct: Tensor, num_bins: int = 15) -> BinStatistics:
     """Statistics over M bins with equally many samples each (as far as ties allow).
 
-    Example:
+    Examples:
         >>> import torch
         >>> confidences = torch.tensor([0.1, 0.2, 0.2, 0.2, 0.9, 0.95])
         >>> equal_mass_statistics(confidences, confidences > 0.5, num_bins=3).counts.tolist()

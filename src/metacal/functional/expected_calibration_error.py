@@ -42,7 +42,7 @@ def expected_calibration_error(
         InvalidValueError: an argument is outside its domain; the message names it, the rule and the value.
         InvalidTypeError: an argument has the wrong type or dtype.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from metacal.functional import expected_calibration_error
         >>> probs = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.4, 0.6]])

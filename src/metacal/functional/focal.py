@@ -17,7 +17,7 @@ def focal_loss(*, logits: Tensor, targets: Tensor, gamma: float | Tensor = 3.0, 
         gamma: >= 0; one number, or a tensor ``(n,)`` or ``()`` (differentiable).
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
 
-    Example:
+    Examples:
         >>> import torch
         >>> round(focal_loss(logits=torch.zeros(1, 2), targets=torch.tensor([0]), gamma=2.0).item(), 4)
         0.1733
@@ -37,7 +37,7 @@ def focal_loss(*, logits: Tensor, targets: Tensor, gamma: float | Tensor = 3.0, 
 def flsd_loss(*, logits: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
     """FLSD-53 (Mukhoti et al. 2020): focal loss with gamma 5 where the true class has p < 0.2, else 3.
 
-    Example:
+    Examples:
         >>> import torch
         >>> logits, targets = torch.tensor([[0.0, 3.0], [0.0, 3.0]]), torch.tensor([1, 0])  # p = 0.95 and 0.05
         >>> threes = focal_loss(logits=logits, targets=targets, gamma=3.0, reduction="none")

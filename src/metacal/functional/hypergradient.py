@@ -40,7 +40,7 @@ def label_hypergradient(probs: Tensor, features: Tensor, weight_grad: Tensor, bi
         weight_grad: ``(K, d)``, or ``(1, d)`` for a binary head: gradient of L at the stepped weight.
         bias_grad: the same for the bias, or None.
 
-    Example:
+    Examples:
         >>> import torch
         >>> probs, features = torch.tensor([[0.5, 0.5]]), torch.tensor([[2.0]])
         >>> label_hypergradient(probs, features, torch.tensor([[1.0], [0.0]]), None).tolist()

@@ -56,9 +56,13 @@ class Inputs:
         """The keyword the scores came in by, for messages."""
         return "logits" if self.is_logits else "probs"
 
-    def chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield ``(scores, targets)`` row by row blocks, in float32 or wider, values checked if asked for."""
-        rows = max(1, CHUNK_ELEMENTS // self.num_classes)
+    def chunks(self, temporaries: int = 1) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield ``(scores, targets)`` in blocks of rows, in float32 or wider, values checked if asked for.
+
+        Args:
+            temporaries: how many times the size of a block the caller needs beside it; blocks are so much smaller.
+        """
+        rows = max(1, CHUNK_ELEMENTS // temporaries // self.num_classes)
         first_row = 0
         for scores, targets in zip(torch.split(self.scores, rows), torch.split(self.targets, rows), strict=True):
             wide = at_least_float32(scores)

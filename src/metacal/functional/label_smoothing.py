@@ -16,7 +16,7 @@ def smooth_labels(*, targets: Tensor, num_classes: int, strength: float | Tensor
         num_classes: K.
         strength: s in [0, 1]: one number, or a tensor that broadcasts to ``(n, 1)`` (differentiable).
 
-    Example:
+    Examples:
         >>> import torch
         >>> smooth_labels(targets=torch.tensor([1]), num_classes=2, strength=0.1).tolist()
         [[0.05000000074505806, 0.949999988079071]]
@@ -38,7 +38,7 @@ def label_smoothing_loss(*, logits: Tensor, targets: Tensor, strength: float = 0
         strength: s in [0, 1].
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
 
-    Example:
+    Examples:
         >>> import torch
         >>> round(label_smoothing_loss(logits=torch.tensor([[2.0, 0.0]]), targets=torch.tensor([0])).item(), 4)
         0.1769

@@ -17,7 +17,7 @@ def mmce(*, logits: Tensor, targets: Tensor) -> Tensor:
         logits: ``(n, K)``, or one logit a sample; see `dece`.
         targets: int ``(n,)``.
 
-    Example:
+    Examples:
         >>> import torch
         >>> round(mmce(logits=torch.tensor([[4.0, 0.0], [4.0, 0.0]]), targets=torch.tensor([0, 1])).item(), 3)
         0.232
@@ -42,7 +42,7 @@ def mmce_weighted(*, logits: Tensor, targets: Tensor) -> Tensor:
         logits: ``(n, K)``, or one logit a sample; see `dece`.
         targets: int ``(n,)``.
 
-    Example:
+    Examples:
         >>> import torch
         >>> round(mmce_weighted(logits=torch.tensor([[4.0, 0.0], [4.0, 0.0]]), targets=torch.tensor([0, 1])).item(), 3)
         0.964

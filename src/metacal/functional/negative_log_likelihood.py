@@ -29,7 +29,7 @@ def negative_log_likelihood(
     A target with probability exactly 0 makes it infinite: that is the score of such a forecast, not an error.
     Args and errors as in `expected_calibration_error`.
 
-    Example:
+    Examples:
         >>> import torch
         >>> round(negative_log_likelihood(probs=torch.tensor([[0.5, 0.5]]), targets=torch.tensor([1])).item(), 4)
         0.6931
@@ -68,7 +68,7 @@ def likelihood_decomposition(
     Refinement is the NLL at the best temperature, calibration the rest: what temperature scaling, fitted on these
     very samples, would save. The two add up to `negative_log_likelihood`.
 
-    Example:
+    Examples:
         >>> import torch
         >>> logits = torch.tensor([[9.0, 0.0], [9.0, 0.0], [9.0, 0.0], [0.0, 9.0]])
         >>> parts = likelihood_decomposition(logits=logits, targets=torch.tensor([0, 0, 1, 1]))

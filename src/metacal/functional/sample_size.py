@@ -16,7 +16,7 @@ def noise_floor(statistics: BinStatistics) -> Tensor:
     its absolute gap is :math:`\sqrt{2 c_m (1 - c_m) / (\pi n_m)}` (normal approximation). A measured ECE near this
     value says nothing against the model.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from metacal.functional import equal_width_statistics
         >>> statistics = equal_width_statistics(torch.full((100,), 0.5), torch.arange(100) < 55)
@@ -31,7 +31,7 @@ def noise_floor(statistics: BinStatistics) -> Tensor:
 def sample_size_warning(statistics: BinStatistics) -> str | None:
     """One sentence when there are too few samples for the bins, else None (top-label statistics only).
 
-    Example:
+    Examples:
         >>> import torch
         >>> from metacal.functional import equal_width_statistics
         >>> sample_size_warning(equal_width_statistics(torch.full((20,), 0.5), torch.arange(20) < 11))

@@ -29,7 +29,7 @@ def smooth_calibration_error(
     Returns:
         float64 scalar.
 
-    Example:
+    Examples:
         >>> import torch
         >>> probs = torch.full((1000,), 0.5)
         >>> round(smooth_calibration_error(probs=probs, targets=(torch.arange(1000) < 700).long()).item(), 3)

@@ -27,7 +27,7 @@ def soft_avuc(*, logits: Tensor, targets: Tensor, kappa: float = 0.5, temperatur
         kappa: normalised entropy, in (0, 1), from which a prediction counts as uncertain. Not given in the paper.
         temperature: T, softness of that border. Not given in the paper.
 
-    Example:
+    Examples:
         >>> import torch
         >>> sure, unsure = torch.tensor([[9.0, 0.0]]), torch.tensor([[0.1, 0.0]])
         >>> right = torch.tensor([0])

@@ -25,7 +25,7 @@ def soft_binned_ece(
         temperature: T.
         power: p; 2 for training, 1 to compare with ECE.
 
-    Example:
+    Examples:
         >>> import torch
         >>> logits = torch.tensor([[4.0, 0.0], [4.0, 0.0]])
         >>> round(soft_binned_ece(logits=logits, targets=torch.tensor([0, 1]), power=1).item(), 3)

@@ -40,7 +40,7 @@ def sweep_calibration_error(
     Returns:
         float64 scalar.
 
-    Example:
+    Examples:
         >>> import torch
         >>> probs = torch.tensor([0.1, 0.3, 0.6, 0.8])
         >>> round(sweep_calibration_error(probs=probs, targets=torch.tensor([0, 0, 1, 1])).item(), 4)

@@ -40,7 +40,7 @@ def fit_temperature(*, logits: Tensor, targets: Tensor, validate: bool = True) -
         targets: int ``(n,)``.
         validate: check values too.
 
-    Example:
+    Examples:
         >>> import torch
         >>> logits = 10 * torch.tensor([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [1.0, 0.0]])
         >>> fit = fit_temperature(logits=logits, targets=torch.tensor([0, 0, 0, 1]))

@@ -14,7 +14,7 @@ class Loss(nn.Module):
 
     Subclass it with a ``forward(logits, targets)``, or wrap any callable in `FunctionLoss`.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from metacal.losses import DECE, CrossEntropy
         >>> objective = CrossEntropy() + 0.5 * DECE()
@@ -82,7 +82,7 @@ class WeightedSum(Loss):
 class FunctionLoss(Loss):
     """Any callable ``(logits, targets) -> Tensor`` as a Loss: a `torch.nn` loss, or one of your own.
 
-    Example:
+    Examples:
         >>> from torch import nn
         >>> from metacal.losses import DECE
         >>> FunctionLoss(nn.MultiMarginLoss()) + 0.1 * DECE()

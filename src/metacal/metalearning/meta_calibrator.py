@@ -61,7 +61,7 @@ class MetaCalibrator:
         preset: ``"paper"`` takes the published choices for what is not given.
         seed: of the random numbers drawn in meta steps.
 
-    Example:
+    Examples:
         >>> import torch, metacal
         >>> _ = torch.manual_seed(0)
         >>> model = torch.nn.Linear(4, 3)

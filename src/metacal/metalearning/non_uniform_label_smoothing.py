@@ -24,7 +24,7 @@ class NonUniformLabelSmoothing(LabelSmoothingHyperparameter):
         strength: ``(K,)``, each in [0, 0.5], starts at 0.
         distribution: ``(K, K)``, >= 0, not normalised; the diagonal is masked where it is used.
 
-    Example:
+    Examples:
         >>> import torch
         >>> smoothing = NonUniformLabelSmoothing(num_classes=3, initial="uniform")
         >>> _ = smoothing.strength.data.fill_(0.5)

@@ -18,7 +18,7 @@ class ScalarLabelSmoothing(LabelSmoothingHyperparameter):
     Attributes:
         strength: ``()``, s in [0, 0.5], starts at 0.
 
-    Example:
+    Examples:
         >>> import torch
         >>> smoothing = ScalarLabelSmoothing(num_classes=2)
         >>> _ = smoothing.strength.data.fill_(0.5)

@@ -16,7 +16,7 @@ class UnitwiseL2(Hyperparameter):
     Args:
         head: the module whose parameters are penalised; coefficients are shaped, and named, as they are.
 
-    Example:
+    Examples:
         >>> from torch import nn
         >>> l2 = UnitwiseL2(nn.Linear(4, 3))
         >>> tuple(l2.weight.shape), tuple(l2.bias.shape)

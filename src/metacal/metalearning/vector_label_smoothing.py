@@ -17,7 +17,7 @@ class VectorLabelSmoothing(LabelSmoothingHyperparameter):
     Attributes:
         strength: ``(K,)``, each in [0, 0.5], starts at 0.
 
-    Example:
+    Examples:
         >>> import torch
         >>> smoothing = VectorLabelSmoothing(num_classes=2)
         >>> _ = smoothing.strength.data.copy_(torch.tensor([0.0, 0.5]))

@@ -21,7 +21,7 @@ class AdaptiveCalibrationError(ScoreMetric):
         norm: ``"l1"``, ``"l2"`` or ``"max"``.
         kwargs: ``num_labels``, ``inputs``, ``ignore_index``, ``validate`` and torchmetrics' own.
 
-    Example:
+    Examples:
         >>> import torch
         >>> metric = AdaptiveCalibrationError(num_labels=1, num_bins=2)
         >>> round(metric(torch.tensor([0.1, 0.2, 0.8, 0.9]), torch.tensor([0, 0, 1, 0])).item(), 4)

@@ -15,7 +15,7 @@ class BrierScore(ScoreMetric):
         num_classes: see `ScoreMetric`, as for ``kwargs``.
         kwargs: ``num_labels``, ``inputs``, ``ignore_index``, ``validate`` and torchmetrics' own.
 
-    Example:
+    Examples:
         >>> import torch
         >>> round(BrierScore(num_classes=2)(torch.tensor([[0.8, 0.2]]), torch.tensor([0])).item(), 4)
         0.08

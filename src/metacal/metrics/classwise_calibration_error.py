@@ -20,7 +20,7 @@ class ClasswiseCalibrationError(ScoreMetric):
         threshold: leave out probabilities at or below it.
         kwargs: ``num_labels``, ``inputs``, ``ignore_index``, ``validate`` and torchmetrics' own.
 
-    Example:
+    Examples:
         >>> import torch
         >>> metric = ClasswiseCalibrationError(num_classes=2)
         >>> round(metric(torch.tensor([[0.8, 0.2], [0.6, 0.4]]), torch.tensor([0, 1])).item(), 4)

@@ -23,7 +23,7 @@ class DebiasedCalibrationError(ScoreMetric):
         binning: ``"equal_mass"`` or ``"equal_width"``.
         kwargs: ``num_labels``, ``inputs``, ``ignore_index``, ``validate`` and torchmetrics' own.
 
-    Example:
+    Examples:
         >>> import torch
         >>> metric = DebiasedCalibrationError(num_labels=1, binning="equal_width")
         >>> metric(torch.full((1000,), 0.3), (torch.arange(1000) % 10 < 3).long()).item()

@@ -22,7 +22,7 @@ class ExpectedCalibrationError(ScoreMetric):
         norm: ``"l1"`` (ECE), ``"l2"`` (RMSCE) or ``"max"`` (MCE).
         kwargs: ``num_labels``, ``inputs``, ``ignore_index``, ``validate`` and torchmetrics' own.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from metacal.metrics import ExpectedCalibrationError
         >>> metric = ExpectedCalibrationError(num_classes=2, num_bins=5)

@@ -15,7 +15,7 @@ class NegativeLogLikelihood(ScoreMetric):
         num_classes: see `ScoreMetric`, as for ``kwargs``.
         kwargs: ``num_labels``, ``inputs``, ``ignore_index``, ``validate`` and torchmetrics' own.
 
-    Example:
+    Examples:
         >>> import torch
         >>> metric = NegativeLogLikelihood(num_classes=2, inputs="logits")
         >>> round(metric(torch.zeros(4, 2), torch.tensor([0, 1, 0, 1])).item(), 4)

@@ -17,7 +17,7 @@ class SmoothCalibrationError(ScoreMetric):
         num_classes: see `ScoreMetric`, as for ``kwargs``.
         kwargs: ``num_labels``, ``inputs``, ``ignore_index``, ``validate`` and torchmetrics' own.
 
-    Example:
+    Examples:
         >>> import torch
         >>> metric = SmoothCalibrationError(num_labels=1)
         >>> round(metric(torch.full((10,), 0.5), (torch.arange(10) < 7).long()).item(), 3)

@@ -20,7 +20,7 @@ class SweepCalibrationError(ScoreMetric):
         norm: ``"l1"``, ``"l2"`` or ``"max"``.
         kwargs: ``num_labels``, ``inputs``, ``ignore_index``, ``validate`` and torchmetrics' own.
 
-    Example:
+    Examples:
         >>> import torch
         >>> metric = SweepCalibrationError(num_labels=1)
         >>> round(metric(torch.tensor([0.1, 0.3, 0.6, 0.8]), torch.tensor([0, 0, 1, 1])).item(), 4)

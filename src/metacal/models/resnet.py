@@ -75,7 +75,7 @@ class ResNet(nn.Module):
         num_classes: K.
         width: channels of the first stage; doubled from stage to stage.
 
-    Example:
+    Examples:
         >>> import torch
         >>> model = ResNet(BasicBlock, (2, 2, 2, 2), num_classes=10)  # ResNet18
         >>> sum(p.numel() for p in model.parameters())
