@@ -13,6 +13,8 @@ help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 14
 
 .venv/.base: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
+	  { echo "metacal needs Python 3.11: make PYTHON=python3.11 ..."; exit 1; }
 	@echo "Setting up .venv (a minute or two, once)"
 	@$(PYTHON) -m venv .venv
 	@$(PIP) --upgrade pip

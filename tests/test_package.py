@@ -33,3 +33,15 @@ def test_readme_code_runs_as_printed(block):
 
 def test_torch_is_pinned():
     assert "torch==2.13.0" in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.parametrize("extra", ["lightning", "transformers", "ray", "tensorboard"])
+def test_extras_are_installed_in_the_versions_that_are_claimed(extra):
+    import tomllib
+
+    from packaging.requirements import Requirement
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for line in project["optional-dependencies"][extra]:
+        requirement = Requirement(line)
+        assert requirement.specifier.contains(version(requirement.name)), line

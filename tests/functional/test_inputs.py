@@ -79,7 +79,11 @@ BAD_INPUT = [
         VALUE,
         "`probs` must lie in [0, 1], got 1.5 in row 0, column 0",
     ),
-    ({"probs": torch.tensor([[0.5, 0.5], [1.01, -0.01]])}, VALUE, "got 1.01 in row 1, column 0; pass raw scores as"),
+    (
+        {"probs": torch.tensor([[0.5, 0.5], [1.01, -0.01]])},
+        VALUE,
+        "got 1.01 in row 1, column 0; say so if these are raw scores",
+    ),
     ({"probs": torch.tensor([[0.5, 0.5], [1.0, -1e-6]])}, VALUE, "must lie in [0, 1], got -1e-06 in row 1, column 1"),
     ({"probs": torch.tensor([[0.5, 0.5], [0.5, 0.4]])}, VALUE, "rows that sum to 1 (within 0.001), got 0.9 in row 1"),
     ({"probs": torch.tensor([[0.5, 0.6], [0.5, 0.5]])}, VALUE, "rows that sum to 1 (within 0.001), got 1.1 in row 0"),

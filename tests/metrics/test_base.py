@@ -219,7 +219,7 @@ def test_memory_of_bin_states_does_not_grow(name):
     for seed in (0, 1):
         metric.update(*samples.draw("multiclass", n=100, inputs="probs", seed=seed).values())
         sizes.append(sum(state.numel() for state in metric.metric_state.values()))
-    assert sizes[0] == sizes[1] == 3 * metric.num_bins * (4 if "classwise" in name else 1)
+    assert sizes[0] == sizes[1] == 16 + 3 * metric.num_bins * (4 if "classwise" in name else 1)
 
 
 VALUE, TYPE = InvalidValueError, InvalidTypeError
@@ -291,5 +291,29 @@ def test_bad_batches(name):
 
 
 def test_labels_are_asked_for_in_the_message():
-    with pytest.raises(InvalidValueError, match=r"`logits` must have shape the shape of the targets.*num_labels=3"):
+    with pytest.raises(InvalidValueError, match=r"`logits` must have shape .N, L, .*that of the targets.*num_labels=3"):
         M.BrierScore(num_labels=3, inputs="logits").update(torch.zeros(2, 2), torch.zeros(2, 2, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("first", ["perfect", "empty"])
+def test_a_collection_keeps_unlike_metrics_apart(first):
+    """After a first batch that tells them nothing, torchmetrics would let these share one state."""
+    generator = torch.Generator().manual_seed(0)
+    probs = torch.softmax(torch.randn(50, 3, generator=generator), 1)
+    targets = torch.randint(3, (50,), generator=generator)
+    metrics = {
+        "brier": M.BrierScore(3),
+        "nll": M.NegativeLogLikelihood(3),
+        "ece": M.ExpectedCalibrationError(3),
+        "ece without 0": M.ExpectedCalibrationError(3, ignore_index=0),
+        "classwise": M.ClasswiseCalibrationError(3),
+        "classwise above": M.ClasswiseCalibrationError(3, threshold=0.05),
+    }
+    collection = MetricCollection({name: metric.clone() for name, metric in metrics.items()})
+    start = (torch.eye(3)[1:], torch.arange(1, 3)) if first == "perfect" else (torch.zeros(0, 3), torch.zeros(0).long())
+    for metric in (collection, *metrics.values()):
+        metric.update(*start)
+        metric.update(probs, targets)
+    together = collection.compute()
+    for name, metric in metrics.items():
+        assert together[name] == metric.compute(), name

@@ -11,6 +11,8 @@ from rich.table import Table
 from metacal.errors import InvalidValueError
 from metacal.evaluation.example import EXAMPLE, example_predictions
 from metacal.evaluation.scores import Scores, score_predictions, temperature_scaled
+from metacal.functional.expected_calibration_error import bin_statistics
+from metacal.functional.sample_size import sample_size_warning
 from metacal.functional.temperature import fit_temperature
 
 ROWS = {
@@ -45,6 +47,9 @@ def demo(
     before = score_predictions(probs=probs[held_out], targets=targets[held_out])
     after = score_predictions(probs=temperature_scaled(probs[held_out], fit.temperature), targets=targets[held_out])
     print_table(before, after, fit.temperature, len(targets[held_out]))
+    warning = sample_size_warning(bin_statistics(probs=probs[held_out], targets=targets[held_out]))
+    if warning:
+        Console().print(warning, style="yellow")
     if json_file is not None:
         write_json(json_file, before, after, fit.temperature)
 

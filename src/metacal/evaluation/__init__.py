@@ -1,1 +1,6 @@
 """Predictions and their scores: what a model said, and how far it can be believed."""
+
+from metacal.evaluation.example import example_predictions
+from metacal.evaluation.scores import Scores, score_predictions
+
+__all__ = ["Scores", "example_predictions", "score_predictions"]

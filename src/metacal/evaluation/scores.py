@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, replace
 import torch
 from torch import Tensor
 
+from metacal.errors import InvalidValueError
 from metacal.functional.binning import calibration_error, equal_width_statistics
 from metacal.functional.bootstrap import binned_interval
 from metacal.functional.brier_score import brier_sums
@@ -51,6 +52,8 @@ def score_predictions(*, probs: Tensor, targets: Tensor, num_bins: int = 15) -> 
         (0.9109, 0.0537)
     """
     checked = read_inputs(probs=probs, targets=targets)
+    if checked.is_events:
+        raise InvalidValueError(f"`probs` must have shape (n, K) for targets (n,), got {tuple(probs.shape)}.")
     confidences, correct = confidence_and_correctness(checked)
     inputs = replace(checked, validate=False)  # reading the confidences has checked every value
     equal_width = equal_width_statistics(confidences, correct, num_bins)

@@ -9,7 +9,7 @@ from metacal.functional.cross_entropy import cross_entropy, soft_cross_entropy
 from metacal.functional.debiased_calibration_error import debiased_calibration_error
 from metacal.functional.dece import dece
 from metacal.functional.equal_mass import equal_mass_statistics
-from metacal.functional.expected_calibration_error import expected_calibration_error
+from metacal.functional.expected_calibration_error import bin_statistics, expected_calibration_error
 from metacal.functional.focal import flsd_loss, focal_loss
 from metacal.functional.label_smoothing import label_smoothing_loss, smooth_labels
 from metacal.functional.mmce import mmce, mmce_weighted
@@ -31,6 +31,7 @@ __all__ = [
     "Interval",
     "TemperatureFit",
     "adaptive_calibration_error",
+    "bin_statistics",
     "bootstrap_interval",
     "brier_decomposition",
     "brier_loss",

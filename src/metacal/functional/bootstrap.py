@@ -90,7 +90,7 @@ def binned_interval(
     interval = bootstrap_interval(statistic, confidences, num_resamples=num_resamples, level=level, seed=seed)
     statistics = equal_width_statistics(confidences, correct, num_bins)
     chance = calibrated_quantile(statistics, (1.0 + level) / 2.0, norm, num_resamples=num_resamples, seed=seed)
-    return interval._replace(low=torch.where(interval.estimate <= chance, 0.0, interval.low))
+    return interval._replace(low=torch.where(interval.estimate <= chance, 0.0, interval.low.clamp(min=0.0)))
 
 
 def bootstrap_interval(
@@ -105,7 +105,7 @@ def bootstrap_interval(
 
     The "basic" interval: the spread of the resampled values around the estimate is turned over, which undoes the
     upward bias that resampling adds to an absolute error (quantiles of the resampled values themselves sit too
-    high); ends below 0 become 0.
+    high). It always holds the estimate itself.
 
     Args:
         statistic: takes row numbers ``(R, n)``, one resample a row, and returns ``(R,)`` values.
@@ -134,7 +134,9 @@ def bootstrap_interval(
         values.append(statistic(torch.randint(size, shape, generator=generator, device=device)))
     tails = torch.tensor([(1.0 - level) / 2.0, (1.0 + level) / 2.0], dtype=torch.float64, device=device)
     low, high = torch.quantile(torch.cat(values).double(), tails)
-    return Interval(estimate, (2.0 * estimate - high).clamp(min=0.0), (2.0 * estimate - low).clamp(min=0.0))
+    return Interval(
+        estimate, torch.minimum(2.0 * estimate - high, estimate), torch.maximum(2.0 * estimate - low, estimate)
+    )
 
 
 def calibrated_quantile(

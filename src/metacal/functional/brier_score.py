@@ -98,5 +98,7 @@ def brier_loss(*, logits: Tensor, targets: Tensor, reduction: str = "mean") -> T
 
 
 def _squared_distances(probs: Tensor, targets: Tensor) -> Tensor:
-    at_target = probs.gather(1, targets.unsqueeze(1)).squeeze(1)
-    return probs.square().sum(dim=1) - 2.0 * at_target + 1.0
+    """``(1 - p_target) ** 2`` plus the squares of the others: nothing cancels, however small the distance."""
+    rows = targets.unsqueeze(1)
+    missing = 1.0 - probs.gather(1, rows).squeeze(1)
+    return missing.square() + probs.scatter(1, rows, 0.0).square().sum(dim=1)

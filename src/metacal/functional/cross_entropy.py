@@ -7,6 +7,8 @@ from metacal.errors import InvalidValueError
 from metacal.functional.inputs import class_logits, class_logits_and_targets
 from metacal.functional.reduction import reduce_losses
 
+NO_LABEL = -(2**31)
+
 
 def soft_cross_entropy(*, logits: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
     """``-sum_k s_k log p_k`` for soft labels s, whose rows need **not** sum to 1.
@@ -52,7 +54,8 @@ def cross_entropy(
             f"`class_weights` must have shape ({wide.shape[1]},), one a class, got {tuple(class_weights.shape)}."
         )
     weights = None if class_weights is None else class_weights.to(wide.dtype)
-    losses = torch.nn.functional.cross_entropy(wide, targets, weight=weights, reduction="none")
+    # No label is special: torch's default would drop -100 from the sum, but not from a mean taken afterwards.
+    losses = torch.nn.functional.cross_entropy(wide, targets, weight=weights, reduction="none", ignore_index=NO_LABEL)
     if weights is not None and reduction == "mean":
         return losses.sum() / weights[targets].sum()
     return reduce_losses(losses, reduction)

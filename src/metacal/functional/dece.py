@@ -1,7 +1,5 @@
 """DECE: the differentiable expected calibration error of the paper, in memory linear in the number of classes."""
 
-from functools import lru_cache
-
 import torch
 from torch import Tensor
 
@@ -64,15 +62,7 @@ def soft_accuracies(probs: Tensor, targets: Tensor, tau_a: float) -> Tensor:
 
 def soft_bin_memberships(confidences: Tensor, num_bins: int, tau_b: float) -> Tensor:
     """``(n, M)`` rows that sum to 1: a softmax over bins whose logits cross at the edges ``m / M``."""
-    slopes, offsets = _bin_lines(num_bins, tau_b, confidences.dtype, confidences.device)
-    return torch.softmax(torch.addcmul(offsets, confidences.unsqueeze(1), slopes), dim=1)
-
-
-@lru_cache(maxsize=64)
-def _bin_lines(num_bins: int, tau_b: float, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Slopes and offsets ``(M,)`` of the bins' logits, divided by tau_b; shared: not to be written to."""
-    with torch.inference_mode(mode=False):
-        slopes = torch.arange(1, num_bins + 1, dtype=torch.float64, device=device)
-        # Minus the running sum of the cut points 0, 1/M, ...: neighbours are equal exactly at the edge between them.
-        offsets = -(slopes - 1.0) * slopes / (2.0 * num_bins)
-        return (slopes / tau_b).to(dtype), (offsets / tau_b).to(dtype)
+    slopes = torch.arange(1, num_bins + 1, dtype=confidences.dtype, device=confidences.device)
+    # Minus the running sum of the cut points 0, 1/M, 2/M, ...: neighbours are equal exactly at the edge between them.
+    offsets = -(slopes - 1.0) * slopes / (2.0 * num_bins)
+    return torch.softmax((confidences.unsqueeze(1) * slopes + offsets) / tau_b, dim=1)

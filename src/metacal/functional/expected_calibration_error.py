@@ -23,7 +23,8 @@ def expected_calibration_error(
     .. math:: \mathrm{ECE} = \sum_{m=1}^M \frac{|B_m|}{n} \left|\mathrm{acc}(B_m) - \mathrm{conf}(B_m)\right|
 
     with bins ``B_m = ((m - 1) / M, m / M]`` (0 belongs to the first). Sums are exact integers, so the value is
-    independent of the order of samples and of how they are batched.
+    independent of the order of samples and of how they are batched (to the bit for probabilities; the softmax of
+    logits may itself round differently from one batch to another).
 
     Args:
         logits: scores ``(N, K, ...)`` before the softmax, or ``(N, ...)`` before the sigmoid. Any float dtype.
@@ -53,6 +54,29 @@ def expected_calibration_error(
     check_choice("norm", norm, ("l1", "l2", "max"))
     inputs = read_inputs(logits=logits, probs=probs, targets=targets, ignore_index=ignore_index, validate=validate)
     return calibration_error(confidence_statistics(inputs, num_bins), norm)
+
+
+def bin_statistics(
+    *,
+    logits: Tensor | None = None,
+    probs: Tensor | None = None,
+    targets: Tensor,
+    num_bins: int = 15,
+    ignore_index: int | None = None,
+    validate: bool = True,
+) -> BinStatistics:
+    """What `expected_calibration_error` is computed from: counts, confidence and right answers of equal-width bins.
+
+    Args and errors as there. `noise_floor` and `sample_size_warning` say whether there are enough samples to tell.
+
+    Examples:
+        >>> import torch
+        >>> probs, targets = torch.tensor([[0.9, 0.1], [0.3, 0.7]]), torch.tensor([0, 0])
+        >>> bin_statistics(probs=probs, targets=targets, num_bins=5).counts.tolist()
+        [0, 0, 0, 1, 1]
+    """
+    inputs = read_inputs(logits=logits, probs=probs, targets=targets, ignore_index=ignore_index, validate=validate)
+    return confidence_statistics(inputs, num_bins)
 
 
 def confidence_statistics(inputs: Inputs, num_bins: int) -> BinStatistics:

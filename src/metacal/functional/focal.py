@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from metacal.errors import InvalidValueError
+from metacal.functional.arguments import check_not_negative
 from metacal.functional.inputs import class_logits_and_targets
 from metacal.functional.reduction import reduce_losses
 
@@ -22,8 +23,8 @@ def focal_loss(*, logits: Tensor, targets: Tensor, gamma: float | Tensor = 3.0, 
         >>> round(focal_loss(logits=torch.zeros(1, 2), targets=torch.tensor([0]), gamma=2.0).item(), 4)
         0.1733
     """
-    if isinstance(gamma, (int, float)) and not gamma >= 0.0:
-        raise InvalidValueError(f"`gamma` must be >= 0, got {gamma}.")
+    if not isinstance(gamma, Tensor):
+        check_not_negative("gamma", gamma)
     log_probs = _target_log_probs(logits, targets)
     if isinstance(gamma, Tensor) and gamma.shape not in ((), log_probs.shape):
         raise InvalidValueError(

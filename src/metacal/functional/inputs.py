@@ -143,7 +143,7 @@ def read_inputs(
                 f"`{name}` must have at least 2 classes in dimension 1, got {num_classes}; "
                 "for a binary model with one score pass it with the shape of `targets`."
             )
-        scores, targets, keep = scores.movedim(1, -1).reshape(-1, num_classes), targets.reshape(-1), None
+        scores, targets, keep = scores.movedim(1, -1).reshape(-1, num_classes).contiguous(), targets.reshape(-1), None
         if ignore_index is not None:
             kept = targets != ignore_index
             scores, targets = scores[kept], targets[kept]
@@ -279,11 +279,11 @@ def _complaint(scores: Tensor, inputs: Inputs, tolerance: float, first_row: int)
         value = float(scores[row, column])
         return (
             f"`probs` must lie in [0, 1], got {value:.7g} in row {inputs.row_number(first_row + row)}, "
-            f"column {column}; pass raw scores as `logits=`."
+            f"column {column}; say so if these are raw scores (`logits=`, a metric's `inputs`)."
         )
     sums = _row_sums(scores).double()
     row = int(((sums - 1.0).abs() > tolerance).nonzero()[0])
     return (
         f"`probs` must have rows that sum to 1 (within {tolerance:g}), got {float(sums[row]):.6g} in row "
-        f"{inputs.row_number(first_row + row)}; pass raw scores as `logits=`."
+        f"{inputs.row_number(first_row + row)}; say so if these are raw scores (`logits=`, a metric's `inputs`)."
     )

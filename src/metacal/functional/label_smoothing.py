@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from metacal.errors import InvalidValueError
+from metacal.functional.arguments import check_share
 from metacal.functional.cross_entropy import soft_cross_entropy
 from metacal.functional.inputs import class_logits_and_targets
 
@@ -22,8 +22,7 @@ def smooth_labels(*, targets: Tensor, num_classes: int, strength: float | Tensor
         [[0.05000000074505806, 0.949999988079071]]
     """
     if not isinstance(strength, Tensor):
-        if not 0.0 <= strength <= 1.0:
-            raise InvalidValueError(f"`strength` must be in [0, 1], got {strength}.")
+        check_share("strength", strength)
         strength = torch.as_tensor(strength, dtype=torch.get_default_dtype())
     one_hot = torch.nn.functional.one_hot(targets.long(), num_classes).to(strength.dtype)
     return one_hot * (1.0 - strength) + strength / num_classes
@@ -43,8 +42,7 @@ def label_smoothing_loss(*, logits: Tensor, targets: Tensor, strength: float = 0
         >>> round(label_smoothing_loss(logits=torch.tensor([[2.0, 0.0]]), targets=torch.tensor([0])).item(), 4)
         0.1769
     """
+    check_share("strength", strength)
     wide, targets = class_logits_and_targets(logits, targets)
-    if not 0.0 <= strength <= 1.0:
-        raise InvalidValueError(f"`strength` must be in [0, 1], got {strength}.")
     labels = smooth_labels(targets=targets, num_classes=wide.shape[1], strength=wide.new_tensor(strength))
     return soft_cross_entropy(logits=wide, targets=labels, reduction=reduction)

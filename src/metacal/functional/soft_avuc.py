@@ -5,8 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from metacal.errors import InvalidValueError
-from metacal.functional.arguments import check_positive
+from metacal.functional.arguments import check_inside, check_positive
 from metacal.functional.inputs import class_logits_and_targets
 
 UNIFORM_SHARE = 1e-5
@@ -35,8 +34,7 @@ def soft_avuc(*, logits: Tensor, targets: Tensor, kappa: float = 0.5, temperatur
         True
     """
     check_positive("temperature", temperature)
-    if not 0.0 < kappa < 1.0:
-        raise InvalidValueError(f"`kappa` must be in (0, 1), got {kappa}.")
+    check_inside("kappa", kappa)
     wide, targets = class_logits_and_targets(logits, targets)
     num_classes = wide.shape[1]
     probs = torch.softmax(wide, dim=1)

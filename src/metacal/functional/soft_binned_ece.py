@@ -41,9 +41,10 @@ def soft_binned_ece(
     members = torch.softmax(-(confidences.unsqueeze(1) - centres).square() / temperature, dim=1)
     masses = members.sum(dim=0)
     gaps = (members * (correct - confidences).unsqueeze(1)).sum(dim=0) / masses.clamp(min=LEAST_MASS)
-    # A power below 1 has an infinite slope at 0, too.
-    sizes = torch.where(gaps == 0.0, 0.0, torch.where(gaps == 0.0, 1.0, gaps).abs() ** power)
+    # Relative to the largest gap, so that a high power does not underflow; a power below 1 has no slope to give at 0.
+    largest = gaps.detach().abs().amax().clamp(min=torch.finfo(gaps.dtype).tiny)
+    sizes = torch.where(gaps == 0.0, 0.0, (torch.where(gaps == 0.0, 1.0, gaps).abs() / largest) ** power)
     mean = (masses / len(targets) * sizes).sum()
     # A root has an infinite slope at 0; there, the error is at its least and its gradient is 0.
     safe = torch.where(mean > 0.0, mean, 1.0)
-    return torch.where(mean > 0.0, safe ** (1.0 / power), 0.0 * mean)
+    return torch.where(mean > 0.0, largest * safe ** (1.0 / power), 0.0 * mean)

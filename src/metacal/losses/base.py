@@ -48,6 +48,19 @@ class Loss(nn.Module):
 
     __rmul__ = __mul__
 
+    def __radd__(self, other: int) -> "Loss":
+        if other == 0:  # where the built-in sum() starts
+            return self
+        raise InvalidTypeError(
+            f"A Loss can be added to another Loss, got {type(other).__name__}; FunctionLoss wraps any callable."
+        )
+
+    def __truediv__(self, number: float) -> "Loss":
+        return self * (1.0 / number)
+
+    def __neg__(self) -> "Loss":
+        return self * -1.0
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.extra_repr()})"
 

@@ -2,8 +2,7 @@
 
 from torch import Tensor
 
-from metacal.errors import InvalidValueError
-from metacal.functional.arguments import check_choice
+from metacal.functional.arguments import check_choice, check_not_negative
 from metacal.functional.focal import flsd_loss, focal_loss
 from metacal.functional.reduction import REDUCTIONS
 from metacal.losses.base import Loss
@@ -20,8 +19,7 @@ class FocalLoss(Loss):
     def __init__(self, gamma: float = 3.0, reduction: str = "mean") -> None:
         super().__init__()
         check_choice("reduction", reduction, REDUCTIONS)
-        if not gamma >= 0.0:
-            raise InvalidValueError(f"`gamma` must be >= 0, got {gamma}.")
+        check_not_negative("gamma", gamma)
         self.gamma, self.reduction = gamma, reduction
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:

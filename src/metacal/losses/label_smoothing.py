@@ -2,8 +2,7 @@
 
 from torch import Tensor
 
-from metacal.errors import InvalidValueError
-from metacal.functional.arguments import check_choice
+from metacal.functional.arguments import check_choice, check_share
 from metacal.functional.label_smoothing import label_smoothing_loss
 from metacal.functional.reduction import REDUCTIONS
 from metacal.losses.base import Loss
@@ -20,8 +19,7 @@ class LabelSmoothing(Loss):
     def __init__(self, strength: float = 0.05, reduction: str = "mean") -> None:
         super().__init__()
         check_choice("reduction", reduction, REDUCTIONS)
-        if not 0.0 <= strength <= 1.0:
-            raise InvalidValueError(f"`strength` must be in [0, 1], got {strength}.")
+        check_share("strength", strength)
         self.strength, self.reduction = strength, reduction
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:

@@ -2,8 +2,7 @@
 
 from torch import Tensor
 
-from metacal.errors import InvalidValueError
-from metacal.functional.arguments import check_positive
+from metacal.functional.arguments import check_inside, check_positive
 from metacal.functional.soft_avuc import soft_avuc
 from metacal.losses.base import Loss
 
@@ -19,8 +18,7 @@ class SAvUC(Loss):
     def __init__(self, kappa: float = 0.5, temperature: float = 0.1) -> None:
         super().__init__()
         check_positive("temperature", temperature)
-        if not 0.0 < kappa < 1.0:
-            raise InvalidValueError(f"`kappa` must be in (0, 1), got {kappa}.")
+        check_inside("kappa", kappa)
         self.kappa, self.temperature = kappa, temperature
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """What the metric shells share: how scores are read, and the two kinds of state, bins and samples."""
 
+import hashlib
 import warnings
 from typing import Any
 
@@ -73,9 +74,7 @@ class ScoreMetric(Metric):
         )
         expected = self.num_labels if self.num_classes is None else self.num_classes
         if batch.is_events != (self.num_classes is None) or batch.num_classes != expected:
-            wanted = (
-                "(N, K, ...) with targets (N, ...)" if self.num_classes else "the shape of the targets, (N, L, ...)"
-            )
+            wanted = "(N, K, ...) with targets (N, ...)" if self.num_classes else "(N, L, ...), that of the targets,"
             name = "num_classes" if self.num_classes else "num_labels"
             raise InvalidValueError(
                 f"`{self.inputs}` must have shape {wanted} for {name}={expected}, "
@@ -83,8 +82,24 @@ class ScoreMetric(Metric):
             )
         return batch
 
-    def add_bin_state(self, *shape: int) -> None:
-        """State of O(bins) integers that adds up exactly over batches, workers and ranks; ``shape`` is ``(..., M)``."""
+    def add_identity(self, *what: object) -> None:
+        """State that tells metrics apart: a MetricCollection shares one state among metrics whose states look alike.
+
+        Args:
+            what: all that decides, besides the arguments known here, what an update adds to the state.
+        """
+        told = (*what, self.num_classes, self.num_labels, self.inputs, self.ignore_index)
+        digest = hashlib.sha256(repr(told).encode()).digest()
+        self.add_state("identity", torch.tensor(list(digest[:16])), dist_reduce_fx="max")
+
+    def add_bin_state(self, *shape: int, of: str) -> None:
+        """State of O(bins) integers that adds up exactly over batches, workers and ranks.
+
+        Args:
+            shape: ``(..., M)``.
+            of: what is counted in the bins.
+        """
+        self.add_identity(of, shape)
         for name in ("counts", "correct_sums", "confidence_units"):
             self.add_state(name, torch.zeros(shape, dtype=torch.int64), dist_reduce_fx="sum")
 
@@ -106,6 +121,7 @@ class ScoreMetric(Metric):
 
     def add_sample_state(self) -> None:
         """State that keeps every sample's confidence and correctness (5 bytes a sample for float32 scores)."""
+        self.add_identity("samples")
         self.add_state("confidences", [], dist_reduce_fx="cat")
         self.add_state("correct", [], dist_reduce_fx="cat")
 
@@ -128,8 +144,9 @@ class ScoreMetric(Metric):
             self.correct = [_joined(self.correct, self.device).to(torch.uint8)]
         super()._sync_dist(*args, **kwargs)
 
-    def add_mean_state(self) -> None:
-        """State of a float64 sum and a count."""
+    def add_mean_state(self, of: str) -> None:
+        """State of a float64 sum and a count of what ``of`` names."""
+        self.add_identity(of)
         self.add_state("total", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("count", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
 

@@ -23,7 +23,7 @@ class BrierScore(ScoreMetric):
 
     def __init__(self, num_classes: int | None = None, **kwargs: Any) -> None:
         super().__init__(num_classes, **kwargs)
-        self.add_mean_state()
+        self.add_mean_state(of="Brier score")
 
     def update(self, scores: Tensor, targets: Tensor) -> None:
         """Add a batch."""

@@ -41,7 +41,7 @@ class ClasswiseCalibrationError(ScoreMetric):
         check_choice("norm", norm, ("l1", "l2", "max"))
         check_threshold(threshold)
         self.num_bins, self.norm, self.threshold = num_bins, norm, threshold
-        self.add_bin_state(self.num_classes or self.num_labels or 1, num_bins)
+        self.add_bin_state(self.num_classes or self.num_labels or 1, num_bins, of=f"classes above {threshold}")
 
     def update(self, scores: Tensor, targets: Tensor) -> None:
         """Add a batch."""

@@ -45,7 +45,7 @@ class DebiasedCalibrationError(ScoreMetric):
         check_choice("binning", binning, ("equal_mass", "equal_width"))
         self.num_bins, self.norm, self.binning = num_bins, norm, binning
         if binning == "equal_width":
-            self.add_bin_state(num_bins)
+            self.add_bin_state(num_bins, of="confidence")
         else:
             self.add_sample_state()
 

@@ -14,7 +14,7 @@ class ExpectedCalibrationError(ScoreMetric):
     """Streaming `metacal.functional.expected_calibration_error`; see there.
 
     The state is 3 M integers, so memory does not grow, and the value is the same to the bit however the samples are
-    ordered, batched or spread over ranks.
+    ordered, batched or spread over ranks (given probabilities: a softmax may round differently in another batch).
 
     Args:
         num_classes: see `ScoreMetric`, as for ``kwargs``.
@@ -37,7 +37,7 @@ class ExpectedCalibrationError(ScoreMetric):
         check_num_bins(num_bins)
         check_choice("norm", norm, ("l1", "l2", "max"))
         self.num_bins, self.norm = num_bins, norm
-        self.add_bin_state(num_bins)
+        self.add_bin_state(num_bins, of="confidence")
 
     def update(self, scores: Tensor, targets: Tensor) -> None:
         """Add a batch."""

@@ -24,7 +24,7 @@ class NegativeLogLikelihood(ScoreMetric):
 
     def __init__(self, num_classes: int | None = None, **kwargs: Any) -> None:
         super().__init__(num_classes, **kwargs)
-        self.add_mean_state()
+        self.add_mean_state(of="negative log-likelihood")
 
     def update(self, scores: Tensor, targets: Tensor) -> None:
         """Add a batch."""
