@@ -61,3 +61,23 @@ def test_the_start_hardly_matters():
     assert max(ends) / min(ends) < 1.1
     fixed = [run(OuterSettings(adaptive=False, meta_lr=lr), gradients)[0][0].item() for lr in (1e-4, 1e-3, 1e-2)]
     assert min(fixed) / max(fixed) > 50
+
+
+def test_a_change_of_interval_leaves_the_bias_correction_right():
+    """With a constant gradient every step is one step size a training step, whatever the intervals were."""
+    parameters = (torch.zeros(1, dtype=torch.float64),)
+    state = AdamState.zeros(parameters)
+    for interval in (1,) * 50 + (16,) * 10 + (4,) * 5:
+        before = parameters[0].clone()
+        adam_step_(parameters, (torch.ones(1, dtype=torch.float64),), state, PLAIN, interval)
+        assert (before - parameters[0]).item() == torch.tensor(1e-2 * interval).item() or torch.isclose(
+            before - parameters[0], torch.tensor([1e-2 * interval], dtype=torch.float64), rtol=1e-6
+        )
+
+
+def test_a_gradient_whose_square_overflows_is_skipped():
+    parameters = (torch.zeros(2),)
+    state = AdamState.zeros(parameters)
+    for gradient in (torch.ones(2), torch.full((2,), 3e19), torch.ones(2)):
+        adam_step_(parameters, (gradient,), state, PLAIN)
+    assert torch.isfinite(parameters[0]).all() and state.skipped == 1 and state.taken == 2

@@ -11,7 +11,7 @@ from torch import nn
 import metacal
 from metacal import MetaCalibrator, NonUniformLabelSmoothing, ScalarLabelSmoothing, UnitwiseL2, VectorLabelSmoothing
 from metacal.errors import MetacalError
-from metacal.losses import CrossEntropy
+from metacal.losses import CrossEntropy, FunctionLoss
 from metacal.metalearning import LearnableFocalGamma
 
 NET = make_net()
@@ -44,6 +44,17 @@ class TwoInputs(nn.Module):
         return self.fc(x, x)
 
 
+def frozen_head():
+    net = make_net()
+    net.fc.requires_grad_(False)
+    return net
+
+
+def frozen_omega():
+    smoothing = ScalarLabelSmoothing(K)
+    return smoothing.requires_grad_(False)
+
+
 def calibrator(model=None, head="fc", hyperparameters=None, **options):
     return MetaCalibrator(
         model or make_net(), head, hyperparameters or ScalarLabelSmoothing(K), **{"every": 1, **options}
@@ -70,6 +81,13 @@ CONSTRUCTION = {
         "`objective` must be a metacal Loss.*FunctionLoss",
     ),
     "base loss of a wrong type": (dict(base_loss=lambda z, y: z), "`base_loss` must be a metacal Loss"),
+    "base loss reduced": (dict(base_loss=CrossEntropy()), "`base_loss` must return one value a sample"),
+    "nothing to learn": (dict(hyperparameters=frozen_omega()), "must have a parameter that requires a gradient"),
+    "names with dots": (
+        dict(hyperparameters={"a.b": ScalarLabelSmoothing(K)}),
+        "names without dots or spaces, got 'a.b'",
+    ),
+    "lazy head": (dict(model=nn.Sequential(nn.LazyLinear(K)), head="0"), "`head` must have been initialised"),
     "every 0": (dict(every=0), "`every` must be an integer >= 1 or math.inf, got 0"),
     "every 2.5": (dict(every=2.5), "`every` must be an integer >= 1 or math.inf, got 2.5"),
     "every True": (dict(every=True), "`every` must be an integer >= 1 or math.inf, got True"),
@@ -129,11 +147,23 @@ STEPS = {
     "lr negative": (calibrator, {"lr": -0.1}, "`lr` must be a number >= 0, got -0.1"),
     "lr nan": (calibrator, {"lr": math.nan}, "`lr` must be a number >= 0, got nan"),
     "lr a string": (calibrator, {"lr": "0.1"}, "`lr` must be a number >= 0, got '0.1'"),
-    "base loss reduced": (
-        lambda: calibrator(base_loss=CrossEntropy()),
+    "base loss of a wrong shape": (
+        lambda: calibrator(base_loss=FunctionLoss(nn.CrossEntropyLoss())),
         {},
         r"`base_loss` must return one value a sample, shape \(8,\), got \(\)",
     ),
+    "objective without a reduction": (
+        lambda: calibrator(objective=CrossEntropy(reduction="none")),
+        {},
+        r"`objective` must return one number, got shape \(8,\)",
+    ),
+    "penalty for another head": (
+        lambda: calibrator(hyperparameters=UnitwiseL2(nn.Linear(7, K))),
+        {},
+        "`UnitwiseL2` must be made for the head in use",
+    ),
+    "lr of two": (calibrator, {"lr": torch.ones(2)}, "`lr` must be a number >= 0"),
+    "head that is not trained": (lambda: calibrator(frozen_head()), {}, "`head` must have a parameter that is trained"),
 }
 
 
@@ -166,6 +196,8 @@ def test_other_constructors():
         NonUniformLabelSmoothing(3, initial="random")
     with pytest.raises(MetacalError, match="`head` must have parameters to penalise"):
         UnitwiseL2(nn.ReLU())
+    with pytest.raises(MetacalError, match=r"`state` must be what state_dict.. returned"):
+        calibrator().load_state_dict({})
     with pytest.raises(MetacalError, match="`loader` must give at least one batch a pass"):
         next(metacal.data.cycle([]))
 

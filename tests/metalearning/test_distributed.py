@@ -9,12 +9,13 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from metacal import MetaCalibrator, NonUniformLabelSmoothing, UnitwiseL2
+from metacal.errors import MetacalError
 from metacal.metalearning.gather import gather_batches
 
 SPLITS = [(slice(0, 9), slice(0, 4)), (slice(9, 12), slice(4, 11))]
 
 
-def steps(model, net, train_rows, meta_rows, reduction):
+def steps(model, net, train_rows, meta_rows, reduction, rank=None):
     hyperparameters = {"smoothing": NonUniformLabelSmoothing(K, initial="uniform"), "l2": UnitwiseL2(net.fc)}
     meta = MetaCalibrator(model, net.fc, hyperparameters, every=1, inner_reduction=reduction)
     gradients = None
@@ -25,6 +26,14 @@ def steps(model, net, train_rows, meta_rows, reduction):
         if gradients is None:
             gradients = meta.hypergradient(x[train_rows], y[train_rows], meta=pair, lr=0.3)
         meta.step(x[train_rows], y[train_rows], meta=pair, lr=0.3)
+    # The penalty is part of every rank's loss, and DDP averages: the joint gradient must be the single process's.
+    meta.hyperparameters.members["l2"].weight.data.fill_(0.2)
+    x, y = batch(12, 7, dtype=torch.float64)
+    rows = slice(6 * rank, 6 * rank + 6) if rank is not None else slice(0, 12)
+    loss = meta.loss(x[rows], y[rows])
+    net.zero_grad()
+    loss.backward()
+    gradients["head gradient"] = net.fc.weight.grad.clone()
     return {**gradients, **{f"omega.{name}": value for name, value in meta.hyperparameters.state_dict().items()}}
 
 
@@ -33,8 +42,10 @@ def worker(rank, folder, reduction):
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
     try:
         net = make_net(norm=False, dropout=0.0).double()
-        found = steps(DistributedDataParallel(net), net, *SPLITS[rank], reduction)
+        found = steps(DistributedDataParallel(net), net, *SPLITS[rank], reduction, rank)
         torch.save(found, f"{folder}/{rank}.pt")
+        with pytest.raises(MetacalError, match="static_graph=True"):
+            MetaCalibrator(DistributedDataParallel(net, static_graph=True), net.fc, NonUniformLabelSmoothing(K))
         features = torch.arange(6.0 * (rank + 1)).view(-1, 2, 3)
         labels = torch.full((rank + 1,), rank)
         joined = gather_batches([(features, labels), (features[:0], labels[:0])])
@@ -51,5 +62,7 @@ def test_two_processes_equal_one(tmp_path, reduction):
     ranks = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2)]
     for name, value in expected.items():
         assert torch.equal(ranks[0][name], ranks[1][name]), name
-        torch.testing.assert_close(ranks[0][name], value.detach(), rtol=1e-10, atol=1e-13)
+        # DDP averages a summed loss too: its gradient is the sum's over the number of ranks.
+        factor = 2.0 if name == "head gradient" and reduction == "sum" else 1.0
+        torch.testing.assert_close(factor * ranks[0][name], value.detach(), rtol=1e-10, atol=1e-13)
     assert isinstance(net.fc, nn.Linear)

@@ -1,6 +1,7 @@
 """The calibrator in a loop: what it computes, what it leaves alone, and what it is used with."""
 
 import copy
+import gc
 import json
 import math
 
@@ -445,7 +446,11 @@ def test_summary_says_when_omega_does_not_move():
     wanted = 0.0 if meta.hypergradient(*batch(12, 1), meta=batch(10, 2), lr=0.1)["strength"] > 0 else 0.5
     meta.hyperparameters.strength.data.fill_(wanted)
     meta.step(*batch(12, 1), meta=batch(10, 2), lr=0.1)
-    assert "omega does not move: every entry sits on a bound" in meta.summary()
+    assert "does not move: every entry of strength sits on a bound" in meta.summary()
+    several = MetaCalibrator(net, net.fc, [NonUniformLabelSmoothing(K, initial="uniform"), UnitwiseL2(net.fc)], every=1)
+    several.hyperparameters.members["0"].strength.data.fill_(0.5)
+    several.step(*batch(12, 1), meta=batch(10, 2), lr=0.0)
+    assert "every entry of 0.strength sits on a bound" in several.summary()
 
 
 def test_history_is_thinned_out(monkeypatch):
@@ -461,9 +466,12 @@ def test_history_is_thinned_out(monkeypatch):
 def test_remove_takes_the_hook_off():
     net = make_net()
     meta = MetaCalibrator(net, net.fc, ScalarLabelSmoothing(K))
-    assert len(net.fc._forward_hooks) == 1
+    assert len(net.fc._forward_hooks) == 1 and len(net.fc._forward_pre_hooks) == 1
     meta.remove()
-    assert len(net.fc._forward_hooks) == 0
+    assert not net.fc._forward_hooks and not net.fc._forward_pre_hooks
+    MetaCalibrator(net, net.fc, ScalarLabelSmoothing(K))  # gone at once, and its hooks with it
+    gc.collect()
+    assert not net.fc._forward_hooks
 
 
 def test_top_level_names():

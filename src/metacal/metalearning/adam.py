@@ -30,6 +30,7 @@ class AdamState:
         first: running means of gradients.
         second: running means of squared gradients.
         sizes: adapting step sizes, a scalar a parameter tensor, per training step; 0 before the first step.
+        elapsed: training steps that the steps taken stand for, ``()``.
         taken: steps taken, ``()``.
         skipped: steps skipped for a non-finite gradient, ``()``.
     """
@@ -37,6 +38,7 @@ class AdamState:
     first: list[Tensor] = field(default_factory=list)
     second: list[Tensor] = field(default_factory=list)
     sizes: list[Tensor] = field(default_factory=list)
+    elapsed: Tensor = field(default_factory=lambda: torch.zeros(()))
     taken: Tensor = field(default_factory=lambda: torch.zeros(()))
     skipped: Tensor = field(default_factory=lambda: torch.zeros(()))
 
@@ -48,8 +50,7 @@ class AdamState:
             [torch.zeros_like(p, requires_grad=False) for p in parameters],
             [torch.zeros_like(p, requires_grad=False) for p in parameters],
             [torch.zeros((), dtype=p.dtype, device=device) for p in parameters],
-            torch.zeros((), dtype=torch.float64, device=device),
-            torch.zeros((), dtype=torch.float64, device=device),
+            *(torch.zeros((), dtype=torch.int64, device=device) for _ in range(3)),
         )
 
     def to(self, device: torch.device) -> "AdamState":
@@ -58,6 +59,7 @@ class AdamState:
             [tensor.to(device) for tensor in self.first],
             [tensor.to(device) for tensor in self.second],
             [tensor.to(device) for tensor in self.sizes],
+            self.elapsed.to(device),
             self.taken.to(device),
             self.skipped.to(device),
         )
@@ -85,12 +87,14 @@ def adam_step_(
     Returns:
         bool scalar on the device: whether the step was taken.
     """
-    finite = torch.stack([torch.isfinite(g).all() for g in gradients]).all()
+    # The square's sum: a gradient so large that its square overflows is as bad as an infinite one.
+    finite = torch.isfinite(torch.stack([g.square().sum() for g in gradients])).all()
+    state.elapsed += finite * int(interval)
     state.taken += finite
     state.skipped += ~finite
     beta_first, beta_second = (beta**interval for beta in settings.betas)
-    first_weight = 1.0 - beta_first**state.taken
-    second_weight = 1.0 - beta_second**state.taken
+    elapsed = state.elapsed.to(gradients[0].dtype)
+    first_weight, second_weight = (1.0 - beta**elapsed for beta in settings.betas)
     moments = zip(parameters, gradients, state.first, state.second, state.sizes, strict=True)
     for parameter, gradient, first, second, size in moments:
         safe = torch.where(finite, gradient, 0.0)

@@ -9,14 +9,21 @@ from torch import Tensor, nn
 from metacal.errors import InvalidTypeError, InvalidValueError
 
 
-def call_model(model: nn.Module, x: Any) -> None:
-    """Run the model: ``model(x)``, ``model(*x)`` for a tuple or list, ``model(**x)`` for a mapping."""
+def call_model(model: nn.Module, x: Any) -> Any:
+    """What the model returns: ``model(x)``, ``model(*x)`` for a tuple or list, ``model(**x)`` for a mapping."""
     if isinstance(x, Mapping):
-        model(**x)
-    elif isinstance(x, (tuple, list)):
-        model(*x)
-    else:
-        model(x)
+        return model(**x)
+    return model(*x) if isinstance(x, (tuple, list)) else model(x)
+
+
+def changes_logits(output: Any, logits: Tensor) -> bool:
+    """Whether a model returns something of the logits' shape that is neither the logits nor their log-softmax."""
+    if not isinstance(output, Tensor):
+        output = getattr(output, "logits", None) if not isinstance(output, Mapping) else output.get("logits")
+    if not isinstance(output, Tensor) or output is logits or output.shape != logits.shape:
+        return False
+    ours, theirs = logits.detach().float(), output.detach().float()
+    return not any(torch.allclose(theirs, same, atol=1e-3) for same in (ours, ours.log_softmax(-1), ours.softmax(-1)))
 
 
 def next_batch(meta: Any) -> tuple[Any, Tensor]:
@@ -36,7 +43,8 @@ def next_batch(meta: Any) -> tuple[Any, Tensor]:
             "metacal.data.cycle(loader) makes one of a loader."
         )
     if not isinstance(batch, (tuple, list)) or len(batch) != 2:
-        raise InvalidTypeError(f"`meta` must give pairs (x, y), got {type(batch).__name__}.")
+        length = f" of {len(batch)}" if isinstance(batch, (tuple, list)) else ""
+        raise InvalidTypeError(f"`meta` must give pairs (x, y), got {type(batch).__name__}{length}.")
     if isinstance(batch[1], Tensor) and not batch[1].numel():
         raise InvalidValueError("`meta targets` must hold at least one sample, got none.")
     return batch[0], batch[1]
@@ -49,7 +57,8 @@ def moved(value: Any, device: torch.device) -> Any:
     if isinstance(value, Mapping):
         return {key: moved(item, device) for key, item in value.items()}
     if isinstance(value, (tuple, list)):
-        return type(value)(moved(item, device) for item in value)
+        items = [moved(item, device) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     return value
 
 

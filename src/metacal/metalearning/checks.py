@@ -4,6 +4,8 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parameter import UninitializedParameter
 
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.losses import Loss
@@ -24,9 +26,27 @@ def find_head(model: nn.Module, head: nn.Module | str) -> nn.Module:
         raise InvalidTypeError(f"`head` must be a torch.nn.Module or an attribute path, got {type(head).__name__}.")
     if all(module is not head for module in model.modules()):
         raise InvalidValueError(f"`head` must be a part of the model, got another module; {linear_layers(model)}")
+    head = getattr(head, "_orig_mod", head)  # inside of what torch.compile returns
+    assert isinstance(head, nn.Module)
     if next(head.parameters(), None) is None:
         raise InvalidValueError(f"`head` must have parameters, got {type(head).__name__} without any.")
+    if any(isinstance(value, UninitializedParameter) for value in head.parameters()):
+        raise InvalidValueError("`head` must have been initialised, got a lazy module; run the model once before.")
     return head
+
+
+def check_wrapper(model: nn.Module) -> None:
+    """Raise for a wrapper that would not synchronise gradients of a loss that bypasses its output."""
+    if isinstance(model, DistributedDataParallel) and model.static_graph:
+        raise InvalidValueError(
+            "`model` must not be wrapped with static_graph=True: its gradients would not be joined."
+        )
+
+
+def check_omega(hyperparameters: nn.Module) -> None:
+    """Raise unless there is something to learn."""
+    if not any(parameter.requires_grad for parameter in hyperparameters.parameters()):
+        raise InvalidValueError("`hyperparameters` must have a parameter that requires a gradient, got none.")
 
 
 def linear_layers(model: nn.Module) -> str:
@@ -44,6 +64,14 @@ def checked_loss(name: str, loss: Loss) -> Loss:
     return loss
 
 
+def checked_base_loss(loss: Loss) -> Loss:
+    """The loss, if it gives one value a sample as far as can be seen."""
+    checked_loss("base_loss", loss)
+    if getattr(loss, "reduction", "none") != "none":
+        raise InvalidValueError(f"`base_loss` must return one value a sample, got {loss!r}; give it reduction='none'.")
+    return loss
+
+
 def checked_labels(y: Tensor, logits: Tensor, name: str) -> Tensor:
     """Labels as int64 ``(n,)``, one for each row of logits; shapes and dtypes are checked, values not."""
     if not isinstance(y, Tensor) or y.is_floating_point() or y.is_complex():
@@ -51,7 +79,10 @@ def checked_labels(y: Tensor, logits: Tensor, name: str) -> Tensor:
         raise InvalidTypeError(f"`{name}` must be a tensor of integer class labels, got {kind}.")
     rows = logits.numel() // logits.shape[-1] if logits.ndim > 1 else len(logits)
     if y.numel() != rows:
-        raise InvalidValueError(f"`{name}` must be {rows} labels, one for each row of logits, got {tuple(y.shape)}.")
+        raise InvalidValueError(
+            f"`{name}` must be {rows} labels, one for each row of logits {tuple(logits.shape)} (classes come last), "
+            f"got {tuple(y.shape)}."
+        )
     if not rows:
         raise InvalidValueError(f"`{name}` must hold at least one sample, got none.")
     return y.reshape(-1).to(torch.int64)
@@ -59,7 +90,8 @@ def checked_labels(y: Tensor, logits: Tensor, name: str) -> Tensor:
 
 def checked_lr(lr: float | Tensor) -> float:
     """The learning rate as a number: finite and >= 0."""
-    if not isinstance(lr, (int, float, Tensor)) or isinstance(lr, bool):
+    is_number = lr.numel() == 1 if isinstance(lr, Tensor) else isinstance(lr, (int, float)) and not isinstance(lr, bool)
+    if not is_number:
         raise InvalidTypeError(f"`lr` must be a number >= 0, got {lr!r}.")
     if not 0.0 <= float(lr) < math.inf:
         raise InvalidValueError(f"`lr` must be a number >= 0, got {float(lr)}.")

@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from metacal.errors import InvalidValueError
-from metacal.metalearning.problem import Hypergradient, MetaProblem, difference, gradients
+from metacal.metalearning.problem import Hypergradient, MetaProblem, trained
 
 
 def evograd(
@@ -19,7 +19,7 @@ def evograd(
     divided by that size and multiplied by the inner learning rate, so that it estimates what `one_step` computes.
 
     What is approximated: the inner gradient, by random finite differences (its variance falls with the population), and
-    the step, taken as small: the meta-loss is looked at before it.
+    the step, taken as small: the meta-loss is looked at around the current head instead of after a step.
 
     Args:
         problem: what to differentiate.
@@ -32,13 +32,15 @@ def evograd(
     parameters = problem.parameters()
     members = {
         name: value.detach() + noise * torch.randn(population, *value.shape, dtype=value.dtype, device=value.device)
-        for name, value in parameters.items()
+        for name, value in trained(parameters).items()
     }
-    losses: Tensor = vmap(problem.inner_value, randomness="different")(members)
+
+    def loss_of(member: dict[str, Tensor]) -> Tensor:
+        return problem.inner_value({**parameters, **member})
+
+    losses: Tensor = vmap(loss_of, randomness="different")(members)
     weights = torch.softmax(-losses / temperature, dim=0)
     mean = {name: torch.tensordot(weights, stack, dims=1) for name, stack in members.items()}
-    meta_loss = problem.meta_value(mean)
-    total, direct = gradients(meta_loss, problem.omega), problem.direct(mean)
+    found = problem.through_and_direct({**parameters, **mean})
     size = (population - 1) / population * noise**2 / temperature
-    through = tuple(part * (problem.lr / size) for part in difference(total, direct))
-    return Hypergradient(through, direct, meta_loss.detach())
+    return found._replace(through=tuple(part * (problem.lr / size) for part in found.through))

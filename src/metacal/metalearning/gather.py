@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
+from metacal.errors import InvalidValueError
+
 
 def world_size() -> int:
     """Number of processes that train together."""
@@ -25,13 +27,15 @@ def gather_batches(batches: list[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, T
     if ranks == 1:
         return batches
     shape = batches[0][0].shape[1:]
+    if any(len(x) != len(y) for x, y in batches):
+        raise InvalidValueError("`head` must be a linear layer to be given more than one row a label under DDP.")
     rows = torch.cat(
         [torch.cat((x.reshape(len(x), math.prod(shape)), y.unsqueeze(1).to(x.dtype)), dim=1) for x, y in batches]
     )
     own = torch.tensor([len(y) for _, y in batches], device=rows.device)
     sizes = [torch.empty_like(own) for _ in range(ranks)]
     dist.all_gather(sizes, own)
-    lengths = [[int(length) for length in size] for size in sizes]
+    lengths: list[list[int]] = torch.stack(sizes).tolist()
     padded = rows.new_zeros(max(sum(length) for length in lengths), rows.shape[1])
     padded[: len(rows)] = rows
     received = [torch.empty_like(padded) for _ in range(ranks)]

@@ -31,7 +31,7 @@ class History:
         """Rows as dictionaries of numbers, oldest first, each with its ``step``."""
         if not self.rows:
             return []
-        table = torch.stack(self.rows).tolist()
+        table = torch.stack([row.cpu() for row in self.rows]).tolist()
         return [
             {"step": step, **dict(zip(self.names, row, strict=True))}
             for step, row in zip(self.steps, table, strict=True)
@@ -39,8 +39,9 @@ class History:
 
     def state_dict(self) -> dict[str, object]:
         """Plain numbers and one tensor."""
-        rows = torch.stack(self.rows) if self.rows else torch.zeros(0, len(self.names))
-        return {"names": self.names, "steps": self.steps, "rows": rows, "stride": self.stride, "seen": self.seen}
+        rows = torch.stack([row.cpu() for row in self.rows]) if self.rows else torch.zeros(0, len(self.names))
+        names, steps = list(self.names), list(self.steps)
+        return {"names": names, "steps": steps, "rows": rows, "stride": self.stride, "seen": self.seen}
 
     def load_state_dict(self, state: dict[str, object]) -> None:
         """Take over a saved history."""

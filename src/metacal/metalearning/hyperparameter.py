@@ -5,8 +5,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from metacal.errors import InvalidTypeError, InvalidValueError
+from metacal.functional.arguments import check_integer
 from metacal.metalearning.inner_loss import InnerLoss
+
+MAX_STRENGTH = 0.5
+"""Most that label smoothing may take from the true class."""
 
 
 class Hyperparameter(nn.Module):
@@ -42,15 +45,15 @@ class Hyperparameter(nn.Module):
             self.get_parameter(name).clamp_(min=low, max=high)
 
     @torch.no_grad()
-    def at_bound(self) -> Tensor:
-        """Share of bounded entries that sit on a bound, a float32 scalar on the device; 0 without bounds."""
-        shares = []
+    def stuck(self) -> list[str]:
+        """Names of the parameters every entry of which sits on a bound."""
+        names = []
         for name, bounds in self.bounds().items():
             parameter = self.get_parameter(name)
-            for bound in bounds:
-                if bound is not None:
-                    shares.append((parameter == bound).float().mean())
-        return torch.stack(shares).sum() / len(self.bounds()) if shares else torch.zeros(())
+            on_bound = [parameter == bound for bound in bounds if bound is not None]
+            if on_bound and bool(torch.stack(on_bound).any(dim=0).all()):
+                names.append(name)
+        return names
 
     def summary(self) -> dict[str, Tensor]:
         """The few numbers worth plotting, as scalars on the device."""
@@ -72,10 +75,7 @@ class LabelSmoothingHyperparameter(Hyperparameter):
 
     def __init__(self, num_classes: int) -> None:
         super().__init__()
-        if not isinstance(num_classes, int) or isinstance(num_classes, bool):
-            raise InvalidTypeError(f"`num_classes` must be an integer >= 2, got {num_classes!r}.")
-        if num_classes < 2:
-            raise InvalidValueError(f"`num_classes` must be an integer >= 2, got {num_classes}.")
+        check_integer("num_classes", num_classes, 2)
         self.num_classes = num_classes
 
     def soft_labels(self, labels: Tensor) -> Tensor:
@@ -86,7 +86,8 @@ class LabelSmoothingHyperparameter(Hyperparameter):
         """Fill the targets; targets that are soft already are mixed accordingly."""
         if inner.targets.is_floating_point():
             classes = torch.arange(self.num_classes, device=inner.targets.device)
-            return inner.with_targets(inner.targets @ self.soft_labels(classes))
+            with torch.autocast(inner.targets.device.type, enabled=False):
+                return inner.with_targets(inner.targets @ self.soft_labels(classes))
         return inner.with_targets(self.soft_labels(inner.targets))
 
     def export(self) -> dict[str, Any]:

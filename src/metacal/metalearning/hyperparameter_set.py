@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from metacal.errors import InvalidTypeError, InvalidValueError
@@ -24,6 +23,9 @@ class HyperparameterSet(Hyperparameter):
         for member in members.values():
             if not isinstance(member, Hyperparameter):
                 raise InvalidTypeError(f"`hyperparameters` must be Hyperparameters, got {type(member).__name__}.")
+        for name in members:
+            if not isinstance(name, str) or (not name.isidentifier() and not name.isdigit()):
+                raise InvalidValueError(f"`hyperparameters` must have names without dots or spaces, got {name!r}.")
         self.members = nn.ModuleDict(members)
         counts = {member.num_classes for member in members.values()} - {None}
         if len(counts) > 1:
@@ -51,9 +53,9 @@ class HyperparameterSet(Hyperparameter):
         for member in self._all().values():
             member.project_()
 
-    def at_bound(self) -> Tensor:
-        """Mean share over the members."""
-        return torch.stack([member.at_bound() for member in self._all().values()]).mean()
+    def stuck(self) -> list[str]:
+        """Each member's, as ``name.parameter``."""
+        return [f"{name}.{parameter}" for name, member in self._all().items() for parameter in member.stuck()]
 
     def summary(self) -> dict[str, Tensor]:
         """All numbers, as ``name.number``."""

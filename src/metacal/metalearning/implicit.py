@@ -2,7 +2,7 @@
 
 import torch
 
-from metacal.metalearning.problem import Hypergradient, MetaProblem, gradients
+from metacal.metalearning.problem import Hypergradient, MetaProblem, gradients, trained
 
 
 def implicit(problem: MetaProblem, *, terms: int = 10, scale: float | None = None) -> Hypergradient:
@@ -16,19 +16,25 @@ def implicit(problem: MetaProblem, *, terms: int = 10, scale: float | None = Non
     Args:
         problem: what to differentiate.
         terms: J.
-        scale: alpha; None takes the inner learning rate.
+        scale: alpha; None takes the inner learning rate, to which the gradient is then in proportion.
     """
     alpha = problem.lr if scale is None else scale
     parameters = problem.parameters()
-    leaves = tuple(parameters.values())
+    leaves = tuple(trained(parameters).values())
     meta_loss = problem.meta_value(parameters)
     found = gradients(meta_loss, (*leaves, *problem.omega))
     vector, direct = found[: len(leaves)], found[len(leaves) :]
 
-    inner_grads = torch.autograd.grad(problem.inner_value(parameters), leaves, create_graph=True)
+    inner_value = problem.inner_value(parameters)
+    unused_too = torch.autograd.grad(inner_value, leaves, create_graph=True, allow_unused=True)
+    inner_grads = tuple(
+        torch.zeros_like(leaf) if grad is None else grad for grad, leaf in zip(unused_too, leaves, strict=True)
+    )
+    curved_grads = tuple(grad for grad in inner_grads if grad.requires_grad)
     total = vector
     for _ in range(terms):
-        curved = torch.autograd.grad(inner_grads, leaves, vector, retain_graph=True, allow_unused=True)
+        pulls = tuple(v for v, grad in zip(vector, inner_grads, strict=True) if grad.requires_grad)
+        curved = torch.autograd.grad(curved_grads, leaves, pulls, retain_graph=True, allow_unused=True)
         vector = tuple(v if c is None else v - alpha * c for v, c in zip(vector, curved, strict=True))
         total = tuple(t + v for t, v in zip(total, vector, strict=True))
 

@@ -60,6 +60,13 @@ class InnerLoss:
             return replace(self, penalty=penalty)
         return replace(self, penalty=lambda parameters: before(parameters) + penalty(parameters))
 
+    def with_penalty_scaled(self, factor: float) -> "InnerLoss":
+        """The same with its penalty multiplied."""
+        penalty = self.penalty
+        if penalty is None:
+            return self
+        return replace(self, penalty=lambda parameters: factor * penalty(parameters))
+
     @property
     def is_soft_label_loss(self) -> bool:
         """Whether only the targets (and a penalty) differ from a plain loss, so that the closed form holds."""

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from metacal.errors import InvalidTypeError
+from metacal.functional.arguments import check_integer
 from metacal.metalearning.hyperparameter import Hyperparameter
 from metacal.metalearning.inner_loss import InnerLoss
 
@@ -25,8 +25,7 @@ class LearnableFocalGamma(Hyperparameter):
 
     def __init__(self, num_classes: int, per_class: bool = False) -> None:
         super().__init__()
-        if not isinstance(num_classes, int) or isinstance(num_classes, bool):
-            raise InvalidTypeError(f"`num_classes` must be an integer >= 2, got {num_classes!r}.")
+        check_integer("num_classes", num_classes, 2)
         self.num_classes = num_classes
         self.gamma = nn.Parameter(torch.zeros(num_classes if per_class else ()))
 

@@ -1,8 +1,10 @@
 """`MetaCalibrator`: learns the training's hyper-parameters, a step at a time, inside the loop you have."""
 
+import copy
 import json
 import math
 import warnings
+import weakref
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -10,24 +12,34 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.parallel import DistributedDataParallel
 
 from metacal.errors import InvalidValueError
 from metacal.functional.arguments import check_choice
 from metacal.functional.inputs import at_least_float32
 from metacal.losses import DECE, CrossEntropy, Loss
 from metacal.metalearning.adam import AdamState, adam_step_
-from metacal.metalearning.batches import call_model, moved, next_batch, share_samples
-from metacal.metalearning.checks import checked_labels, checked_loss, checked_lr, find_head
+from metacal.metalearning.batches import call_model, changes_logits, moved, next_batch, share_samples
+from metacal.metalearning.checks import (
+    check_omega,
+    check_wrapper,
+    checked_base_loss,
+    checked_labels,
+    checked_loss,
+    checked_lr,
+    find_head,
+)
 from metacal.metalearning.estimators import find_estimator
-from metacal.metalearning.gather import gather_batches
+from metacal.metalearning.gather import gather_batches, world_size
 from metacal.metalearning.head_tap import HeadTap
 from metacal.metalearning.history import History
 from metacal.metalearning.hyperparameter import Hyperparameter
 from metacal.metalearning.hyperparameter_set import as_one
 from metacal.metalearning.inner_loss import InnerLoss
 from metacal.metalearning.problem import Estimator, Hypergradient, MetaProblem
-from metacal.metalearning.quiet_forward import leaving_no_trace
+from metacal.metalearning.quiet_forward import eagerly, fresh_random_stream, leaving_no_trace
 from metacal.metalearning.settings import OuterSettings, outer_settings
+from metacal.metalearning.summary import describe
 
 LOOKS_FOR_SHARED_SAMPLES = 5
 WARNING_INTERVAL = 256
@@ -57,7 +69,8 @@ class MetaCalibrator:
         adaptive: let the step size grow and shrink with the agreement of successive gradients, within
             [1e-5, 1e-3]: the result then hardly depends on ``meta_lr``.
         estimator: ``"one_step"``, ``"implicit"``, ``"evograd"``, or a function of a `MetaProblem`.
-        meta_forward: ``"train"``: the meta batch is normalised by its own statistics; ``"eval"``: evaluation mode.
+        meta_forward: mode of the model on the meta batch, ``"train"``: normalised by the batch's own statistics; or
+            ``"eval"``. The head's simulated step is always in the mode the head is in.
         preset: ``"paper"`` takes the published choices for what is not given.
         seed: of the random numbers drawn in meta steps.
 
@@ -93,7 +106,9 @@ class MetaCalibrator:
         seed: int = 0,
     ) -> None:
         self.model, self.head = model, find_head(model, head)
+        check_wrapper(model)
         self.hyperparameters = as_one(hyperparameters)
+        check_omega(self.hyperparameters)
         self.settings: OuterSettings = outer_settings(
             preset,
             inner_reduction=inner_reduction,
@@ -104,20 +119,22 @@ class MetaCalibrator:
         )
         check_choice("meta_forward", meta_forward, ("train", "eval"))
         self.objective = CrossEntropy() + 0.5 * DECE() if objective is None else checked_loss("objective", objective)
-        self.base_loss = CrossEntropy(reduction="none") if base_loss is None else checked_loss("base_loss", base_loss)
+        self.base_loss = CrossEntropy(reduction="none") if base_loss is None else checked_base_loss(base_loss)
         self.estimator = find_estimator(estimator)
         self.meta_forward, self.seed = meta_forward, seed
-        self._tap = HeadTap(self.head)
         self._history = History()
         self._pending: list[tuple[Tensor, Tensor]] = []
         self._iterations = 0
         self._meta_steps = 0
         self._has_warned = False
+        self._has_looked_at_output = False
         first = at_least_float32(next(self.head.parameters()).detach())
         self.hyperparameters.to(first.device, first.dtype)
         self.objective.to(first.device)
         self.base_loss.to(first.device)
-        self._adam = AdamState.zeros(tuple(self.hyperparameters.parameters()))
+        self._adam = AdamState.zeros(self._omega())
+        self._tap = HeadTap(self.head)
+        weakref.finalize(self, self._tap.remove)
 
     def step(self, x: Any, y: Tensor, *, meta: Any, lr: float | Tensor, boundary: bool = True) -> Tensor:
         """The training loss of a batch, after a meta step if one is due.
@@ -129,11 +146,13 @@ class MetaCalibrator:
                 step is due.
             lr: the training's current learning rate.
             boundary: False for all but the last micro-batch when gradients are accumulated; the meta step is taken at
-                the boundary, on all of them.
+                the boundary, on all of them. The losses of the micro-batches before it are those of the old omega, and
+                each adds a penalty (`UnitwiseL2`) in full.
 
         Returns:
             Scalar with history, in the reduction of ``inner_reduction``.
         """
+        rate = checked_lr(lr)
         self._follow_head()
         features, logits = self._forward(x)
         labels = self._labels(y, logits, "targets")
@@ -141,22 +160,27 @@ class MetaCalibrator:
         self._pending = [] if boundary else parts
         if boundary:
             if parts:
-                self._meta_step(parts, x, meta, lr)
+                self._meta_step(parts, x, meta, rate)
             self._iterations += 1
         return self._training_loss(logits, labels)
 
     def loss(self, x: Any, y: Tensor) -> Tensor:
         """The training loss of a batch with the current hyper-parameters; no meta step, nothing counted."""
+        self._follow_head()
         _, logits = self._forward(x)
         return self._training_loss(logits, self._labels(y, logits, "targets"))
 
     def hypergradient(self, x: Any, y: Tensor, *, meta: Any, lr: float | Tensor) -> dict[str, Tensor]:
-        """Gradient of the meta-loss with respect to each hyper-parameter, by name. Nothing at all is changed."""
-        with self._quietly(), torch.no_grad():
-            features, logits = self._forward(x)
+        """Gradient of the meta-loss with respect to each hyper-parameter, by name. Nothing at all is changed.
+
+        An iterator given as ``meta`` is drawn from once.
+        """
+        self._follow_head()
+        with self._quietly(self._unwrapped(), "train"), torch.no_grad():
+            features, logits = self._forward(x, self._unwrapped())
         labels = self._labels(y, logits, "targets")
-        problem = self._problem([(self._rows(features), labels)], next_batch(meta), lr)
-        names = [name for name, _ in self.hyperparameters.named_parameters()]
+        problem = self._problem([(self._rows(features), labels)], self._draw(meta), checked_lr(lr))
+        names = [name for name, value in self.hyperparameters.named_parameters() if value.requires_grad]
         return dict(zip(names, self._estimate(problem).total, strict=True))
 
     @torch.no_grad()
@@ -183,31 +207,14 @@ class MetaCalibrator:
 
     def summary(self) -> str:
         """One line: the numbers worth knowing, and whether omega moves."""
-        numbers = ", ".join(f"{name} {float(value):.4g}" for name, value in self.hyperparameters.summary().items())
-        records = self.history
-        if not records:
-            return f"{numbers}; no meta step taken yet"
-        last = records[-1]
-        parts = [
-            numbers,
-            f"meta-loss {last['meta_loss']:.4g}",
-            f"meta-gradient norm {last['gradient_norm']:.2e}",
-            f"effective inner step {last['inner_step']:.3g}",
-            f"{self._meta_steps} meta steps",
-        ]
-        if self.skipped:
-            parts.append(f"{self.skipped} skipped (gradient not finite)")
-        if not last["gradient_norm"] > 0.0:
-            parts.append("omega does not move: no gradient reaches it")
-        elif float(self.hyperparameters.at_bound()) >= 1.0:
-            parts.append("omega does not move: every entry sits on a bound")
-        return "; ".join(parts)
+        self._warn_if_skipped()
+        return describe(self.hyperparameters, self._history, self._meta_steps, self.skipped)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on: omega, Adam's state, counters, history. Tensors and plain values only."""
         return {
-            "hyperparameters": self.hyperparameters.state_dict(),
-            "adam": vars(self._adam).copy(),
+            "hyperparameters": {name: value.clone() for name, value in self.hyperparameters.state_dict().items()},
+            "adam": copy.deepcopy(vars(self._adam)),
             "iterations": self._iterations,
             "meta_steps": self._meta_steps,
             "history": self._history.state_dict(),
@@ -215,14 +222,17 @@ class MetaCalibrator:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state."""
+        missing = {"hyperparameters", "adam", "iterations", "meta_steps", "history"} - set(state)
+        if missing:
+            raise InvalidValueError(f"`state` must be what state_dict() returned, got one without {sorted(missing)}.")
         self.hyperparameters.load_state_dict(state["hyperparameters"])
-        adam = AdamState.zeros(tuple(self.hyperparameters.parameters()))
-        for name in ("first", "second", "sizes"):
-            for own, saved in zip(getattr(adam, name), state["adam"][name], strict=True):
-                own.copy_(saved)
-        adam.taken.copy_(state["adam"]["taken"])
-        adam.skipped.copy_(state["adam"]["skipped"])
-        self._adam = adam
+        adam = AdamState.zeros(self._omega())
+        for name, saved in state["adam"].items():
+            own = getattr(adam, name)
+            pairs = zip(own, saved, strict=True) if isinstance(own, list) else [(own, saved)]
+            for tensor, value in pairs:
+                tensor.copy_(value)
+        self._adam, self._pending = adam, []
         self._iterations, self._meta_steps = state["iterations"], state["meta_steps"]
         self._history.load_state_dict(state["history"])
 
@@ -230,10 +240,31 @@ class MetaCalibrator:
         """Take the hook off the head; the model is then as it was before."""
         self._tap.remove()
 
-    def _forward(self, x: Any) -> tuple[Tensor, Tensor]:
+    def _omega(self) -> tuple[nn.Parameter, ...]:
+        return tuple(parameter for parameter in self.hyperparameters.parameters() if parameter.requires_grad)
+
+    def _unwrapped(self) -> nn.Module:
+        """The model itself: DDP's forward would broadcast buffers, which a meta step must leave alone."""
+        return self.model.module if isinstance(self.model, DistributedDataParallel) else self.model
+
+    def _forward(self, x: Any, model: nn.Module | None = None) -> tuple[Tensor, Tensor]:
         with self._tap.listening():
-            call_model(self.model, x)
-        return self._tap.take()
+            output = call_model(self.model if model is None else model, x)
+        features, logits = self._tap.take()
+        if not self._has_looked_at_output:
+            self._has_looked_at_output = True
+            if changes_logits(output, logits):
+                warnings.warn(
+                    "The model changes its logits after the head; the loss is that of the head's output. "
+                    "Name as `head` the module that includes the change.",
+                    stacklevel=4,
+                )
+        return features, logits
+
+    def _draw(self, meta: Any) -> tuple[Any, Tensor]:
+        """The next meta batch; a loader's shuffling does not touch the training's random stream."""
+        with fresh_random_stream(self.seed + self._meta_steps, next(self.head.parameters()).device):
+            return next_batch(meta)
 
     def _is_due(self) -> bool:
         interval = self.settings.interval(self._iterations)
@@ -242,14 +273,16 @@ class MetaCalibrator:
     def _training_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         omega = {name: value.detach() for name, value in self.hyperparameters.named_parameters()}
         start = InnerLoss(labels, self._num_classes(logits), targets=labels)
-        inner: InnerLoss = functional_call(self.hyperparameters, omega, (start,))
-        total = inner.value(
-            self.base_loss, logits.flatten(0, -2) if logits.ndim > 2 else logits, dict(self.head.named_parameters())
-        )
+        with torch.autocast(logits.device.type, enabled=False):
+            inner: InnerLoss = functional_call(self.hyperparameters, omega, (start,))
+            if inner.penalty is not None and world_size() > 1:
+                inner = inner.with_penalty_scaled(1.0 / world_size())  # DDP averages over ranks, each of which adds it
+            rows = logits.flatten(0, -2) if logits.ndim > 2 else logits
+            total = inner.value(self.base_loss, rows, dict(self.head.named_parameters()))
         return total / len(labels) if self.settings.inner_reduction == "mean" else total
 
-    def _meta_step(self, parts: list[tuple[Tensor, Tensor]], x: Any, meta: Any, lr: float | Tensor) -> None:
-        batch = next_batch(meta)
+    def _meta_step(self, parts: list[tuple[Tensor, Tensor]], x: Any, meta: Any, lr: float) -> None:
+        batch = self._draw(meta)
         if self._meta_steps < LOOKS_FOR_SHARED_SAMPLES and share_samples(x, batch[0]):
             warnings.warn("A meta batch shares samples with its training batch: split them apart.", stacklevel=3)
         problem = self._problem(parts, batch, lr)
@@ -257,7 +290,7 @@ class MetaCalibrator:
         self._update(found, problem)
 
     def _update(self, found: Hypergradient, problem: MetaProblem) -> None:
-        settings, omega = self.settings, tuple(self.hyperparameters.parameters())
+        settings, omega = self.settings, self._omega()
         step = problem.lr * problem.scale * len(problem.labels)
         unit = problem.lr if settings.per_unit_step and problem.lr > 0.0 else 1.0
         grads = tuple(t / unit + d for t, d in zip(found.through, found.direct, strict=True))
@@ -265,22 +298,26 @@ class MetaCalibrator:
         self.hyperparameters.project_()
         self._meta_steps += 1
         norm = torch.stack([g.square().sum() for g in found.total]).sum().sqrt()
-        values = {"meta_loss": found.meta_loss, "gradient_norm": norm, "inner_step": norm.new_tensor(step)}
+        inner_step = torch.full((), step, device=norm.device)
+        values = {"meta_loss": found.meta_loss, "gradient_norm": norm, "inner_step": inner_step}
         self._history.add(self._iterations, {**values, **self.hyperparameters.summary()})
-        is_time = taken.device.type == "cpu" or self._meta_steps % WARNING_INTERVAL == 0
-        if is_time and not self._has_warned and self.skipped:
+        if taken.device.type == "cpu" or self._meta_steps % WARNING_INTERVAL == 0:
+            self._warn_if_skipped()
+
+    def _warn_if_skipped(self) -> None:
+        if not self._has_warned and self.skipped:
             self._has_warned = True
             warnings.warn(
                 "A meta-gradient was not finite: that meta step was skipped, omega is unchanged; see `skipped`.",
-                stacklevel=4,
+                stacklevel=5,
             )
 
-    def _problem(
-        self, parts: list[tuple[Tensor, Tensor]], batch: tuple[Any, Tensor], lr: float | Tensor
-    ) -> MetaProblem:
+    def _problem(self, parts: list[tuple[Tensor, Tensor]], batch: tuple[Any, Tensor], lr: float) -> MetaProblem:
         device = parts[0][0].device
-        with self._quietly(), torch.no_grad():
-            meta_features, meta_logits = self._forward(moved(batch[0], device))
+        if not any(parameter.requires_grad for parameter in self.head.parameters()):
+            raise InvalidValueError("`head` must have a parameter that is trained, got none that requires a gradient.")
+        with self._quietly(self._unwrapped(), self.meta_forward), torch.no_grad():
+            meta_features, meta_logits = self._forward(moved(batch[0], device), self._unwrapped())
         meta_labels = self._labels(moved(batch[1], device), meta_logits, "meta targets")
         train = (torch.cat([features for features, _ in parts]), torch.cat([labels for _, labels in parts]))
         joined = gather_batches([self._widened(train), self._widened((self._rows(meta_features), meta_labels))])
@@ -294,20 +331,24 @@ class MetaCalibrator:
             labels=labels,
             meta_features=meta_features,
             meta_labels=meta_labels,
-            lr=checked_lr(lr),
+            lr=lr,
             reduction=self.settings.inner_reduction,
             num_classes=self._num_classes(meta_logits),
         )
 
     def _estimate(self, problem: MetaProblem) -> Hypergradient:
         device = problem.labels.device
-        with self._quietly(self.head), torch.enable_grad(), torch.autocast(device.type, enabled=False):
+        with (
+            self._quietly(self.head, "train"),
+            torch.enable_grad(),
+            torch.autocast(device.type, enabled=False),
+            eagerly(),
+        ):
             return self.estimator(problem)
 
-    def _quietly(self, module: nn.Module | None = None) -> AbstractContextManager[None]:
+    def _quietly(self, module: nn.Module, mode: str) -> AbstractContextManager[None]:
         device = next(self.head.parameters()).device
-        seed = self.seed + self._meta_steps
-        return leaving_no_trace(module or self.model, mode=self.meta_forward, seed=seed, device=device)
+        return leaving_no_trace(module, mode=mode, seed=self.seed + self._meta_steps, device=device)
 
     def _labels(self, y: Tensor, logits: Tensor, name: str) -> Tensor:
         labels = checked_labels(y, logits, name)

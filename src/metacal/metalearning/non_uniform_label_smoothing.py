@@ -4,8 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from metacal.functional.arguments import check_choice
-from metacal.metalearning.hyperparameter import LabelSmoothingHyperparameter
-from metacal.metalearning.scalar_label_smoothing import MAX_STRENGTH
+from metacal.metalearning.hyperparameter import MAX_STRENGTH, LabelSmoothingHyperparameter
 
 EPSILON = 1e-6
 

@@ -4,8 +4,9 @@ import torch
 from torch import Tensor, nn
 
 from metacal.functional.hypergradient import head_gradient, label_hypergradient
+from metacal.metalearning.head_tap import has_hooks_of_others
 from metacal.metalearning.inner_loss import InnerLoss, is_plain_cross_entropy
-from metacal.metalearning.problem import Hypergradient, MetaProblem, difference, gradients
+from metacal.metalearning.problem import Hypergradient, MetaProblem, gradients, trained
 
 
 def one_step(problem: MetaProblem) -> Hypergradient:
@@ -14,7 +15,7 @@ def one_step(problem: MetaProblem) -> Hypergradient:
     What is approximated: the effect of omega on training is that of the current step alone (earlier steps, momentum and
     weight decay are left out), and only the head is stepped, unless the head is the whole model. A linear head with
     soft-label cross-entropy takes a closed form, without any graph over the head; everything else is differentiated
-    through `torch.func`, with the same result to rounding.
+    through the step (`torch.func.functional_call` and autograd), with the same result to rounding.
     """
     inner = problem.inner()
     if has_closed_form(problem, inner):
@@ -25,21 +26,27 @@ def one_step(problem: MetaProblem) -> Hypergradient:
 def has_closed_form(problem: MetaProblem, inner: InnerLoss) -> bool:
     """Whether the head is a plain linear layer and the inner loss soft-label cross-entropy (plus a penalty)."""
     head = problem.head
-    return type(head) is nn.Linear and inner.is_soft_label_loss and is_plain_cross_entropy(problem.base_loss)
+    is_plain_layer = (
+        type(head) is nn.Linear
+        and "forward" not in vars(head)
+        and not has_hooks_of_others(head)
+        and all(name in ("weight", "bias") and value.requires_grad for name, value in head.named_parameters())
+        and not any(True for _ in head.buffers())
+    )
+    return is_plain_layer and inner.is_soft_label_loss and is_plain_cross_entropy(problem.base_loss)
 
 
 def through_graph(problem: MetaProblem) -> Hypergradient:
     """The general form: a graph over the head's step, and back through it."""
     parameters = problem.parameters()
-    leaves = tuple(parameters.values())
-    steps = torch.autograd.grad(problem.inner_value(parameters), leaves, create_graph=True, allow_unused=True)
+    leaves = trained(parameters)
+    inner_value = problem.inner_value(parameters)
+    steps = torch.autograd.grad(inner_value, tuple(leaves.values()), create_graph=True, allow_unused=True)
     stepped = {
         name: leaf if step is None else leaf - problem.lr * step
-        for (name, leaf), step in zip(parameters.items(), steps, strict=True)
+        for (name, leaf), step in zip(leaves.items(), steps, strict=True)
     }
-    meta_loss = problem.meta_value(stepped)
-    total, direct = gradients(meta_loss, problem.omega), problem.direct(stepped)
-    return Hypergradient(difference(total, direct), direct, meta_loss.detach())
+    return problem.through_and_direct({**parameters, **stepped})
 
 
 def closed_form(problem: MetaProblem, inner: InnerLoss) -> Hypergradient:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from metacal.errors import InvalidValueError
 from metacal.functional.inputs import at_least_float32, class_logits
 from metacal.losses import Loss
 from metacal.metalearning.hyperparameter import Hyperparameter
@@ -19,7 +20,7 @@ class Hypergradient(NamedTuple):
 
     Attributes:
         through: the part that acts through the training step; proportional to its size.
-        direct: the part that acts on the held-out logits themselves.
+        direct: the part that acts on the held-out logits themselves, not through the training step.
         meta_loss: scalar, at the point where the estimator looked.
     """
 
@@ -65,8 +66,8 @@ class MetaProblem:
 
     @property
     def omega(self) -> tuple[nn.Parameter, ...]:
-        """What is learned."""
-        return tuple(self.hyperparameters.parameters())
+        """What is learned: the hyper-parameters that require a gradient."""
+        return tuple(parameter for parameter in self.hyperparameters.parameters() if parameter.requires_grad)
 
     @property
     def scale(self) -> float:
@@ -78,13 +79,17 @@ class MetaProblem:
         return self.hyperparameters(InnerLoss(self.labels, self.num_classes, targets=self.labels))  # type: ignore[no-any-return]
 
     def parameters(self) -> dict[str, Tensor]:
-        """The head's parameters as fresh leaves, float32 or wider: nothing reaches the model's own ``.grad``."""
+        """The head's parameters as fresh leaves, float32 or wider: nothing reaches the model's own ``.grad``.
+
+        Those that are not trained do not require a gradient here either, and no step is simulated on them.
+        """
         named = self.head.named_parameters()
-        return {name: at_least_float32(value.detach()).requires_grad_() for name, value in named}
+        return {n: at_least_float32(value.detach()).requires_grad_(value.requires_grad) for n, value in named}
 
     def logits(self, parameters: Mapping[str, Tensor], features: Tensor) -> Tensor:
         """The head's output with other parameters in place, ``(n, K)``, float32 or wider."""
-        output = functional_call(self.head, dict(parameters), (features,))
+        floats = {n: at_least_float32(value) for n, value in self.head.named_buffers() if value.is_floating_point()}
+        output = functional_call(self.head, {**floats, **parameters}, (features,))
         return class_logits(output.reshape(-1, output.shape[-1]) if output.ndim > 2 else output)
 
     def inner_value(self, parameters: Mapping[str, Tensor]) -> Tensor:
@@ -98,15 +103,20 @@ class MetaProblem:
     def meta_value_of(self, meta_logits: Tensor) -> Tensor:
         """The meta-loss of given held-out logits."""
         value: Tensor = self.objective(self.hyperparameters.meta_logits(meta_logits), self.meta_labels)
+        if value.ndim:
+            raise InvalidValueError(
+                f"`objective` must return one number, got shape {tuple(value.shape)}; set its reduction to 'mean'."
+            )
         return value
 
-    def direct(self, parameters: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-        """Gradient of the meta-loss with respect to omega with the head's parameters held fixed."""
-        if not self.hyperparameters.acts_on_meta_logits:
-            return tuple(torch.zeros_like(tensor) for tensor in self.omega)
-        with torch.no_grad():
-            meta_logits = self.logits(parameters, self.meta_features)
-        return gradients(self.meta_value_of(meta_logits), self.omega)
+    def through_and_direct(self, parameters: Mapping[str, Tensor]) -> Hypergradient:
+        """Gradient of the meta-loss at parameters that depend on omega, split at the held-out logits."""
+        meta_logits = self.logits(parameters, self.meta_features)
+        leaf = meta_logits.detach().requires_grad_()
+        meta_loss = self.meta_value_of(leaf)
+        pull, *direct = gradients(meta_loss, (leaf, *self.omega))
+        through = gradients((meta_logits * pull).sum(), self.omega)
+        return Hypergradient(through, tuple(direct), meta_loss.detach())
 
 
 Estimator = Callable[[MetaProblem], Hypergradient]
@@ -120,6 +130,6 @@ def gradients(value: Tensor, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return tuple(torch.zeros_like(t) if g is None else g for g, t in zip(found, inputs, strict=True))
 
 
-def difference(first: tuple[Tensor, ...], second: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Entry by entry."""
-    return tuple(a - b for a, b in zip(first, second, strict=True))
+def trained(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Those that require a gradient."""
+    return {name: value for name, value in parameters.items() if value.requires_grad}

@@ -1,52 +1,58 @@
-"""A forward pass that leaves no trace: statistics, counters, modes and random streams stay as they were."""
+"""A forward pass that leaves no trace: buffers, modes and random streams stay as they were."""
 
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
-from torch import nn
-from torch.nn.modules.batchnorm import _NormBase
+from torch import Tensor, nn
 
 
 @contextmanager
 def leaving_no_trace(model: nn.Module, *, mode: str, seed: int, device: torch.device) -> Iterator[None]:
     """Nothing of the model, nor of the caller's random state, is changed afterwards.
 
+    Buffers (running statistics, counters, whatever a layer keeps) are stand-ins meanwhile: the originals are not
+    written to, so that a graph that holds them stays valid.
+
     Args:
         model: what will be run.
-        mode: ``"train"``: layers as they are, normalisation by the batch's own statistics; ``"eval"``: evaluation mode.
+        mode: ``"train"``: layers as they are, so that normalisation in training mode uses the batch's own statistics;
+            ``"eval"``: evaluation mode.
         seed: of the random numbers (dropout) drawn inside.
         device: where the model runs.
     """
     modules = list(model.modules())
-    # Without tracking, a normalisation layer in training mode uses the batch's statistics and stores nothing.
-    tracking = [module for module in modules if isinstance(module, _NormBase) and module.track_running_stats]
-    known = {id(buffer) for module in tracking for buffer in module.buffers(recurse=False)}
-    others = [buffer for buffer in model.buffers() if id(buffer) not in known]
-    before = [buffer.clone() for buffer in others]
     modes = [module.training for module in modules]
+    originals = [dict(module._buffers) for module in modules]
+    stand_ins: dict[int, Tensor] = {}
+    for module, buffers in zip(modules, originals, strict=True):
+        for name, buffer in buffers.items():
+            if buffer is not None:
+                module._buffers[name] = stand_ins.setdefault(id(buffer), buffer.detach().clone())
     if mode == "eval":
         model.eval()
-    else:
-        for module in tracking:
-            module.track_running_stats = False
     try:
         with fresh_random_stream(seed, device):
             yield
     finally:
-        for module in tracking:
-            module.track_running_stats = True
-        for part, was_training in zip(modules, modes, strict=True):
-            part.training = was_training
-        with torch.no_grad():
-            for buffer, old in zip(others, before, strict=True):
-                buffer.copy_(old)
+        for module, was_training, buffers in zip(modules, modes, originals, strict=True):
+            module.training = was_training
+            module._buffers.update(buffers)
 
 
 @contextmanager
 def fresh_random_stream(seed: int, device: torch.device) -> Iterator[None]:
     """Random numbers of a stream of its own; the caller's goes on afterwards as if nothing had been drawn."""
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(seed)
+    is_cuda = device.type == "cuda"
+    with torch.random.fork_rng(devices=[device] if is_cuda else []):
+        torch.default_generator.manual_seed(seed)
+        if is_cuda:
+            index = device.index if device.index is not None else torch.cuda.current_device()
+            torch.cuda.default_generators[index].manual_seed(seed)
         yield
+
+
+def eagerly() -> AbstractContextManager[object]:
+    """Compiled parts of a model run uncompiled inside: the compiler has no second derivatives."""
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()

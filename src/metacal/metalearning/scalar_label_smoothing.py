@@ -4,9 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from metacal.functional.label_smoothing import smooth_labels
-from metacal.metalearning.hyperparameter import LabelSmoothingHyperparameter
-
-MAX_STRENGTH = 0.5
+from metacal.metalearning.hyperparameter import MAX_STRENGTH, LabelSmoothingHyperparameter
 
 
 class ScalarLabelSmoothing(LabelSmoothingHyperparameter):

@@ -38,6 +38,9 @@ class UnitwiseL2(Hyperparameter):
         coefficients: dict[str, Tensor] = {name: getattr(self, own) for name, own in self.names.items()}
 
         def penalty(parameters: Mapping[str, Tensor]) -> Tensor:
+            own, theirs = ({n: tuple(v.shape) for n, v in x.items()} for x in (coefficients, parameters))
+            if own != theirs:
+                raise InvalidValueError(f"`UnitwiseL2` must be made for the head in use, {theirs}, got {own}.")
             terms = [(coefficients[name] * parameters[name].square()).sum() for name in coefficients]
             return torch.stack(terms).sum()
 

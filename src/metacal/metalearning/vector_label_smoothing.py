@@ -4,8 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from metacal.functional.label_smoothing import smooth_labels
-from metacal.metalearning.hyperparameter import LabelSmoothingHyperparameter
-from metacal.metalearning.scalar_label_smoothing import MAX_STRENGTH
+from metacal.metalearning.hyperparameter import MAX_STRENGTH, LabelSmoothingHyperparameter
 
 
 class VectorLabelSmoothing(LabelSmoothingHyperparameter):
