@@ -27,7 +27,7 @@ from metacal.models.resnet import BasicBlock, Bottleneck, ResNet
 
 BATCH = 64
 CYCLE = 16
-ROUNDS = 3
+ROUNDS = 2
 LR = 0.1
 TARGETS = {1: 1.40, 4: 1.12, 16: 1.05}
 ARITHMETIC_TARGET = 0.05
