@@ -16,7 +16,7 @@ from metacal.metalearning.settings import OuterSettings
 
 BASELINES: dict[str, Loss] = {"ce": CrossEntropy(), "ls": LabelSmoothing(0.05)}
 # name -> per_unit_step, adaptive
-OUTER_STEPS = {"published": (False, False), "per unit step": (True, False), "default": (True, True)}
+OUTER_STEPS = {"published": (False, False), "per unit step": (True, False), "default": (False, True)}
 META_METHODS = ("mc", "mc-s", "mc-v", "mc-l2")
 
 

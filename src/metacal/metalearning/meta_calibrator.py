@@ -65,7 +65,7 @@ class MetaCalibrator:
             first 1,000 iterations, then every 16th.
         meta_lr: Adam's step size for the hyper-parameters, per training step; where it starts, if it adapts.
         per_unit_step: measure the gradient per unit of the inner step, so that a learning-rate schedule leaves its
-            scale alone.
+            scale alone; off by default, because it overshoots in long runs.
         adaptive: let the step size grow and shrink with the agreement of successive gradients, within
             [1e-5, 1e-3]: the result then hardly depends on ``meta_lr``.
         estimator: ``"one_step"``, ``"implicit"``, ``"evograd"``, or a function of a `MetaProblem`.

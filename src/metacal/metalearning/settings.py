@@ -17,8 +17,8 @@ class OuterSettings:
         dense_start: so many iterations at first take a meta step each, whatever ``every`` says.
         meta_lr: Adam's step size per training step; the first one, if it adapts.
         betas: Adam's betas per training step.
-        per_unit_step: divide the gradient that comes through the inner step by the inner learning rate, so that Adam's
-            memory of its size survives a learning-rate schedule.
+        per_unit_step: divide the gradient that comes through the inner step by the inner learning rate, so that a
+            schedule does not change its scale. Not the default: that steps get smaller as the schedule goes down helps.
         adaptive: let the step size grow while gradients agree and shrink while they do not (see `adam_step_`).
     """
 
@@ -27,7 +27,7 @@ class OuterSettings:
     dense_start: int = 1000
     meta_lr: float = 1e-3
     betas: tuple[float, float] = (0.9, 0.999)
-    per_unit_step: bool = True
+    per_unit_step: bool = False
     adaptive: bool = True
 
     def interval(self, iteration: int) -> float:
