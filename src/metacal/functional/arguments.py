@@ -4,7 +4,47 @@ import math
 from collections.abc import Callable
 from numbers import Integral, Real
 
+import torch
+from torch import Tensor
+
 from metacal.errors import InvalidTypeError, InvalidValueError
+
+
+def check_tensor(name: str, value: Tensor) -> None:
+    """Raise unless ``value`` is a dense tensor."""
+    if not isinstance(value, Tensor):
+        raise InvalidTypeError(
+            f"`{name}` must be a torch.Tensor, got {type(value).__name__}; torch.as_tensor converts arrays."
+        )
+    if value.layout is not torch.strided:
+        raise InvalidTypeError(f"`{name}` must be a dense tensor, got layout {value.layout}; `.to_dense()` converts.")
+
+
+def check_labels(name: str, value: Tensor) -> None:
+    """Raise unless ``value`` is a tensor of integers."""
+    check_tensor(name, value)
+    if value.is_floating_point() or value.is_complex():
+        raise InvalidTypeError(f"`{name}` must be integer class labels, got {value.dtype}.")
+
+
+def check_float_tensor(name: str, value: Tensor) -> None:
+    """Raise unless ``value`` is a tensor of floating point numbers."""
+    check_tensor(name, value)
+    if not value.is_floating_point():
+        raise InvalidTypeError(f"`{name}` must be a floating point tensor, got {value.dtype}.")
+
+
+def check_samples(confidences: Tensor, correct: Tensor) -> None:
+    """Raise unless these are float and bool columns of one length; values are not looked at."""
+    check_float_tensor("confidences", confidences)
+    check_tensor("correct", correct)
+    if correct.dtype is not torch.bool:
+        raise InvalidTypeError(f"`correct` must be a bool tensor, got {correct.dtype}.")
+    if confidences.ndim != 1 or confidences.shape != correct.shape:
+        raise InvalidValueError(
+            f"`confidences` and `correct` must both have shape (n,), got {tuple(confidences.shape)} and "
+            f"{tuple(correct.shape)}."
+        )
 
 
 def check_integer(name: str, value: int, least: int) -> None:
@@ -54,10 +94,11 @@ def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
         raise InvalidValueError(f"`{name}` must be one of {', '.join(map(repr, choices))}, got {value!r}.")
 
 
-def check_resampling(num_resamples: int, level: float) -> None:
-    """Raise unless ``num_resamples`` is an integer >= 1 and ``level`` is in (0, 1)."""
+def check_resampling(num_resamples: int, level: float, seed: int) -> None:
+    """Raise unless ``num_resamples`` is an integer >= 1, ``level`` is in (0, 1) and ``seed`` an integer >= 0."""
     check_integer("num_resamples", num_resamples, 1)
     check_inside("level", level)
+    check_integer("seed", seed, 0)
 
 
 def check_threshold(threshold: float | None) -> None:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from metacal.errors import InvalidValueError
-from metacal.functional.arguments import check_choice, check_num_bins
+from metacal.functional.arguments import check_choice, check_num_bins, check_samples
 
 MOST_SAMPLES = 2**31 - 1
 """Samples that one bin may hold before its 64-bit sum could overflow."""
@@ -55,6 +55,8 @@ class BinStatistics:
         return cls(zeros, zeros, zeros, equal_width_edges(shape[-1], device))
 
     def __add__(self, other: "BinStatistics") -> "BinStatistics":
+        if not isinstance(other, BinStatistics):
+            return NotImplemented
         same_edges = self.edges is other.edges or torch.equal(self.edges, other.edges)
         if self.counts.shape != other.counts.shape or not same_edges:
             raise InvalidValueError(
@@ -131,6 +133,7 @@ def equal_width_statistics(confidences: Tensor, correct: Tensor, num_bins: int =
         correct: bool ``(n,)``.
         num_bins: M.
     """
+    check_samples(confidences, correct)
     check_num_bins(num_bins)
     edges = equal_width_edges(num_bins, confidences.device)
     return accumulate(equal_width_index(confidences, num_bins), confidences, correct, edges)

@@ -121,7 +121,7 @@ def bootstrap_interval(
         >>> 40 < interval.low < interval.estimate < interval.high < 60
         tensor(True)
     """
-    check_resampling(num_resamples, level)
+    check_resampling(num_resamples, level, seed)
     size, device = len(samples), samples.device
     if not size:
         raise InvalidValueError("`samples` must hold at least one sample, got none.")

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from metacal.errors import InvalidValueError
+from metacal.functional.arguments import check_float_tensor, check_tensor
 from metacal.functional.inputs import class_logits, class_logits_and_targets
 from metacal.functional.reduction import reduce_losses
 
@@ -25,6 +26,7 @@ def soft_cross_entropy(*, logits: Tensor, targets: Tensor, reduction: str = "mea
         0.3466
     """
     wide = class_logits(logits)
+    check_float_tensor("targets", targets)
     if targets.shape != wide.shape:
         raise InvalidValueError(
             f"`targets` must have the shape of the logits, {tuple(wide.shape)}, got {tuple(targets.shape)}."
@@ -49,10 +51,12 @@ def cross_entropy(
         0.6931
     """
     wide, targets = class_logits_and_targets(logits, targets)
-    if class_weights is not None and class_weights.shape != wide.shape[1:]:
-        raise InvalidValueError(
-            f"`class_weights` must have shape ({wide.shape[1]},), one a class, got {tuple(class_weights.shape)}."
-        )
+    if class_weights is not None:
+        check_tensor("class_weights", class_weights)
+        if class_weights.shape != wide.shape[1:]:
+            raise InvalidValueError(
+                f"`class_weights` must have shape ({wide.shape[1]},), one a class, got {tuple(class_weights.shape)}."
+            )
     weights = None if class_weights is None else class_weights.to(wide.dtype)
     # No label is special: torch's default would drop -100 from the sum, but not from a mean taken afterwards.
     losses = torch.nn.functional.cross_entropy(wide, targets, weight=weights, reduction="none", ignore_index=NO_LABEL)

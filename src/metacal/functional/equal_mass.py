@@ -7,7 +7,7 @@ a small n leave fewer than M groups, bins are empty and count for nothing.
 import torch
 from torch import Tensor
 
-from metacal.functional.arguments import check_num_bins
+from metacal.functional.arguments import check_num_bins, check_samples
 from metacal.functional.binning import BinStatistics, to_units
 
 
@@ -56,6 +56,7 @@ def equal_mass_statistics(confidences: Tensor, correct: Tensor, num_bins: int = 
         >>> equal_mass_statistics(confidences, confidences > 0.5, num_bins=3).counts.tolist()
         [4, 0, 2]
     """
+    check_samples(confidences, correct)
     check_num_bins(num_bins)
     return SortedSamples(confidences, correct).statistics(num_bins)
 

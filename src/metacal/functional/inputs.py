@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from metacal.errors import InvalidTypeError, InvalidValueError
+from metacal.functional.arguments import check_float_tensor, check_labels
 
 CHUNK_ELEMENTS = 2**21
 """Scores handled at once: 8 MB of float32, small enough to stay in cache between two passes over them."""
@@ -169,9 +170,7 @@ def class_logits(logits: Tensor) -> Tensor:
     The differentiable measures are written for classes; a binary model with one logit is the two-class
     model whose first logit is 0. Only shape and dtype are looked at, so nothing waits for the device.
     """
-    _check_tensor("logits", logits)
-    if not logits.is_floating_point():
-        raise InvalidTypeError(f"`logits` must be a floating point tensor, got {logits.dtype}.")
+    check_float_tensor("logits", logits)
     if logits.ndim not in (1, 2) or (logits.ndim == 2 and logits.shape[1] == 0):
         raise InvalidValueError(f"`logits` must have shape (n, K), (n, 1) or (n,), got {tuple(logits.shape)}.")
     wide = at_least_float32(logits)
@@ -184,9 +183,7 @@ def class_logits(logits: Tensor) -> Tensor:
 def class_logits_and_targets(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """`class_logits` together with int64 targets ``(n,)`` that fit them; shapes and dtypes are checked, values not."""
     wide = class_logits(logits)
-    _check_tensor("targets", targets)
-    if targets.is_floating_point() or targets.is_complex():
-        raise InvalidTypeError(f"`targets` must be integer class labels, got {targets.dtype}.")
+    check_labels("targets", targets)
     flat = targets.reshape(-1) if targets.ndim == 2 and targets.shape[1] == 1 else targets
     if flat.shape != wide.shape[:1]:
         raise InvalidValueError(
@@ -207,20 +204,9 @@ def _one_of(logits: Tensor | None, probs: Tensor | None) -> tuple[Tensor, str]:
     raise InvalidValueError(f"Exactly one of `logits` and `probs` must be given, got {given}.")
 
 
-def _check_tensor(argument: str, value: Tensor) -> None:
-    if not isinstance(value, Tensor):
-        raise InvalidTypeError(
-            f"`{argument}` must be a torch.Tensor, got {type(value).__name__}; torch.as_tensor converts arrays."
-        )
-
-
 def _check_types(scores: Tensor, name: str, targets: Tensor) -> None:
-    for argument, value in ((name, scores), ("targets", targets)):
-        _check_tensor(argument, value)
-    if not scores.is_floating_point():
-        raise InvalidTypeError(f"`{name}` must be a floating point tensor, got {scores.dtype}.")
-    if targets.is_floating_point() or targets.is_complex():
-        raise InvalidTypeError(f"`targets` must be integer class labels, got {targets.dtype}.")
+    check_float_tensor(name, scores)
+    check_labels("targets", targets)
     if scores.device != targets.device:
         raise InvalidValueError(
             f"`{name}` and `targets` must be on one device, got {scores.device} and {targets.device}."

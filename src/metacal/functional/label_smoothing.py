@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from metacal.functional.arguments import check_share
+from metacal.functional.arguments import check_integer, check_labels, check_share
 from metacal.functional.cross_entropy import soft_cross_entropy
 from metacal.functional.inputs import class_logits_and_targets
 
@@ -21,6 +21,8 @@ def smooth_labels(*, targets: Tensor, num_classes: int, strength: float | Tensor
         >>> smooth_labels(targets=torch.tensor([1]), num_classes=2, strength=0.1).tolist()
         [[0.05000000074505806, 0.949999988079071]]
     """
+    check_labels("targets", targets)
+    check_integer("num_classes", num_classes, 1)
     if not isinstance(strength, Tensor):
         check_share("strength", strength)
         strength = torch.as_tensor(strength, dtype=torch.get_default_dtype())

@@ -4,6 +4,7 @@ import math
 
 from torch import Tensor
 
+from metacal.errors import InvalidValueError
 from metacal.functional.binning import BinStatistics
 
 SAMPLES_PER_BIN = 10
@@ -37,6 +38,10 @@ def sample_size_warning(statistics: BinStatistics) -> str | None:
         >>> sample_size_warning(equal_width_statistics(torch.full((20,), 0.5), torch.arange(20) < 11))
         '20 samples are too few for 15 bins: chance alone gives a calibrated model an ECE of about 0.089.'
     """
+    if statistics.counts.ndim != 1:
+        raise InvalidValueError(
+            f"`statistics` must be of one set of bins, got {tuple(statistics.counts.shape)}; ask class by class."
+        )
     samples, floor = int(statistics.total), float(noise_floor(statistics))
     if samples >= SAMPLES_PER_BIN * statistics.num_bins:
         return None

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from metacal.errors import InvalidValueError
-from metacal.functional.arguments import check_choice
+from metacal.functional.arguments import check_choice, check_tensor
 from metacal.functional.cross_entropy import cross_entropy, soft_cross_entropy
 from metacal.functional.reduction import REDUCTIONS
 from metacal.losses.base import Loss
@@ -28,6 +28,7 @@ class CrossEntropy(Loss):
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Loss of a batch."""
+        check_tensor("targets", targets)
         if targets.is_floating_point():
             if self.class_weights is not None:
                 raise InvalidValueError("`class_weights` must be None for soft labels: weigh the labels themselves.")
