@@ -1,6 +1,7 @@
 """Predictions and their scores: what a model said, and how far it can be believed."""
 
 from metacal.evaluation.example import example_predictions
+from metacal.evaluation.predictions import Predictions
 from metacal.evaluation.scores import Scores, score_predictions
 
-__all__ = ["Scores", "example_predictions", "score_predictions"]
+__all__ = ["Predictions", "Scores", "example_predictions", "score_predictions"]

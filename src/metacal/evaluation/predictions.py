@@ -1,0 +1,89 @@
+"""`Predictions`: what a model said about a set of samples, and what was true."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from metacal.errors import InvalidValueError
+from metacal.functional.inputs import at_least_float32, read_inputs
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Scores of n samples over K classes with their targets; values are checked when it is made.
+
+    Attributes:
+        scores: ``(n, K)``, logits or probabilities, any float dtype.
+        is_logits: which of the two they are.
+        targets: int64 ``(n,)``.
+        class_names: K names.
+        name: what to call these predictions in tables and figures.
+
+    Examples:
+        >>> import torch
+        >>> said = Predictions.from_probs(torch.tensor([[0.9, 0.1], [0.4, 0.6]]), torch.tensor([0, 0]))
+        >>> said.num_classes, said.class_names
+        (2, ('0', '1'))
+    """
+
+    scores: Tensor
+    is_logits: bool
+    targets: Tensor
+    class_names: tuple[str, ...]
+    name: str = "predictions"
+
+    @classmethod
+    def from_logits(
+        cls, logits: Tensor, targets: Tensor, class_names: Sequence[str] | None = None, name: str = "predictions"
+    ) -> "Predictions":
+        """Predictions from raw scores."""
+        return cls._checked(logits, targets, class_names, name, is_logits=True)
+
+    @classmethod
+    def from_probs(
+        cls, probs: Tensor, targets: Tensor, class_names: Sequence[str] | None = None, name: str = "predictions"
+    ) -> "Predictions":
+        """Predictions from probabilities ``(n, K)``; ``(n,)`` is a binary model's probability of class 1."""
+        if isinstance(probs, Tensor) and probs.ndim == 1:
+            probs = torch.stack((1.0 - probs, probs), dim=1)
+        return cls._checked(probs, targets, class_names, name, is_logits=False)
+
+    @classmethod
+    def _checked(
+        cls, scores: Tensor, targets: Tensor, class_names: Sequence[str] | None, name: str, *, is_logits: bool
+    ) -> "Predictions":
+        inputs = (
+            read_inputs(logits=scores, targets=targets) if is_logits else read_inputs(probs=scores, targets=targets)
+        )
+        if inputs.is_events:
+            raise InvalidValueError(
+                f"`{inputs.name}` must have shape (n, K) for targets (n,), got {tuple(scores.shape)}."
+            )
+        for _ in inputs.chunks():  # checks values as it goes
+            pass
+        names = tuple(str(number) for number in range(inputs.num_classes)) if class_names is None else class_names
+        if len(names) != inputs.num_classes:
+            raise InvalidValueError(f"`class_names` must hold {inputs.num_classes} names, got {len(names)}.")
+        return cls(inputs.scores, is_logits, inputs.targets, tuple(names), name)
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    @property
+    def num_classes(self) -> int:
+        """K."""
+        return self.scores.shape[1]
+
+    @property
+    def probs(self) -> Tensor:
+        """Probabilities ``(n, K)`` in float32 or wider."""
+        wide = at_least_float32(self.scores)
+        return torch.softmax(wide, dim=1) if self.is_logits else wide
+
+    @property
+    def logits(self) -> Tensor:
+        """Logits ``(n, K)`` in float32 or wider: those of probabilities are logarithms, 0 as the least float."""
+        wide = at_least_float32(self.scores)
+        return wide if self.is_logits else wide.clamp(min=torch.finfo(wide.dtype).tiny).log()

@@ -1,0 +1,38 @@
+"""Predictions are checked when they are made, and give logits and probabilities either way."""
+
+import pytest
+import torch
+
+from metacal.errors import InvalidValueError
+from metacal.evaluation import Predictions
+
+PROBS, TARGETS = torch.tensor([[0.9, 0.1], [0.4, 0.6]]), torch.tensor([0, 1])
+
+
+def test_logits_and_probs_are_two_views_of_one_thing():
+    said = Predictions.from_probs(PROBS, TARGETS)
+    again = Predictions.from_logits(said.logits, TARGETS)
+    torch.testing.assert_close(again.probs, PROBS)
+
+
+def test_one_probability_is_a_binary_model():
+    said = Predictions.from_probs(torch.tensor([0.25]), torch.tensor([1]))
+    assert said.probs.tolist() == [[0.75, 0.25]]
+
+
+def test_a_zero_probability_has_a_finite_logit():
+    assert torch.isfinite(Predictions.from_probs(torch.tensor([[1.0, 0.0]]), torch.tensor([0])).logits).all()
+
+
+@pytest.mark.parametrize(
+    ("probs", "targets", "names", "message"),
+    [
+        (PROBS * 2, TARGETS, None, "`probs` must lie in"),
+        (PROBS, TARGETS + 1, None, "`targets` must lie in 0..1, got 2"),
+        (PROBS, torch.eye(2).long(), None, "must have shape"),
+        (PROBS, TARGETS, ["cat"], "`class_names` must hold 2 names, got 1"),
+    ],
+)
+def test_bad_predictions_are_refused(probs, targets, names, message):
+    with pytest.raises(InvalidValueError, match=message):
+        Predictions.from_probs(probs, targets, names)
