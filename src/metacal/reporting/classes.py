@@ -1,0 +1,102 @@
+"""Numbers of the per-class diagrams: can the model be believed when it says *this* class?"""
+
+from dataclasses import dataclass
+
+import torch
+
+from metacal.evaluation.predictions import Predictions
+from metacal.functional.binning import (
+    BinStatistics,
+    accumulate,
+    calibration_error,
+    equal_width_edges,
+    equal_width_index,
+)
+from metacal.functional.classwise_calibration_error import class_statistics
+from metacal.functional.inputs import read_inputs
+from metacal.reporting.reliability import Bins, to_bins
+
+
+@dataclass(frozen=True)
+class ClassReliability:
+    """One class.
+
+    Attributes:
+        name: of the class.
+        support: samples of this class.
+        predicted: samples that the model takes for this class.
+        accuracy: the share of those that it is right about (precision); None where it never says this class.
+        confidence: its mean confidence in them; None where it never says this class.
+        recall: the share of this class's samples that it finds; None where the class does not occur.
+        classwise_ece: calibration error of this class's probability over all samples, one against the rest.
+        bins: reliability diagram of the samples that the model takes for this class.
+    """
+
+    name: str
+    support: int
+    predicted: int
+    accuracy: float | None
+    confidence: float | None
+    recall: float | None
+    classwise_ece: float
+    bins: Bins
+
+
+@dataclass(frozen=True)
+class Classes:
+    """All classes.
+
+    Attributes:
+        edges: M + 1 edges of the bins.
+        rows: one a class, in their order.
+        worst_first: numbers of the classes that were ever predicted, the largest calibration error first.
+    """
+
+    edges: list[float]
+    rows: list[ClassReliability]
+    worst_first: list[int]
+
+
+def prepare_classes(predictions: Predictions, num_bins: int = 10) -> Classes:
+    """Reliability of each class among the samples predicted as it, with the worst singled out.
+
+    Examples:
+        >>> import torch
+        >>> probs = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]])
+        >>> first, second = prepare_classes(Predictions.from_probs(probs, torch.tensor([0, 1, 1]))).rows
+        >>> first.predicted, first.accuracy, second.recall
+        (2, 0.5, 0.5)
+    """
+    probs, targets, size = predictions.probs, predictions.targets, predictions.num_classes
+    confidences, predicted = probs.amax(dim=1), probs.argmax(dim=1)
+    correct = predicted == targets
+    index = equal_width_index(confidences, num_bins) + predicted * num_bins
+    statistics = accumulate(index, confidences, correct, equal_width_edges(num_bins, probs.device), size)
+    support = torch.bincount(targets, minlength=size).tolist()
+    one_against_rest = class_statistics(read_inputs(probs=probs, targets=targets, validate=False), 15)
+    errors = calibration_error(one_against_rest).tolist()
+    rows = []
+    for number, name in enumerate(predictions.class_names):
+        own = BinStatistics(
+            statistics.counts[number],
+            statistics.correct_sums[number],
+            statistics.confidence_units[number],
+            statistics.edges,
+        )
+        count, right = int(own.total), int(own.correct_sums.sum())
+        rows.append(
+            ClassReliability(
+                name=name,
+                support=support[number],
+                predicted=count,
+                accuracy=right / count if count else None,
+                confidence=float(own.confidence_sums.sum()) / count if count else None,
+                recall=right / support[number] if support[number] else None,
+                classwise_ece=errors[number],
+                bins=to_bins(own),
+            )
+        )
+    worst_first = sorted(
+        (number for number, row in enumerate(rows) if row.predicted), key=lambda number: -(rows[number].bins.ece or 0.0)
+    )
+    return Classes(statistics.edges.tolist(), rows, worst_first)

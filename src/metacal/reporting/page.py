@@ -1,0 +1,112 @@
+"""`render_page`: a prepared report as one self-contained, offline HTML page."""
+
+import base64
+import hashlib
+import json
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from metacal.errors import InvalidTypeError
+from metacal.reporting.report import Report
+
+SCRIPTS = ("chart.js", "predictions.js", "runs.js", "page.js")
+DIGITS = 7
+
+
+def render_page(report: Report, version: str = "") -> str:
+    """The page's HTML.
+
+    Text from data is escaped in markup by the template engine and in the embedded JSON by `embedded_json`; the page's
+    own policy (CSP) allows no script or style but the two that ship with it, and no request at all.
+
+    Args:
+        report: the numbers.
+        version: of metacal, for the page's foot.
+    """
+    if not isinstance(report, Report):
+        raise InvalidTypeError(f"`report` must be what prepare_report returns, got {type(report).__name__}.")
+    style, script = _assets()
+    return _environment().get_template("report.html.j2").render(
+        report=report,
+        data=embedded_json(report.as_dict()),
+        style=style,
+        style_hash=_policy_hash(style),
+        script=script,
+        script_hash=_policy_hash(script),
+        version=version,
+    )
+
+
+def embedded_json(value: Any) -> str:
+    r"""JSON for a ``<script>`` element: nothing in it can close the element or open a comment.
+
+    Floats keep seven significant digits: what a page shows, at half the size.
+
+    Examples:
+        >>> embedded_json({"name": "</script><b>", "value": 0.1 + 0.2})
+        '{"name":"\\u003c/script\\u003e\\u003cb\\u003e","value":0.3}'
+    """
+    text = json.dumps(_shortened(value), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _shortened(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}")
+    if isinstance(value, dict):
+        return {key: _shortened(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_shortened(item) for item in value]
+    return value
+
+
+@lru_cache(maxsize=1)
+def _assets() -> tuple[str, str]:
+    """The style sheet and the scripts, joined into one that keeps its names to itself."""
+    folder = files("metacal.reporting") / "templates"
+    scripts = "".join((folder / name).read_text(encoding="utf-8") for name in SCRIPTS)
+    return (folder / "report.css").read_text(encoding="utf-8"), f'(() => {{\n"use strict";\n{scripts}}})();\n'
+
+
+def _policy_hash(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("metacal.reporting"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["fraction"] = _fraction
+    environment.filters["percent"] = _percent
+    environment.filters["near_one"] = _near_one
+    environment.filters["points"] = _points
+    environment.filters["thousands"] = _thousands
+    return environment
+
+
+def _fraction(value: float | None, digits: int = 4) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def _percent(value: float | None, digits: int = 1) -> str:
+    return "–" if value is None else f"{value * 100:.{digits}f} %"
+
+
+def _near_one(value: float) -> str:
+    return "> 99.99 %" if value > 0.9999 else _percent(value, 2)
+
+
+def _points(value: float) -> str:
+    return f"{value * 100:+.1f} points".replace("-", "−")
+
+
+def _thousands(value: int) -> str:
+    return f"{value:,}"

@@ -1,0 +1,137 @@
+"""Numbers of the reliability diagram: what each bin of confidence holds, as given and at every temperature of a grid."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from metacal.evaluation.predictions import Predictions
+from metacal.functional.binning import BinStatistics, calibration_error
+from metacal.functional.expected_calibration_error import bin_statistics
+from metacal.functional.negative_log_likelihood import negative_log_likelihood
+from metacal.functional.sample_size import noise_floor
+from metacal.functional.temperature import fit_temperature
+
+GRID = tuple(step / 10 for step in range(1, 101))
+"""The temperatures that the page's slider moves over: 0.1, 0.2, ... 10.0, the paper's grid."""
+
+Z_95 = 1.959963984540054
+
+
+@dataclass(frozen=True)
+class Bins:
+    """One reliability diagram: a value a bin, None where a bin is empty.
+
+    Attributes:
+        counts: samples.
+        confidences: their mean confidence.
+        accuracies: the share of them that was right.
+        lows: lower end of the accuracy's 95 % interval (see `share_interval`).
+        highs: upper end of it.
+        ece: expected calibration error over these bins; None without samples.
+        chance: the ECE that chance alone would give a perfectly calibrated model (see `noise_floor`).
+    """
+
+    counts: list[int]
+    confidences: list[float | None]
+    accuracies: list[float | None]
+    lows: list[float | None]
+    highs: list[float | None]
+    ece: float | None
+    chance: float
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """Reliability as given, and at each temperature of the grid.
+
+    Attributes:
+        edges: M + 1 edges of the bins.
+        given: the diagram of the predictions as they are.
+        temperatures: the grid.
+        scaled: a diagram for each temperature.
+        nll: mean negative log-likelihood at each temperature, nats.
+        fitted: the temperature with the best likelihood on these very samples; None where it lies at a bound.
+        fitted_step: the place in the grid nearest to it: where the slider starts.
+        best_step: the place in the grid with the least ECE, the first of equals.
+    """
+
+    edges: list[float]
+    given: Bins
+    temperatures: list[float]
+    scaled: list[Bins]
+    nll: list[float]
+    fitted: float | None
+    fitted_step: int
+    best_step: int
+
+
+def prepare_reliability(predictions: Predictions, num_bins: int = 15) -> Reliability:
+    """Bin the confidences as given and at every temperature of `GRID`.
+
+    Examples:
+        >>> import torch
+        >>> said = Predictions.from_logits(torch.tensor([[4.0, 0.0]] * 4), torch.tensor([0, 0, 0, 1]))
+        >>> reliability = prepare_reliability(said)
+        >>> round(reliability.given.ece, 3), round(reliability.fitted, 2)
+        (0.232, 3.64)
+        >>> reliability.temperatures[reliability.best_step]
+        3.6
+    """
+    targets, logits = predictions.targets, predictions.logits
+    as_given = {"logits": logits} if predictions.is_logits else {"probs": predictions.probs}
+    given = bin_statistics(**as_given, targets=targets, num_bins=num_bins, validate=False)
+    scaled, nll = [], []
+    for temperature in GRID:
+        cooled = logits / temperature
+        scaled.append(to_bins(bin_statistics(logits=cooled, targets=targets, num_bins=num_bins, validate=False)))
+        nll.append(float(negative_log_likelihood(logits=cooled, targets=targets, validate=False)))
+    fit = fit_temperature(logits=logits, targets=targets, validate=False)
+    errors = [bins.ece or 0.0 for bins in scaled]
+    return Reliability(
+        edges=given.edges.tolist(),
+        given=to_bins(given),
+        temperatures=list(GRID),
+        scaled=scaled,
+        nll=nll,
+        fitted=None if fit.at_bound else fit.temperature,
+        fitted_step=min(range(len(GRID)), key=lambda step: abs(GRID[step] - fit.temperature)),
+        best_step=errors.index(min(errors)),
+    )
+
+
+def to_bins(statistics: BinStatistics) -> Bins:
+    """One diagram's numbers from one set of bin statistics."""
+    lows, highs = share_interval(statistics.correct_sums, statistics.counts)
+    held = statistics.counts > 0
+    return Bins(
+        counts=statistics.counts.tolist(),
+        confidences=_where(held, statistics.confidences),
+        accuracies=_where(held, statistics.accuracies),
+        lows=_where(held, lows),
+        highs=_where(held, highs),
+        ece=float(calibration_error(statistics)) if bool(held.any()) else None,
+        chance=float(noise_floor(statistics)),
+    )
+
+
+def share_interval(successes: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """95 % interval of a share of ``successes`` out of ``counts``, float64: Wilson's, [0, 1] without samples.
+
+    A bin may hold three samples, all right: resampling them would give a width of 0, Wilson's interval does not.
+
+    Examples:
+        >>> import torch
+        >>> low, high = share_interval(torch.tensor([3, 90]), torch.tensor([3, 100]))
+        >>> [round(value, 3) for value in low.tolist()], [round(value, 3) for value in high.tolist()]
+        ([0.438, 0.826], [1.0, 0.945])
+    """
+    size = counts.double()
+    share = successes.double() / size.clamp(min=1.0)
+    square = Z_95**2
+    centre = (share * size + square / 2.0) / (size + square)
+    half = Z_95 * (share * (1.0 - share) * size + square / 4.0).sqrt() / (size + square)
+    return (centre - half).clamp(min=0.0), (centre + half).clamp(max=1.0)
+
+
+def _where(held: Tensor, values: Tensor) -> list[float | None]:
+    return [value if is_held else None for value, is_held in zip(values.tolist(), held.tolist(), strict=True)]

@@ -1,0 +1,161 @@
+"""`prepare_report`: every number of a report, from predictions and runs, before anything is drawn."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from metacal.errors import InvalidTypeError, InvalidValueError
+from metacal.evaluation.predictions import Predictions
+from metacal.reporting.classes import Classes, prepare_classes
+from metacal.reporting.comparison import Comparison, prepare_comparison
+from metacal.reporting.learning import (
+    Agreement,
+    Curves,
+    Strengths,
+    prepare_agreement,
+    prepare_curves,
+    prepare_strengths,
+)
+from metacal.reporting.mistakes import Mistakes, prepare_mistakes
+from metacal.reporting.reliability import Reliability, prepare_reliability
+from metacal.reporting.risk_coverage import RiskCoverage, prepare_risk_coverage
+from metacal.reporting.run_view import RunView
+from metacal.reporting.smoothing import (
+    Histogram,
+    SmoothingMatrix,
+    SuperclassSmoothing,
+    prepare_l2,
+    prepare_smoothing,
+    prepare_superclasses,
+)
+from metacal.reporting.summary import Summary, prepare_summary
+
+
+@dataclass(frozen=True)
+class PredictionPart:
+    """Everything shown of one set of predictions."""
+
+    summary: Summary
+    reliability: Reliability
+    classes: Classes
+    mistakes: Mistakes
+    risk_coverage: RiskCoverage
+
+
+@dataclass(frozen=True)
+class RunPart:
+    """Everything shown of one run beside its predictions; what it did not record is None or empty."""
+
+    method: str
+    dataset: str
+    curves: Curves | None
+    agreement: Agreement | None
+    strengths: Strengths | None
+    smoothing: SmoothingMatrix | None
+    superclasses: SuperclassSmoothing | None
+    l2: list[Histogram]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to show."""
+        return not (self.curves or self.strengths or self.smoothing or self.l2)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One file or run of the report, under a name that no other subject has."""
+
+    name: str
+    run: RunPart | None
+    predictions: PredictionPart | None
+
+
+@dataclass(frozen=True)
+class Report:
+    """A whole report: plain numbers and names, nothing drawn."""
+
+    title: str
+    subjects: list[Subject]
+    comparison: Comparison | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Every number behind a figure, for JSON."""
+        return asdict(self)
+
+
+def prepare_report(
+    subjects: Sequence[Predictions | RunView],
+    title: str = "Calibration report",
+    progress: Callable[[str], None] | None = None,
+) -> Report:
+    """Work out every number of a report.
+
+    Args:
+        subjects: predictions and runs, in the order they are shown.
+        title: heading of the page.
+        progress: called with the name of each subject before it is worked on.
+
+    Examples:
+        >>> import torch
+        >>> said = Predictions.from_probs(torch.tensor([[0.9, 0.1]] * 30), torch.arange(30) % 2)
+        >>> report = prepare_report([said, said])
+        >>> [subject.name for subject in report.subjects], len(report.comparison.scores)
+        (['predictions', 'predictions (2)'], 10)
+    """
+    if not subjects:
+        raise InvalidValueError("`subjects` must hold at least one set of predictions or run, got none.")
+    parts: list[Subject] = []
+    for subject in subjects:
+        if not isinstance(subject, Predictions | RunView):
+            raise InvalidTypeError(
+                f"`subjects` must be of type Predictions or RunView, got {type(subject).__name__}."
+            )
+        name = _unused(subject.name, {part.name for part in parts})
+        if progress is not None:
+            progress(name)
+        parts.append(_prepare_subject(subject, name))
+    named = [(part.name, part.predictions.summary) for part in parts if part.predictions is not None]
+    return Report(title, parts, prepare_comparison(named))
+
+
+def _prepare_subject(subject: Predictions | RunView, name: str) -> Subject:
+    predictions = subject if isinstance(subject, Predictions) else subject.predictions
+    return Subject(
+        name,
+        _prepare_run(subject) if isinstance(subject, RunView) else None,
+        None if predictions is None else _prepare_predictions(predictions),
+    )
+
+
+def _prepare_predictions(predictions: Predictions) -> PredictionPart:
+    # Probabilities are asked for again and again: one softmax for all.
+    fixed = predictions if not predictions.is_logits else replace(
+        predictions, scores=predictions.probs, is_logits=False
+    )
+    return PredictionPart(
+        summary=prepare_summary(predictions),
+        reliability=prepare_reliability(predictions),
+        classes=prepare_classes(fixed),
+        mistakes=prepare_mistakes(fixed),
+        risk_coverage=prepare_risk_coverage(fixed),
+    )
+
+
+def _prepare_run(run: RunView) -> RunPart:
+    return RunPart(
+        method=run.method,
+        dataset=run.dataset,
+        curves=prepare_curves(run),
+        agreement=prepare_agreement(run),
+        strengths=prepare_strengths(run),
+        smoothing=prepare_smoothing(run),
+        superclasses=prepare_superclasses(run),
+        l2=prepare_l2(run),
+    )
+
+
+def _unused(name: str, taken: set[str]) -> str:
+    candidate, number = name, 2
+    while candidate in taken:
+        candidate, number = f"{name} ({number})", number + 1
+    return candidate

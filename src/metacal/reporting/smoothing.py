@@ -1,0 +1,123 @@
+"""Numbers of what a run has learned: the smoothing matrix, how it treats superclasses, and L2 coefficients."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from metacal.reporting.run_view import RunView
+
+L2_BINS = 40
+
+
+@dataclass(frozen=True)
+class SmoothingMatrix:
+    """Share that each class (row) gives to each other (column); the diagonal is 0.
+
+    Attributes:
+        class_names: of rows and columns, in the order shown.
+        values: K rows of K.
+        highest: the largest of them.
+    """
+
+    class_names: list[str]
+    values: list[list[float]]
+    highest: float
+
+
+@dataclass(frozen=True)
+class SuperclassRow:
+    """One superclass: its classes, and the mean share its classes give to one class within and one outside it."""
+
+    classes: list[str]
+    within: float | None
+    across: float | None
+
+
+@dataclass(frozen=True)
+class SuperclassSmoothing:
+    """Within- against across-superclass smoothing: the mean share given to one other class.
+
+    Attributes:
+        within: over pairs of the same superclass; None without such pairs.
+        across: over pairs of different superclasses; None without such pairs.
+        rows: the same for each superclass, in order of its number.
+    """
+
+    within: float | None
+    across: float | None
+    rows: list[SuperclassRow]
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """How often learned L2 coefficients of one parameter fall into bins of equal width."""
+
+    name: str
+    edges: list[float]
+    counts: list[int]
+    mean: float
+    negative: float
+
+
+def prepare_smoothing(run: RunView) -> SmoothingMatrix | None:
+    """The learned smoothing matrix; None if the run learned none. Classes of one superclass are side by side.
+
+    Examples:
+        >>> import torch
+        >>> run = RunView("r", "MC", "d", ("a", "b"), {}, smoothing=torch.tensor([[0.0, 0.05], [0.02, 0.0]]))
+        >>> prepare_smoothing(run).highest
+        0.05000000074505806
+    """
+    if run.smoothing is None:
+        return None
+    order = list(range(run.num_classes))
+    if run.superclasses is not None:
+        superclasses = run.superclasses
+        order.sort(key=lambda number: superclasses[number])
+    values = _off_diagonal(run.smoothing)[order][:, order]
+    return SmoothingMatrix([run.class_names[number] for number in order], values.tolist(), float(values.max()))
+
+
+def prepare_superclasses(run: RunView) -> SuperclassSmoothing | None:
+    """How much is given to classes of the same superclass and to others; None without superclasses or smoothing."""
+    if run.smoothing is None or run.superclasses is None:
+        return None
+    values = _off_diagonal(run.smoothing)
+    groups = torch.tensor(run.superclasses, device=values.device)
+    same = groups.unsqueeze(1) == groups
+    others = ~torch.eye(len(groups), dtype=torch.bool, device=values.device)
+    rows = []
+    for group in sorted(set(run.superclasses)):
+        own = groups == group
+        members = [name for name, number in zip(run.class_names, run.superclasses, strict=True) if number == group]
+        rows.append(
+            SuperclassRow(members, _mean(values[own], (same & others)[own]), _mean(values[own], (~same)[own]))
+        )
+    return SuperclassSmoothing(_mean(values, same & others), _mean(values, ~same), rows)
+
+
+def prepare_l2(run: RunView) -> list[Histogram]:
+    """A histogram for each parameter with learned L2 coefficients; values that are not finite are left out."""
+    histograms = []
+    for name, coefficients in (run.l2 or {}).items():
+        values = coefficients.detach().double().reshape(-1)
+        values = values[torch.isfinite(values)]
+        if not len(values):
+            continue
+        low, high = (float(bound) for bound in torch.aminmax(values))
+        margin = 0.5 * max(abs(low), 1e-12) if low == high else 0.0
+        edges = torch.linspace(low - margin, high + margin, L2_BINS + 1, dtype=torch.float64, device=values.device)
+        index = torch.bucketize(values, edges[1:-1], right=True)
+        counts = torch.bincount(index, minlength=L2_BINS)
+        negative = float((values < 0).double().mean())
+        histograms.append(Histogram(name, edges.tolist(), counts.tolist(), float(values.mean()), negative))
+    return histograms
+
+
+def _off_diagonal(smoothing: Tensor) -> Tensor:
+    return smoothing.detach().double().clone().fill_diagonal_(0.0)
+
+
+def _mean(values: Tensor, mask: Tensor) -> float | None:
+    return float(values[mask].mean()) if bool(mask.any()) else None
