@@ -21,16 +21,21 @@ function niceTicks(low, high, count) {
   const power = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 2.5, 5, 10].map((times) => times * power).find((size) => size >= raw * 0.999);
   const ticks = [];
-  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-6; i++) ticks.push(i * step);
+  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-6; i++) ticks.push(i * step + 0);
   return ticks;
 }
 
 const largest = (values) => values.reduce((most, value) => Math.max(most, value), -Infinity);
 const smallest = (values) => values.reduce((least, value) => Math.min(least, value), Infinity);
 const percent = (value, digits = 1) => (value === null ? "none" : `${(value * 100).toFixed(digits)} %`);
+// Percent with as many digits as tell the ticks apart.
+function percentTicks(ticks) {
+  const digits = [0, 1, 2, 3].find((count) => ticks.every((tick) => Math.abs(tick * 100 - +(tick * 100).toFixed(count)) < 1e-7));
+  return (value) => percent(value, digits ?? 4);
+}
 const thousands = (value) => value.toLocaleString("en-GB");
 const compact = (value) =>
-  value === null ? "none" : Math.abs(value) >= 1e-3 || value === 0 ? String(+value.toPrecision(4)) : value.toExponential(2);
+  value === null ? "none" : Math.abs(value) >= 1e-3 || value === 0 ? String(+value.toPrecision(4)) : String(Number(value.toPrecision(3)).toExponential());
 const shorten = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
 // A panel is one SVG with an area to draw in, from (x0, y0) at the lower left to (x1, y1) at the upper right.

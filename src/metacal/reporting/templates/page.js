@@ -8,13 +8,14 @@ const drawings = {
   classes: ({ predictions: { classes } }, key) => classFigure(classes.edges, classes.rows[key]),
   risk: ({ name, predictions }) => riskFigure([{ name, curve: predictions.risk_coverage }]),
   error: ({ run: { curves } }) => epochFigure(
-    { ...curves, lines: curves.error, label: "Error", format: (value) => percent(value) }),
+    { ...curves, lines: curves.error, label: "Share wrong", format: (value) => percent(value, 2) }),
   ece: ({ run: { curves } }) => epochFigure(
-    { ...curves, lines: curves.ece, label: "ECE", format: (value) => percent(value) }),
-  loss: ({ run: { curves } }) => epochFigure({ ...curves, lines: curves.loss, label: "Loss", format: compact }),
+    { ...curves, lines: curves.ece, label: "ECE", format: (value) => percent(value, 2) }),
+  loss: ({ run: { curves } }) => epochFigure(
+    { ...curves, lines: curves.loss, label: "Mean loss", format: compact, inPercent: false }),
   agreement: ({ run }) => agreementFigure(run.agreement),
   strengths: ({ run: { strengths } }) => epochFigure({
-    ...strengths, lines: strengths.classes, thin: strengths.classes.length > 1, label: "Smoothing strength",
+    ...strengths, lines: strengths.classes, thin: strengths.classes.length > 1, label: "Strength",
     format: (value) => percent(value, 2),
   }),
   smoothing: ({ run }) => matrixFigure(run.smoothing),

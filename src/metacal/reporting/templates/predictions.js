@@ -96,7 +96,8 @@ function temperatureFigure(reliability, current) {
     const highest = largest(errors) || 1;
     const x = linear(reliability.temperatures[0], reliability.temperatures.at(-1), area.x0, area.x1);
     const y = linear(0, highest, area.y0, area.y1);
-    yAxis(area, y, niceTicks(0, highest, 3), (value) => percent(value, highest < 0.05 ? 1 : 0), "ECE");
+    const ticks = niceTicks(0, highest, 3);
+    yAxis(area, y, ticks, percentTicks(ticks), "ECE");
     xAxis(area, x, [0.1, 2, 4, 6, 8, 10], String, "Temperature");
     const at = (i) => [x(reliability.temperatures[i]), y(errors[i])];
     draw(area.svg, "path", { d: path(errors.map((_, i) => at(i))), class: "line series-0" });
@@ -134,7 +135,8 @@ function riskFigure(curves) {
     const highest = Math.max(largest(curves.flatMap(({ curve }) => curve.risks)), 0.01);
     const x = linear(0, 1, area.x0, area.x1);
     const y = linear(0, highest, area.y0, area.y1);
-    yAxis(area, y, niceTicks(0, highest, 5), (value) => percent(value, highest < 0.05 ? 1 : 0), "Share wrong");
+    const ticks = niceTicks(0, highest, 5);
+    yAxis(area, y, ticks, percentTicks(ticks), "Share wrong");
     xAxis(area, x, [0, 0.2, 0.4, 0.6, 0.8, 1], (value) => percent(value, 0), "Share answered");
     const marks = [];
     curves.forEach(({ name, curve }, number) => {
@@ -185,10 +187,11 @@ function intervalFigure(names, score) {
     const highest = Math.max(largest(ends), 1e-3) * 1.04;
     const x = linear(0, highest, area.x0, area.x1);
     const y = linear(-0.5, names.length - 0.5, area.y1, area.y0);
-    for (const tick of niceTicks(0, highest, 5)) {
+    const ticks = niceTicks(0, highest, Math.min(5, (area.x1 - area.x0) / 60));
+    for (const tick of ticks) {
       draw(area.svg, "line", { x1: x(tick), x2: x(tick), y1: area.y1, y2: area.y0, class: "grid" });
     }
-    xAxis(area, x, niceTicks(0, highest, 5), (value) => percent(value, highest < 0.05 ? 1 : 0), score.label);
+    xAxis(area, x, ticks, percentTicks(ticks), score.label);
     const marks = names.map((name, i) => {
       const group = draw(area.svg, "g");
       draw(group, "text", { x: area.x0 - 10, y: y(i) + 4, "text-anchor": "end", class: "name" },

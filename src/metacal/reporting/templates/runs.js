@@ -1,7 +1,7 @@
 // Figures of runs: lines over epochs, DECE against ECE, the smoothing matrix, superclasses, L2 coefficients.
 
 // Lines over epochs; dashed verticals are learning-rate drops. Left and right go along a line, up and down between lines.
-function epochFigure({ epochs, lines, drops, label, format, thin = false, mean = null }) {
+function epochFigure({ epochs, lines, drops, label, format, inPercent = true, thin = false, mean = null }) {
   return (host) => {
     const area = panel(host, 290);
     const values = lines.flatMap((line) => line.values.filter((value) => value !== null));
@@ -9,7 +9,8 @@ function epochFigure({ epochs, lines, drops, label, format, thin = false, mean =
     const lowest = Math.min(smallest(values), 0);
     const x = linear(epochs[0], epochs.at(-1), area.x0, area.x1);
     const y = linear(lowest, highest, area.y0, area.y1);
-    yAxis(area, y, niceTicks(lowest, highest, 5), format, label);
+    const levels = niceTicks(lowest, highest, 5);
+    yAxis(area, y, levels, inPercent ? percentTicks(levels) : format, label);
     const ticks = niceTicks(epochs[0], epochs.at(-1), Math.min(8, area.width / 70)).filter(Number.isInteger);
     xAxis(area, x, ticks, String, "Epoch");
     for (const drop of drops) {
@@ -63,9 +64,9 @@ function agreementFigure({ epochs, ece, dece }) {
     const highest = largest([...ece, ...dece]) * 1.05 || 1;
     const x = linear(0, highest, area.x0, area.x1);
     const y = linear(0, highest, area.y0, area.y1);
-    const digits = highest < 0.05 ? 1 : 0;
-    yAxis(area, y, niceTicks(0, highest, 5), (value) => percent(value, digits), "DECE");
-    xAxis(area, x, niceTicks(0, highest, 5), (value) => percent(value, digits), "ECE");
+    const ticks = niceTicks(0, highest, 5);
+    yAxis(area, y, ticks, percentTicks(ticks), "DECE");
+    xAxis(area, x, ticks, percentTicks(ticks), "ECE");
     draw(area.svg, "line", { x1: x(0), y1: y(0), x2: x(highest), y2: y(highest), class: "diagonal" });
     const marks = epochs.map((epoch, i) => {
       const age = epochs.length > 1 ? i / (epochs.length - 1) : 1;
@@ -154,7 +155,7 @@ function superclassFigure({ rows, within, across }) {
     for (const tick of ticks) {
       draw(area.svg, "line", { x1: x(tick), x2: x(tick), y1: area.y1, y2: area.y0, class: "grid" });
     }
-    xAxis(area, x, ticks, (value) => percent(value, highest < 0.002 ? 3 : 2), "Mean share given to one other class");
+    xAxis(area, x, ticks, percentTicks(ticks), "Mean share given to one other class");
     const marks = all.map((row, i) => {
       const top = area.y1 + 26 * (i + 0.5);
       const group = draw(area.svg, "g", { class: i ? "" : "total" });

@@ -1,0 +1,174 @@
+"""Static figures of predictions: each ``plot_*`` draws what the ``prepare_*`` of the same thing has worked out."""
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from metacal.reporting.classes import Classes
+from metacal.reporting.comparison import Comparison
+from metacal.reporting.reliability import Bins, Reliability
+from metacal.reporting.risk_coverage import RiskCoverage
+from metacal.reporting.style import (
+    BAR,
+    BLUE,
+    COUNT,
+    INK,
+    OVER,
+    OVER_FILL,
+    SERIES,
+    UNDER,
+    UNDER_FILL,
+    draw_diagonal,
+    in_percent,
+    new_figure,
+    short,
+)
+
+MOST_CLASSES = 100
+
+
+def plot_reliability(reliability: Reliability) -> Figure:
+    """Reliability diagrams as given and at the temperature of best likelihood, with where the samples are."""
+    figure = new_figure(8.0, 5.2)
+    axes = figure.subplots(2, 2, sharex=True, height_ratios=(4, 1))
+    temperature = reliability.temperatures[reliability.fitted_step]
+    columns = (
+        ("As given", reliability.given),
+        (f"At temperature {temperature:.1f}", reliability.scaled[reliability.fitted_step]),
+    )
+    for column, (title, bins) in enumerate(columns):
+        upper, lower = axes[0][column], axes[1][column]
+        upper.set_title(f"{title}: ECE {bins.ece:.4f}")
+        draw_bins(upper, reliability.edges, bins, whiskers=True)
+        upper.set_ylabel("Share right")
+        total = sum(bins.counts)
+        lower.bar(
+            reliability.edges[:-1],
+            [count / total for count in bins.counts],
+            width=0.94 * (reliability.edges[1] - reliability.edges[0]),
+            align="edge",
+            color=COUNT,
+        )
+        lower.set(xlim=(0.0, 1.0), xlabel="Confidence", ylabel="Samples")
+        in_percent(lower)
+    return figure
+
+
+def plot_temperatures(reliability: Reliability) -> Figure:
+    """ECE over the grid of temperatures."""
+    figure = new_figure(6.0, 2.8)
+    axis = figure.subplots()
+    errors = [bins.ece or 0.0 for bins in reliability.scaled]
+    axis.plot(reliability.temperatures, errors, color=BLUE)
+    fitted = reliability.temperatures[reliability.fitted_step]
+    axis.axvline(fitted, color=INK, linewidth=0.9, linestyle="--")
+    axis.annotate(
+        f"best likelihood {fitted:.1f}", (fitted, max(errors)), (5, -9), textcoords="offset points", color=INK
+    )
+    axis.set(title="ECE over temperature", xlabel="Temperature", ylabel="ECE", ylim=(0.0, None))
+    in_percent(axis)
+    return figure
+
+
+def plot_classes(classes: Classes) -> Figure:
+    """A small reliability diagram for each predicted class, the worst first (at most `MOST_CLASSES`)."""
+    numbers = classes.worst_first[:MOST_CLASSES]
+    columns = min(5 if len(numbers) <= 30 else 10, len(numbers))
+    rows = -(-len(numbers) // columns)
+    figure = new_figure(1.6 * columns, 1.75 * rows)
+    axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    for place, axis in enumerate(axes.flat):
+        if place >= len(numbers):
+            axis.set_axis_off()
+            continue
+        row = classes.rows[numbers[place]]
+        draw_bins(axis, classes.edges, row.bins, whiskers=False)
+        axis.set_title(short(row.name, 18), fontsize=8)
+    figure.supxlabel("Confidence", fontsize=9)
+    figure.supylabel("Share right", fontsize=9)
+    return figure
+
+
+def plot_risk_coverage(curves: Sequence[tuple[str, RiskCoverage]]) -> Figure:
+    """Share wrong against share answered, a line for each name."""
+    figure = new_figure(6.0, 3.6)
+    axis = figure.subplots()
+    for number, (name, curve) in enumerate(curves):
+        colour, line = SERIES[number % len(SERIES)]
+        axis.plot(curve.coverages, curve.risks, color=colour, linestyle=line, label=short(name, 40))
+    if len(curves) > 1:
+        axis.legend()
+    axis.set(title="Risk and coverage", xlabel="Share answered", ylabel="Share wrong", xlim=(0, 1), ylim=(0, None))
+    in_percent(axis)
+    in_percent(axis, "x")
+    return figure
+
+
+def plot_compared_reliability(named: Sequence[tuple[str, Reliability]]) -> Figure:
+    """Share right against confidence, a line for each name."""
+    figure = new_figure(5.0, 4.8)
+    axis = figure.subplots()
+    draw_diagonal(axis)
+    for number, (name, reliability) in enumerate(named):
+        colour, line = SERIES[number % len(SERIES)]
+        given = reliability.given
+        points = [
+            (x, y) for x, y in zip(given.confidences, given.accuracies, strict=True) if x is not None and y is not None
+        ]
+        axis.plot(*zip(*points, strict=True), color=colour, linestyle=line, marker="o", ms=3.5, label=short(name, 40))
+    axis.legend()
+    axis.set(title="Reliability", xlabel="Confidence", ylabel="Share right", xlim=(0, 1), ylim=(0, 1))
+    return figure
+
+
+def plot_comparison(comparison: Comparison) -> Figure:
+    """ECE of each name with its interval."""
+    figure = new_figure(6.0, 1.2 + 0.35 * len(comparison.names))
+    axis = figure.subplots()
+    score = next(score for score in comparison.scores if score.key == "ece")
+    for place, value in enumerate(score.values):
+        colour = SERIES[place % len(SERIES)][0]
+        low, high = score.lows[place], score.highs[place]
+        if low is not None and high is not None:
+            axis.plot((low, high), (place, place), color=colour, alpha=0.5, linewidth=3, solid_capstyle="butt")
+        axis.plot(value, place, color=colour, marker="o")
+    axis.set_yticks(range(len(comparison.names)), [short(name, 40) for name in comparison.names])
+    axis.set(title="Expected calibration error", xlabel="ECE", xlim=(0, None), ylim=(len(comparison.names) - 0.5, -0.5))
+    in_percent(axis, "x")
+    return figure
+
+
+def draw_bins(axis: Axes, edges: Sequence[float], bins: Bins, whiskers: bool) -> None:
+    """Bars of accuracy, the hatched gap to confidence, and the accuracy's interval."""
+    width = 0.94 * (edges[1] - edges[0])
+    for left, accuracy, confidence, low, high in zip(
+        edges[:-1], bins.accuracies, bins.confidences, bins.lows, bins.highs, strict=True
+    ):
+        if accuracy is None or confidence is None or low is None or high is None:
+            continue
+        axis.bar(left, accuracy, width=width, align="edge", color=BAR)
+        edge, fill, hatch = (OVER, OVER_FILL, "////") if confidence > accuracy else (UNDER, UNDER_FILL, "\\\\\\\\")
+        axis.bar(
+            left,
+            abs(confidence - accuracy),
+            bottom=min(accuracy, confidence),
+            width=width,
+            align="edge",
+            facecolor=fill,
+            edgecolor=edge,
+            hatch=hatch,
+            linewidth=0.5,
+        )
+        if whiskers:
+            axis.plot((left, left + width), (accuracy, accuracy), color=BLUE, linewidth=1.6)
+            axis.errorbar(
+                left + width / 2,
+                accuracy,
+                [[accuracy - low], [high - accuracy]],
+                color=INK,
+                capsize=2.0,
+                linewidth=0.9,
+            )
+    draw_diagonal(axis)
+    axis.set(xlim=(0.0, 1.0), ylim=(0.0, 1.0))

@@ -1,0 +1,134 @@
+"""Static figures of runs: each ``plot_*`` draws what the ``prepare_*`` of the same thing has worked out."""
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+
+from metacal.reporting.learning import Agreement, Curves, Line, Strengths
+from metacal.reporting.smoothing import Histogram, SmoothingMatrix, SuperclassSmoothing
+from metacal.reporting.style import BLUE, COUNT, INK, OVER, SERIES, draw_diagonal, in_percent, new_figure, short
+
+WHITE_TO_BLUE = LinearSegmentedColormap.from_list("white-to-blue", ("#ffffff", BLUE))
+
+
+def plot_curves(curves: Curves) -> Figure:
+    """Error, ECE and loss over epochs, as far as they were measured."""
+    panels = [
+        ("Share wrong", curves.error, True),
+        ("Expected calibration error", curves.ece, True),
+        ("Mean loss", curves.loss, False),
+    ]
+    shown = [panel for panel in panels if panel[1]]
+    figure = new_figure(4.0 * len(shown), 3.2)
+    for axis, (title, lines, is_share) in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
+        draw_lines(axis, curves.epochs, lines)
+        draw_drops(axis, curves.drops)
+        axis.set(title=title, xlabel="Epoch", ylim=(0.0, None) if is_share else None)
+        axis.legend()
+        if is_share:
+            in_percent(axis)
+    return figure
+
+
+def plot_agreement(agreement: Agreement) -> Figure:
+    """DECE against ECE, one point an epoch, later ones darker."""
+    figure = new_figure(4.4, 4.2)
+    axis = figure.subplots()
+    highest = max(*agreement.ece, *agreement.dece, 1e-9) * 1.05
+    draw_diagonal(axis, highest)
+    ages = [0.25 + 0.75 * place / max(len(agreement.epochs) - 1, 1) for place in range(len(agreement.epochs))]
+    axis.scatter(agreement.ece, agreement.dece, color=BLUE, alpha=ages, s=18)
+    axis.set(
+        title=f"DECE against ECE, {agreement.part}",
+        xlabel="ECE",
+        ylabel="DECE",
+        xlim=(0.0, highest),
+        ylim=(0.0, highest),
+    )
+    in_percent(axis)
+    in_percent(axis, "x")
+    return figure
+
+
+def plot_strengths(strengths: Strengths) -> Figure:
+    """Smoothing strength of each class over epochs, with the learning-rate drops."""
+    figure = new_figure(6.4, 3.4)
+    axis = figure.subplots()
+    if len(strengths.classes) > 1:
+        for line in strengths.classes:
+            axis.plot(strengths.epochs, _gaps(line), color=COUNT, linewidth=0.8, alpha=0.5)
+    axis.plot(strengths.epochs, strengths.mean, color=BLUE, linewidth=2.2, label="mean")
+    draw_drops(axis, strengths.drops)
+    axis.set(title="Smoothing strength over training", xlabel="Epoch", ylim=(0.0, None))
+    axis.legend()
+    in_percent(axis)
+    return figure
+
+
+def plot_smoothing(matrix: SmoothingMatrix) -> Figure:
+    """The learned smoothing matrix as a heat map."""
+    size = len(matrix.class_names)
+    side = min(max(4.0, 1.6 + 0.38 * size), 13.0)
+    figure = new_figure(side + 0.8, side)
+    axis = figure.subplots()
+    image = axis.imshow(matrix.values, cmap=WHITE_TO_BLUE, vmin=0.0, vmax=matrix.highest or 1.0)
+    names = [short(name, 18) for name in matrix.class_names]
+    small = {"fontsize": 8 if size <= 30 else 5}
+    axis.set_xticks(range(size), names, rotation=90, **small)
+    axis.set_yticks(range(size), names, **small)
+    axis.grid(visible=False)
+    axis.set(title="Smoothing matrix", xlabel="given to", ylabel="class of the sample")
+    bar = figure.colorbar(image, ax=axis, shrink=0.6)
+    in_percent(bar.ax)
+    return figure
+
+
+def plot_superclasses(superclasses: SuperclassSmoothing) -> Figure:
+    """Mean smoothing within and across superclasses."""
+    rows = [("All classes", superclasses.within, superclasses.across)]
+    rows += [(short(", ".join(row.classes), 40), row.within, row.across) for row in superclasses.rows]
+    figure = new_figure(6.4, 1.4 + 0.26 * len(rows))
+    axis = figure.subplots()
+    for place, (_, within, across) in enumerate(rows):
+        if within is not None and across is not None:
+            axis.plot((within, across), (place, place), color=COUNT, linewidth=1.2, zorder=1)
+    for label, column, colour, fill in (("within", 1, BLUE, BLUE), ("across", 2, OVER, "white")):
+        points = [(row[column], place) for place, row in enumerate(rows) if row[column] is not None]
+        axis.scatter(*zip(*points, strict=True), label=label, edgecolor=colour, color=fill, zorder=2) if points else None
+    axis.set_yticks(range(len(rows)), [row[0] for row in rows])
+    axis.set(title="Mean share given to one other class", ylim=(len(rows) - 0.5, -0.5), xlim=(0.0, None))
+    axis.legend()
+    in_percent(axis, "x")
+    return figure
+
+
+def plot_l2(histograms: Sequence[Histogram]) -> Figure:
+    """Histograms of learned L2 coefficients."""
+    figure = new_figure(4.0 * len(histograms), 2.8)
+    for axis, histogram in zip(figure.subplots(1, len(histograms), squeeze=False)[0], histograms, strict=True):
+        axis.stairs(histogram.counts, histogram.edges, fill=True, color=BLUE)
+        axis.axvline(0.0, color=INK, linewidth=0.9)
+        axis.ticklabel_format(axis="x", style="plain")
+        axis.xaxis.set_major_formatter(lambda value, _: f"{value:.3g}")
+        axis.locator_params(axis="x", nbins=5)
+        axis.set(title=f"L2 coefficients of {short(histogram.name)}", xlabel="Value", ylabel="Coefficients")
+    return figure
+
+
+def draw_lines(axis: Axes, epochs: Sequence[int], lines: Sequence[Line]) -> None:
+    """Named lines over epochs, gaps where nothing was measured."""
+    for number, line in enumerate(lines):
+        colour, style = SERIES[number % len(SERIES)]
+        axis.plot(epochs, _gaps(line), color=colour, linestyle=style, label=line.name)
+
+
+def draw_drops(axis: Axes, drops: Sequence[int]) -> None:
+    """Dashed verticals before the epochs whose learning rate is lower."""
+    for drop in drops:
+        axis.axvline(drop - 0.5, color=COUNT, linewidth=0.9, linestyle="--")
+
+
+def _gaps(line: Line) -> list[float]:
+    return [float("nan") if value is None else value for value in line.values]

@@ -1,0 +1,94 @@
+"""`write_figures`: every figure of a report as PNG and SVG, for papers and slides."""
+
+import re
+import warnings
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from metacal.errors import InvalidValueError
+from metacal.reporting import prediction_plots, run_plots
+from metacal.reporting.report import Report, Subject
+from metacal.reporting.style import RC
+
+FORMATS = ("png", "svg")
+LONGEST_NAME = 80
+
+
+def write_figures(report: Report, folder: Path) -> list[Path]:
+    """Write every figure as ``<subject>-<figure>.png`` and ``.svg``; the folder is made if need be.
+
+    Returns:
+        The files written, in order.
+    """
+    written = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with rc_context(RC), warnings.catch_warnings():
+            # A class name may need a glyph that the font lacks: the SVG keeps the text, the PNG shows a box.
+            warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+            for name, figure in draw_report(report):
+                for suffix in FORMATS:
+                    path = folder / f"{name}.{suffix}"
+                    figure.savefig(path, metadata={"Date": None} if suffix == "svg" else {"Software": None})
+                    written.append(path)
+    except OSError as error:
+        raise InvalidValueError(
+            f"`--figures` must name a folder that can be written to, got {folder}: {error.strerror}."
+        ) from None
+    return written
+
+
+def draw_report(report: Report) -> Iterator[tuple[str, Figure]]:
+    """Yield ``(file stem, figure)``, one at a time so that few are held in memory."""
+    if report.comparison is not None:
+        named = [(subject.name, subject.predictions) for subject in report.subjects if subject.predictions is not None]
+        yield "comparison-ece", prediction_plots.plot_comparison(report.comparison)
+        reliabilities = [(name, part.reliability) for name, part in named]
+        yield "comparison-reliability", prediction_plots.plot_compared_reliability(reliabilities)
+        curves = [(name, part.risk_coverage) for name, part in named]
+        yield "comparison-risk-coverage", prediction_plots.plot_risk_coverage(curves)
+    taken: set[str] = {"comparison"} if report.comparison is not None else set()
+    for subject in report.subjects:
+        stem = file_stem(subject.name, taken)
+        taken.add(stem)
+        for kind, figure in draw_subject(subject):
+            yield f"{stem}-{kind}", figure
+
+
+def draw_subject(subject: Subject) -> Iterator[tuple[str, Figure]]:
+    """Yield ``(kind, figure)`` of one subject."""
+    if (run := subject.run) is not None:
+        figures = (
+            ("curves", run.curves, run_plots.plot_curves),
+            ("dece-against-ece", run.agreement, run_plots.plot_agreement),
+            ("strengths", run.strengths, run_plots.plot_strengths),
+            ("smoothing", run.smoothing, run_plots.plot_smoothing),
+            ("superclasses", run.superclasses, run_plots.plot_superclasses),
+            ("l2", run.l2, run_plots.plot_l2),
+        )
+        for kind, numbers, plot in figures:
+            if numbers:
+                yield kind, partial(plot, numbers)()  # type: ignore[arg-type]
+    if (part := subject.predictions) is not None:
+        yield "reliability", prediction_plots.plot_reliability(part.reliability)
+        yield "temperature", prediction_plots.plot_temperatures(part.reliability)
+        yield "classes", prediction_plots.plot_classes(part.classes)
+        yield "risk-coverage", prediction_plots.plot_risk_coverage([(subject.name, part.risk_coverage)])
+
+
+def file_stem(name: str, taken: set[str]) -> str:
+    """A file name for a subject: letters, digits, dots, dashes and underscores only, and none that is taken.
+
+    Examples:
+        >>> file_stem("../a b<c>.npz", set()), file_stem("x", {"x"})
+        ('a-b-c-.npz', 'x-2')
+    """
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-")[:LONGEST_NAME] or "subject"
+    candidate, number = stem, 2
+    while candidate in taken:
+        candidate, number = f"{stem}-{number}", number + 1
+    return candidate

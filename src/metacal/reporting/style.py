@@ -1,0 +1,55 @@
+"""How static figures look: the page's colours, quiet axes, and text from data taken literally."""
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+INK, MUTED, GRID = "#1a1d21", "#59616b", "#eceef1"
+BLUE, OVER, UNDER = "#0068a8", "#b84300", "#00745a"
+BAR, COUNT = "#a9cfe8", "#8d97a3"
+OVER_FILL, UNDER_FILL = "#f9d7c1", "#c4e9dd"
+SERIES = ((BLUE, "-"), (OVER, "--"), (UNDER, ":"), ("#9c3f79", "-."), ("#7a5c00", (0, (6, 2))), ("#4a4f57", (0, (2, 2))))
+
+RC = {
+    "text.parse_math": False,  # a class may be called "$x$"
+    "font.size": 9.0,
+    "font.family": "sans-serif",
+    "axes.titlesize": 10.0,
+    "axes.titleweight": "semibold",
+    "axes.titlelocation": "left",
+    "axes.labelcolor": MUTED,
+    "axes.edgecolor": COUNT,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "text.color": INK,
+    "legend.frameon": False,
+    "hatch.linewidth": 0.8,
+    "svg.fonttype": "none",  # text stays text: to be searched, read aloud and edited
+    "svg.hashsalt": "metacal",  # the same numbers give the same file
+    "savefig.dpi": 160,
+}
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure, in inches; no global state is touched."""
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def in_percent(axis: Axes, which: str = "y") -> None:
+    """Label an axis of fractions in percent."""
+    chosen = axis.yaxis if which == "y" else axis.xaxis
+    chosen.set_major_formatter(lambda value, _: f"{value * 100:.4g} %")
+
+
+def draw_diagonal(axis: Axes, highest: float = 1.0) -> None:
+    """The line on which the two axes agree."""
+    axis.plot((0.0, highest), (0.0, highest), color=INK, alpha=0.5, linewidth=0.9, linestyle=(0, (4, 4)))
+
+
+def short(name: str, most: int = 28) -> str:
+    """A name that fits beside an axis."""
+    return name if len(name) <= most else f"{name[: most - 1]}…"
