@@ -19,3 +19,7 @@ class NotFittedError(MetacalError, ValueError):
 
 class MetacalWarning(UserWarning):
     """A result is defined but not to be relied on without a look: the message says why."""
+
+
+class InvalidFileError(InvalidValueError):
+    """A file cannot be read as predictions: the message names the file, the row or column, and the way out."""
