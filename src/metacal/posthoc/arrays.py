@@ -1,6 +1,6 @@
 """Arrays and tensors on their way in and out: what came as NumPy leaves as NumPy, with its shape and a fitting dtype."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -102,7 +102,3 @@ def to_tensor(name: str, values: Any) -> Tensor:
         array = array.copy()
     return torch.from_numpy(array)
 
-
-def at(rows: slice, given: Given) -> Given:
-    """Some of the rows."""
-    return replace(given, scores=given.scores[rows])

@@ -80,10 +80,9 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         scores = given.logits if self.reads == "logits" else given.probs
         report = self._fit(scores, labels)
         self.num_classes, self.fit_report = scores.shape[1], report
-        messages = [report.warning] if report.warning else []
-        if bool((labels == labels[0]).all()):
-            messages.insert(0, f"All {len(labels)} targets are of class {int(labels[0])}: the fit knows no other.")
-        for message in messages:
+        message = report.warning or self._degeneracy(scores, labels)
+        if message is not None:
+            self.fit_report = report._replace(warning=message)
             warnings.warn(message, MetacalWarning, stacklevel=2)
         return self
 
@@ -143,6 +142,24 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "fit_report")
+
+    def _degeneracy(self, scores: Tensor, targets: Tensor) -> str | None:
+        """One sentence if the samples cannot tell how sure the model should be."""
+        if bool((targets == targets[0]).all()):
+            return f"All {len(targets)} targets are of class {int(targets[0])}: the fit knows no other."
+        chance = 1.0 / scores.shape[1]
+        accuracy = float((scores.argmax(dim=1) == targets).double().mean())
+        if accuracy < chance - 4.0 * (chance * (1.0 - chance) / len(targets)) ** 0.5:
+            return (
+                f"The scores run against the targets: {accuracy:.1%} are right, chance gives {chance:.1%}; are classes "
+                "or rows out of order?"
+            )
+        if bool((self._apply(scores).argmax(dim=1) == targets).all()):
+            return (
+                f"All {len(targets)} samples are right after the fit, so it cannot tell how often the model is wrong; "
+                "were they in the training set?"
+            )
+        return None
 
     def _check_params(self) -> None:
         """Raise if a parameter is outside its domain; checked in fit, as scikit-learn does."""
