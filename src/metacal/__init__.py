@@ -10,7 +10,7 @@ import importlib
 from types import ModuleType
 
 from metacal import data, functional, losses
-from metacal.errors import InvalidTypeError, InvalidValueError, MetacalError
+from metacal.errors import InvalidTypeError, InvalidValueError, MetacalError, MetacalWarning, NotFittedError
 from metacal.metalearning import (
     Hyperparameter,
     LearnableFocalGamma,
@@ -24,7 +24,7 @@ from metacal.metalearning import (
 
 __version__ = "0.1.0"
 
-_LAZY_PARTS = ("evaluation", "metrics", "models")
+_LAZY_PARTS = ("evaluation", "metrics", "models", "posthoc")
 
 __all__ = [
     "Hyperparameter",
@@ -34,7 +34,9 @@ __all__ = [
     "LearnableTemperature",
     "MetaCalibrator",
     "MetacalError",
+    "MetacalWarning",
     "NonUniformLabelSmoothing",
+    "NotFittedError",
     "ScalarLabelSmoothing",
     "UnitwiseL2",
     "VectorLabelSmoothing",
@@ -45,6 +47,7 @@ __all__ = [
     "losses",
     "metrics",
     "models",
+    "posthoc",
 ]
 
 

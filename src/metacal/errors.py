@@ -11,3 +11,15 @@ class InvalidValueError(MetacalError, ValueError):
 
 class InvalidTypeError(MetacalError, TypeError):
     """An argument is of the wrong type, or has the wrong dtype."""
+
+
+class NotFittedError(MetacalError, ValueError):
+    """A calibrator was asked for probabilities before it was fitted."""
+
+
+class MetacalWarning(UserWarning):
+    """A result is defined but not to be relied on without a look: the message says why."""
+
+
+class InvalidFileError(InvalidValueError):
+    """A file cannot be read as predictions: the message names the file, the row or column, and the way out."""

@@ -2,6 +2,7 @@
 
 from metacal.evaluation.example import example_predictions
 from metacal.evaluation.predictions import Predictions
+from metacal.evaluation.reading import read_predictions
 from metacal.evaluation.scores import Scores, score_predictions
 
-__all__ = ["Predictions", "Scores", "example_predictions", "score_predictions"]
+__all__ = ["Predictions", "Scores", "example_predictions", "read_predictions", "score_predictions"]

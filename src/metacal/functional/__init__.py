@@ -24,6 +24,8 @@ from metacal.functional.soft_avuc import soft_avuc
 from metacal.functional.soft_binned_ece import soft_binned_ece
 from metacal.functional.sweep_calibration_error import sweep_calibration_error
 from metacal.functional.temperature import TemperatureFit, fit_temperature
+from metacal.functional.temperature_grid import fit_temperature_by_grid, temperature_grid_errors
+from metacal.functional.temperature_lbfgs import fit_temperature_by_lbfgs
 
 __all__ = [
     "BinStatistics",
@@ -46,6 +48,8 @@ __all__ = [
     "equal_width_statistics",
     "expected_calibration_error",
     "fit_temperature",
+    "fit_temperature_by_grid",
+    "fit_temperature_by_lbfgs",
     "flsd_loss",
     "focal_loss",
     "label_smoothing_loss",
@@ -61,4 +65,5 @@ __all__ = [
     "soft_binned_ece",
     "soft_cross_entropy",
     "sweep_calibration_error",
+    "temperature_grid_errors",
 ]

@@ -73,6 +73,11 @@ class Inputs:
             first_row += len(scores)
             yield wide, targets
 
+    def check_targets(self) -> None:
+        """Raise if values are to be checked and a target is out of range."""
+        if self.validate:
+            _check_targets(self.targets, 1 if self.is_events else self.num_classes - 1)
+
     def row_number(self, row: int) -> int:
         """The row of the caller's array that became this one."""
         return row if self.kept is None else int(self.kept.nonzero()[row])

@@ -1,5 +1,7 @@
 """Temperature: dividing logits by one number, and finding the number that makes the likelihood best."""
 
+import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -9,8 +11,10 @@ from metacal.errors import InvalidValueError
 from metacal.functional.inputs import Inputs, read_inputs
 
 LOWEST, HIGHEST = 1e-3, 1e3
-PRECISION = 1e-7
+PRECISION = 1e-6
 MAX_ITERATIONS = 100
+WARM_START_SHARE, WARM_START_ROWS = 8, 4096
+"""The start comes from every eighth row, where there are at least so many of them."""
 
 
 class TemperatureFit(NamedTuple):
@@ -29,11 +33,20 @@ class TemperatureFit(NamedTuple):
     at_bound: bool
 
 
+class _Derivatives(NamedTuple):
+    """Of the mean NLL with respect to ``1 / T``."""
+
+    slope: float
+    curvature: float
+    third: float
+
+
 def fit_temperature(*, logits: Tensor, targets: Tensor, validate: bool = True) -> TemperatureFit:
     """Temperature with the best likelihood of ``softmax(logits / T)``.
 
-    NLL is convex in ``1 / T`` (not in T nor log T), so its slope there has one root: Newton steps, replaced by a
-    bisection of the bracket wherever they would leave it, reach it from any start.
+    NLL is convex in ``1 / T`` (not in T nor log T), so its slope there has one root: Newton steps (with a third
+    derivative, Halley's), replaced by a bisection of the bracket wherever they would leave it or creep, reach it
+    from any start. Many rows are first solved for an eighth of them, so that all are read once or twice only.
 
     Args:
         logits: ``(n, K)``, any float dtype.
@@ -50,28 +63,76 @@ def fit_temperature(*, logits: Tensor, targets: Tensor, validate: bool = True) -
     inputs = read_inputs(logits=logits, targets=targets, validate=validate)
     if inputs.is_events:
         raise InvalidValueError(f"`logits` must have shape (n, K) for targets (n,), got {tuple(logits.shape)}.")
+    inputs.check_targets()  # before they are used as row numbers
+    fit = _solve(replace(inputs, validate=False))
+    if fit is not None:
+        return fit
+    for _ in inputs.chunks():  # derivatives that are not finite: say where the logits are not
+        pass
+    return TemperatureFit(1.0, 1, converged=False, at_bound=False)
+
+
+def _solve(inputs: Inputs) -> TemperatureFit | None:
+    """The fit, or None if a derivative was not finite."""
+    start = 1.0
+    if len(inputs.scores) >= WARM_START_SHARE * WARM_START_ROWS:
+        rows = slice(None, None, WARM_START_SHARE)
+        first = _solve(replace(inputs, scores=inputs.scores[rows], targets=inputs.targets[rows]))
+        if first is None:
+            return None
+        start = 1.0 / first.temperature
     low, high = 1.0 / HIGHEST, 1.0 / LOWEST
-    slope, _ = _slope_and_curvature(inputs, low)
-    if slope == 0.0:  # equal logits: every temperature is as good
-        return TemperatureFit(1.0, 1, converged=True, at_bound=False)
-    if slope > 0.0:
-        return TemperatureFit(HIGHEST, 1, converged=True, at_bound=True)
-    slope, _ = _slope_and_curvature(inputs, high)
-    if slope <= 0.0:
-        return TemperatureFit(LOWEST, 2, converged=True, at_bound=True)
-    inverse, last = 1.0, torch.inf
-    for iteration in range(3, MAX_ITERATIONS + 1):
-        slope, curvature = _slope_and_curvature(inputs, inverse)
-        low, high = (inverse, high) if slope < 0.0 else (low, inverse)
-        step = inverse - slope / curvature if curvature > 0.0 else torch.inf
+    is_low_tried = is_high_tried = False
+    inverse, last = start, math.inf
+    for iteration in range(1, MAX_ITERATIONS + 1):
+        at = _derivatives(inputs, inverse)
+        if not all(map(math.isfinite, at)):
+            return None
+        if at.slope == 0.0 and at.curvature == 0.0:
+            return _flat(inputs, iteration)
+        if at.slope == 0.0:
+            return _result(inverse, iteration, converged=True)
+        if (at.slope < 0.0 and inverse == 1.0 / LOWEST) or (at.slope > 0.0 and inverse == 1.0 / HIGHEST):
+            return _result(inverse, iteration, converged=True)
+        low, high = (inverse, high) if at.slope < 0.0 else (low, inverse)
+        is_low_tried, is_high_tried = is_low_tried or at.slope < 0.0, is_high_tried or at.slope > 0.0
+        step, error = _halley(at, inverse)
         # Where the slope falls off as an exponential Newton creeps: a step must be half the last one at most.
-        is_fast = abs(step - inverse) <= 0.5 * last
-        following = step if low < step < high and is_fast else (low * high) ** 0.5
-        last = abs(following - inverse)
-        if abs(following - inverse) <= PRECISION * inverse or slope == 0.0:
-            return _result(following if slope != 0.0 else inverse, iteration, converged=True)
-        inverse = following
+        if low < inverse + step < high and abs(step) <= 0.5 * last:
+            if error <= PRECISION * inverse:
+                return _result(inverse + step, iteration, converged=True)
+            following = inverse + step
+        elif at.slope < 0.0 and not is_high_tried:
+            following = high
+        elif at.slope > 0.0 and not is_low_tried:
+            following = low
+        else:
+            following = math.sqrt(low * high)
+            if high - low <= PRECISION * low:
+                return _result(following, iteration, converged=True)
+        inverse, last = following, abs(following - inverse)
     return _result(inverse, MAX_ITERATIONS, converged=False)
+
+
+def _halley(at: _Derivatives, inverse: float) -> tuple[float, float]:
+    """Step towards the root of the slope, and a generous estimate of how far from it the step will end."""
+    if at.curvature <= 0.0:
+        return math.copysign(math.inf, -at.slope), math.inf
+    newton = -at.slope / at.curvature
+    bend = 1.0 + 0.5 * newton * at.third / at.curvature
+    step = newton / bend if bend > 0.5 else newton
+    # Terms of third order in the step: the one that Halley's step has left out, and an unknown one of the size that
+    # a fourth derivative usually has.
+    error = (step - newton) ** 2 / abs(step) + 10.0 * abs(step) ** 3 / inverse**2
+    return step, min(error, abs(step)) if bend > 0.5 else abs(step)
+
+
+def _flat(inputs: Inputs, iterations: int) -> TemperatureFit:
+    """Neither slope nor curvature: logits without a say, or all right by so much that the exponentials vanish."""
+    slope = _derivatives(inputs, 1.0 / HIGHEST).slope
+    if slope == 0.0:  # equal logits: every temperature is as good
+        return TemperatureFit(1.0, iterations + 1, converged=True, at_bound=False)
+    return TemperatureFit(LOWEST, iterations + 1, converged=True, at_bound=True)
 
 
 def _result(inverse: float, iterations: int, converged: bool) -> TemperatureFit:
@@ -80,16 +141,23 @@ def _result(inverse: float, iterations: int, converged: bool) -> TemperatureFit:
     return TemperatureFit(min(max(temperature, LOWEST), HIGHEST), iterations, converged, at_bound)
 
 
-def _slope_and_curvature(inputs: Inputs, inverse: float) -> tuple[float, float]:
-    """First and second derivative of the mean NLL with respect to ``1 / T``: E_p[z] - z_target, and Var_p[z]."""
-    sums = torch.zeros(2, dtype=torch.float64, device=inputs.scores.device)
-    for scores, targets in inputs.chunks():
-        centred = scores - scores.amax(dim=1, keepdim=True)
-        probs = torch.softmax(centred * inverse, dim=1)
-        mean = (probs * centred).sum(dim=1)
-        second = (probs * centred.square()).sum(dim=1)
-        at_target = centred.gather(1, targets.unsqueeze(1)).squeeze(1)
-        slopes, curvatures = mean - at_target, second - mean.square()
-        sums = sums + torch.stack((slopes.sum(dtype=torch.float64), curvatures.sum(dtype=torch.float64)))
-    slope, curvature = (sums / len(inputs.scores)).tolist()
-    return slope, curvature
+def _derivatives(inputs: Inputs, inverse: float) -> _Derivatives:
+    """First three derivatives of the mean NLL: E_p[z] - z_target, Var_p[z] and the third central moment of z.
+
+    One pass in chunks that stay in cache; row sums are products with a vector of ones, which a CPU does several
+    times faster than a reduction over short rows.
+    """
+    device = inputs.scores.device
+    sums = torch.zeros(3, dtype=torch.float64, device=device)
+    with torch.autocast(device.type, enabled=False):  # products in bfloat16 would be off by 0.4 %
+        for scores, targets in inputs.chunks(temporaries=4 if device.type == "cpu" else 1):
+            ones = scores.new_ones(scores.shape[1])
+            centred = scores - scores.amax(dim=1, keepdim=True)
+            weights = (centred * inverse).exp_()
+            total = weights @ ones
+            mean, second, third = ((weights.mul_(centred) @ ones).div_(total).double() for _ in range(3))
+            at_target = centred.gather(1, targets.unsqueeze(1)).squeeze(1)
+            variance = second - mean.square()
+            skewed = third - mean * (3.0 * variance + mean.square())
+            sums = sums + torch.stack(((mean - at_target).sum(), variance.sum(), skewed.sum()))
+    return _Derivatives(*(sums / len(inputs.scores)).tolist())

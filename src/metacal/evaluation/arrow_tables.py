@@ -1,0 +1,224 @@
+"""CSV, Parquet and Arrow (Feather, IPC) files as tables, read in batches so that size does not matter."""
+
+import gzip
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.ipc
+import pyarrow.parquet as pq
+
+from metacal.errors import InvalidFileError
+from metacal.evaluation.tables import BadRow, Column, Strings
+
+CSV_BLOCK = 2**22
+
+
+def open_arrow_table(path: Path, suffix: str) -> "ParquetTable | ArrowTable | CSVTable":
+    """Open a file by its extension.
+
+    Raises:
+        InvalidFileError: it is not what its extension says.
+    """
+    try:
+        if suffix in (".parquet", ".pq"):
+            return ParquetTable(path)
+        return CSVTable(path) if suffix in (".csv", ".tsv") else ArrowTable(path)
+    except pa.ArrowException as error:
+        raise InvalidFileError(f"{path}: is not a whole {suffix} file ({_first_line(error)}); write it again.") from None
+
+
+class ParquetTable:
+    """Row groups are decoded a batch at a time, through a small buffer: a group of any size fits in memory."""
+
+    class_names = None
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with pq.ParquetFile(path) as file:
+            self.names = _flat_names(file.schema_arrow)
+
+    def batches(self, columns: Sequence[str], rows: int, text: str | None = None) -> Iterator[dict[str, Column]]:
+        """Yield record batches of the columns asked for."""
+        try:
+            with pq.ParquetFile(self._path, buffer_size=2**20) as file:
+                wanted = _top_names(file.schema_arrow, columns)
+                for batch in file.iter_batches(batch_size=rows, columns=wanted):
+                    yield _columns(batch, columns)
+        except pa.ArrowException as error:
+            raise InvalidFileError(f"{self._path}: is damaged ({_first_line(error)}); write it again.") from None
+
+
+class ArrowTable:
+    """Arrow's own file or stream format; the file is mapped, not read."""
+
+    class_names = None
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with pa.memory_map(str(path)) as source:
+            self.names = _flat_names(self._reader(source).schema)
+
+    def batches(self, columns: Sequence[str], rows: int, text: str | None = None) -> Iterator[dict[str, Column]]:
+        """Yield the file's record batches, cut where they are long."""
+        with pa.memory_map(str(self._path)) as source:
+            reader = self._reader(source)
+            is_file = isinstance(reader, pa.ipc.RecordBatchFileReader)
+            batches = (reader.get_batch(i) for i in range(reader.num_record_batches)) if is_file else iter(reader)
+            for batch in batches:
+                for first in range(0, batch.num_rows, rows):
+                    yield _columns(batch.slice(first, rows), columns)
+
+    @staticmethod
+    def _reader(source: Any) -> Any:
+        try:
+            return pa.ipc.open_file(source)
+        except pa.ArrowInvalid:
+            source.seek(0)
+            return pa.ipc.open_stream(source)
+
+
+class CSVTable:
+    """Comma, semicolon or tab, whichever the header has most of."""
+
+    class_names = None
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb") as file:
+            header = file.readline(2**24).decode("utf-8-sig", errors="replace")
+        self._delimiter = max(",;\t", key=header.count)
+        with pa.csv.open_csv(path, parse_options=self._parse_options()) as reader:
+            self.names = list(reader.schema.names)
+
+    def batches(self, columns: Sequence[str], rows: int, text: str | None = None) -> Iterator[dict[str, Column]]:
+        """Yield blocks of parsed rows: numbers where all of a block's column are, else text."""
+        repeated = [name for name in columns if self.names.count(name) > 1]
+        if repeated:
+            raise InvalidFileError(f"{self._path}: column {repeated[0]} is there twice; rename one.")
+        options = pa.csv.ConvertOptions(
+            include_columns=list(columns),
+            column_types={name: pa.string() for name in columns},
+            strings_can_be_null=True,
+            null_values=["", "NA", "N/A", "null", "NULL", "None"],
+        )
+        try:
+            reader = pa.csv.open_csv(
+                self._path,
+                read_options=pa.csv.ReadOptions(block_size=CSV_BLOCK, use_threads=False),
+                parse_options=self._parse_options(),
+                convert_options=options,
+            )
+            with reader:
+                for batch in reader:
+                    yield {name: _cells(batch.column(name), is_text=name == text) for name in columns}
+        except pa.ArrowException as error:
+            raise InvalidFileError(f"{self._path}: {self._complaint(error)}") from None
+
+    def _parse_options(self) -> Any:
+        return pa.csv.ParseOptions(delimiter=self._delimiter)
+
+    @staticmethod
+    def _complaint(error: Exception) -> str:
+        ragged = re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", str(error))
+        if ragged:  # Arrow counts the header as row 1
+            row, expected, got = (int(number) for number in ragged.groups())
+            return f"row {row - 1} has {got} values, the header has {expected}; mend or drop the row."
+        return f"cannot be parsed ({_first_line(error)}); write it again."
+
+
+def _flat_names(schema: Any) -> list[str]:
+    names = []
+    for field in schema:
+        if pa.types.is_struct(field.type):
+            names += [f"{field.name}.{inner.name}" for inner in field.type]
+        else:
+            names.append(field.name)
+    return names
+
+
+def _top_names(schema: Any, columns: Sequence[str]) -> list[str]:
+    """The columns of the file that hold these: all of a nested one for any field of it."""
+    return [
+        field.name
+        for field in schema
+        if field.name in columns or any(name.startswith(f"{field.name}.") for name in columns)
+    ]
+
+
+def _columns(batch: Any, columns: Sequence[str]) -> dict[str, Column]:
+    found = {}
+    for name in columns:
+        array = _array(batch, name)
+        found[name] = _column(name, array)
+    return found
+
+
+def _array(batch: Any, name: str) -> Any:
+    if name in batch.schema.names:
+        return batch.column(name)
+    top = max((field for field in batch.schema.names if name.startswith(f"{field}.")), key=len)
+    return pc.struct_field(batch.column(top), name[len(top) + 1 :])
+
+
+def _column(name: str, array: Any) -> Column:
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        if pa.types.is_string(kind.value_type) or pa.types.is_large_string(kind.value_type):
+            return _strings(array)
+        array = array.dictionary_decode()
+        kind = array.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return _strings(array.cast(pa.string()).dictionary_encode())
+    if pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _lists(name, array)
+    if pa.types.is_boolean(kind):
+        array = array.cast(pa.int8())
+    elif pa.types.is_decimal(kind):
+        array = array.cast(pa.float64())
+    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind)):
+        raise BadRow(0, f"column {name} holds {kind}, not numbers; write it as numbers")
+    values: Column = array.cast(pa.float64()).to_numpy(zero_copy_only=False) if pa.types.is_null(kind) else (
+        array.to_numpy(zero_copy_only=False)
+    )
+    return values
+
+
+def _strings(array: Any) -> Strings:
+    codes = array.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+    return Strings(codes, tuple(str(value) for value in array.dictionary.to_pylist()))
+
+
+def _lists(name: str, array: Any) -> Column:
+    if array.null_count:
+        row = int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0])
+        raise BadRow(row, f"`{name}` has no value; mend or drop the row")
+    lengths = pc.list_value_length(array).to_numpy(zero_copy_only=False)
+    if len(lengths) and (lengths != lengths[0]).any():
+        row = int(np.flatnonzero(lengths != lengths[0])[0])
+        raise BadRow(
+            row, f"`{name}` has {lengths[row]} values, others have {lengths[0]}; give every row one value a class"
+        )
+    values = _column(name, array.flatten())
+    if isinstance(values, Strings) or values.ndim != 1:
+        raise BadRow(0, f"column {name} must hold lists of numbers, not {array.type}")
+    return values.reshape(len(array), -1)
+
+
+def _cells(array: Any, is_text: bool) -> Column:
+    """Text of a CSV column as numbers where all of it is, unless it is to stay text."""
+    if is_text:
+        return _strings(array.dictionary_encode())
+    try:
+        return pc.cast(array, pa.float64()).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+    except pa.ArrowInvalid:
+        return _strings(array.dictionary_encode())
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__

@@ -1,0 +1,224 @@
+"""A prediction file as batches of checked scores and class numbers; every complaint names file, row or column."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from metacal.errors import InvalidFileError, InvalidValueError
+from metacal.evaluation.columns import Layout, find_layout
+from metacal.evaluation.tables import BATCH_ELEMENTS, BadRow, Column, Strings, open_table
+from metacal.evaluation.targets import class_numbers
+from metacal.functional.inputs import row_sum_tolerance
+
+DROP = "mend or drop the row"
+
+
+class Batch(NamedTuple):
+    """Some rows of a file.
+
+    Attributes:
+        scores: ``(m, K)``, float32 or float64, logits or probabilities; columns may be what lies together in memory.
+        targets: int64 ``(m,)``, or None where the file has none.
+    """
+
+    scores: Tensor
+    targets: Tensor | None
+
+
+class PredictionFile:
+    """An opened file whose columns have been found; its rows are read in batches, as often as wanted.
+
+    Args:
+        path: a CSV, Parquet, Arrow, Feather, NPZ, NPY or JSON lines file.
+        probs: columns (or key) that hold probabilities; see `find_layout`.
+        logits: columns (or key) that hold logits.
+        target: column (or key, or NPY file) of the target.
+        class_names: the classes in order, if the columns do not say.
+        needs_target: whether a file without a target is refused.
+
+    Attributes:
+        is_logits: whether the scores are logits.
+        class_names: K names.
+
+    Raises:
+        InvalidFileError: the file cannot be read as predictions, here or while its batches are read.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        probs: str | None = None,
+        logits: str | None = None,
+        target: str | None = None,
+        class_names: Sequence[str] | None = None,
+        needs_target: bool = True,
+    ) -> None:
+        self.path = Path(path)
+        is_npy, is_npz = (self.path.suffix.lower() == suffix for suffix in (".npy", ".npz"))
+        self._table = open_table(self.path, target if is_npy else None)
+        if is_npy and target is not None:
+            target = [name for name in self._table.names if name != self.path.stem][0]  # the file that it named
+        elif is_npy and len(self._table.names) > 1:
+            target = self._table.names[1]
+        try:
+            self._layout: Layout = find_layout(
+                self._table.names,
+                probs=probs,
+                logits=logits,
+                target=target,
+                class_names=class_names if class_names is not None else self._table.class_names,
+                is_arrays=is_npy or is_npz,
+                needs_target=needs_target,
+            )
+        except InvalidFileError:
+            raise
+        except InvalidValueError as error:
+            raise InvalidFileError(f"{self.path}: {error}") from None
+        self.is_logits = self._layout.is_logits
+        self.class_names = self._name_classes()
+
+    @property
+    def has_targets(self) -> bool:
+        """Whether the file says what was true."""
+        return self._layout.target is not None
+
+    @property
+    def num_classes(self) -> int:
+        """K."""
+        return len(self.class_names)
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield checked batches; a file without rows is refused."""
+        layout, first_row = self._layout, 0
+        columns = [*layout.scores, *((layout.target,) if layout.target else ())]
+        rows = max(1024, BATCH_ELEMENTS // self.num_classes)
+        try:
+            for table in self._table.batches(columns, rows, text=layout.target):
+                scores = self._scores(table)
+                targets = None
+                if layout.target is not None:
+                    numbers = class_numbers(table[layout.target], self.class_names, layout.numbers, layout.target)
+                    targets = torch.from_numpy(numbers)
+                first_row += len(scores)
+                if len(scores):
+                    yield Batch(scores, targets)
+        except BadRow as bad:
+            raise InvalidFileError(f"{self.path}: row {first_row + bad.row + 1}: {bad.problem}.") from None
+        if not first_row:
+            raise InvalidFileError(f"{self.path}: holds no rows, only a header; write the predictions again.")
+
+    def _name_classes(self) -> tuple[str, ...]:
+        """Names by the layout; for a single column, which may hold lists, by a look at the first row."""
+        layout = self._layout
+        if len(layout.scores) > 1:
+            assert layout.class_names is not None
+            return layout.class_names
+        try:
+            first = next(iter(self._table.batches(layout.scores, 1)), None)
+        except BadRow as bad:
+            raise InvalidFileError(f"{self.path}: row {bad.row + 1}: {bad.problem}.") from None
+        if first is None or not len(first[layout.scores[0]]):
+            raise InvalidFileError(f"{self.path}: holds no rows, only a header; write the predictions again.")
+        column = first[layout.scores[0]]
+        num_classes = 2 if isinstance(column, Strings) or column.ndim == 1 else column.shape[1]
+        if not isinstance(column, Strings) and (column.ndim > 2 or num_classes < 2):
+            raise InvalidFileError(
+                f"{self.path}: {layout.scores[0]} must have a row of K scores for each sample, got shape "
+                f"{tuple(column.shape)}; save it as (n, K)."
+            )
+        names = layout.class_names
+        if names is not None and len(names) != num_classes and names[0].startswith("not "):
+            names = None  # made up for a single probability, but the column holds lists
+        if names is not None and len(names) != num_classes:
+            raise InvalidFileError(
+                f"{self.path}: {layout.scores[0]} has {num_classes} classes but {len(names)} names were given; "
+                "give one name a class with `class_names` (--class-names)."
+            )
+        return tuple(str(number) for number in range(num_classes)) if names is None else names
+
+    def _scores(self, table: dict[str, Column]) -> Tensor:
+        names = self._layout.scores
+        arrays = [self._numbers(name, table[name]) for name in names]
+        if len(names) > 1:
+            dtype = np.float32 if all(array.dtype in (np.float16, np.float32) for array in arrays) else np.float64
+            stacked = np.empty((len(names), len(arrays[0])), dtype=dtype)
+            for row, array in zip(stacked, arrays, strict=True):
+                row[...] = array
+            scores = torch.from_numpy(stacked).t()
+            check_scores(scores, self.is_logits, names)
+            return scores
+        values = arrays[0]
+        narrow = values.dtype in (np.float16, np.float32)
+        tensor = torch.from_numpy(np.array(values, dtype=np.float32 if narrow else np.float64))
+        if tensor.ndim == 2:
+            if tensor.shape[1] != self.num_classes:
+                raise BadRow(0, f"`{names[0]}` has {tensor.shape[1]} values, others have {self.num_classes}")
+            check_scores(tensor, self.is_logits, [f"{names[0]}[{k}]" for k in range(self.num_classes)], values.dtype)
+            return tensor
+        check_single(tensor, self.is_logits, names[0])
+        other = torch.zeros_like(tensor) if self.is_logits else 1.0 - tensor
+        return torch.stack((other, tensor)).t()
+
+    @staticmethod
+    def _numbers(name: str, column: Column) -> NDArray[Any]:
+        if isinstance(column, Strings):
+            for row, code in enumerate(column.codes):
+                if code < 0 or not _is_number(column.values[code]):
+                    found = "nothing" if code < 0 else f"{column.values[code]!r}"
+                    raise BadRow(row, f"column {name} holds {found}, not a number; {DROP}")
+            return np.array([float(column.values[code]) for code in column.codes])
+        if column.dtype.kind not in "fiub":
+            raise BadRow(0, f"column {name} holds {column.dtype}, not numbers; write it as numbers")
+        return column
+
+
+def check_scores(scores: Tensor, is_logits: bool, names: Sequence[str], dtype: Any = None) -> None:
+    """Raise BadRow unless logits are finite, or probabilities are in [0, 1] and sum to 1."""
+    if not len(scores):
+        return
+    sums = scores.sum(dim=1)
+    tolerance = 1e-2 if dtype == np.float16 else row_sum_tolerance(scores.dtype)
+    low, high = (float(end) for end in torch.aminmax(sums))
+    if is_logits:
+        fits = low > -torch.inf and high < torch.inf
+    else:
+        fits = abs(low - 1.0) <= tolerance and abs(high - 1.0) <= tolerance and float(scores.min()) >= 0.0
+    if fits:
+        return
+    finite = torch.isfinite(scores)
+    if not bool(finite.all()):
+        row, column = (int(place) for place in (~finite).nonzero()[0])
+        raise BadRow(row, f"column {names[column]} holds {float(scores[row, column])}, not a finite number; {DROP}")
+    if is_logits:
+        return  # only their sum was too large
+    outside = (scores < 0.0) | (scores > 1.0 + tolerance)
+    fix = "if these are raw scores say so with `logits` (--logits), else divide each row by its sum"
+    if bool(outside.any()):
+        row, column = (int(place) for place in outside.nonzero()[0])
+        value = float(scores[row, column])
+        raise BadRow(row, f"column {names[column]} holds {value:.6g}, not a probability in [0, 1]; {fix}")
+    row = int(((sums - 1.0).abs() > tolerance).nonzero()[0])
+    raise BadRow(row, f"probabilities sum to {float(sums[row]):.6g}, not 1; {fix}")
+
+
+def check_single(scores: Tensor, is_logits: bool, name: str) -> None:
+    """Raise BadRow unless a binary model's column holds finite logits, or probabilities in [0, 1]."""
+    fits = torch.isfinite(scores) if is_logits else (scores >= 0.0) & (scores <= 1.0)
+    if not bool(fits.all()):
+        row = int((~fits).nonzero()[0])
+        rule = "a finite number" if is_logits or not scores[row].isfinite() else "a probability in [0, 1]"
+        raise BadRow(row, f"column {name} holds {float(scores[row]):.6g}, not {rule}; {DROP}")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,161 @@
+"""Which columns of a table hold the scores and which the target: by clear rules, or as named. Never by values."""
+
+import os.path
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from metacal.errors import InvalidValueError
+
+PROB_WORDS = ("p", "prob", "probs", "proba", "probability", "probabilities")
+LOGIT_WORDS = ("logit", "logits")
+ARRAY_PROB_WORDS = ("predictions",)
+"""Arrays, not columns: a column of this name often holds the class that was predicted."""
+
+TARGET_WORDS = ("target", "targets", "label", "labels", "y", "y_true", "ground_truth")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where things are.
+
+    Attributes:
+        scores: columns in the order of the classes; a single one holds lists, or the probability of class 1.
+        is_logits: whether they are logits.
+        target: the target's column, or None.
+        class_names: the classes in order, where the columns (or the caller) name them.
+        numbers: what an integer target stands for: position k's number; None if numbers are positions.
+    """
+
+    scores: tuple[str, ...]
+    is_logits: bool
+    target: str | None
+    class_names: tuple[str, ...] | None
+    numbers: tuple[int, ...] | None
+
+
+def find_layout(
+    names: Sequence[str],
+    *,
+    probs: str | None = None,
+    logits: str | None = None,
+    target: str | None = None,
+    class_names: Sequence[str] | None = None,
+    is_arrays: bool = False,
+    needs_target: bool = True,
+) -> Layout:
+    """Find the columns among ``names``.
+
+    Scores: those that ``probs`` or ``logits`` names (one name, several with commas, or a pattern with ``*``), else
+    ``prob_*``, ``p_*``, ... or ``logit_*``, or one column ``probs`` or ``logits`` that holds lists. Target: the one
+    that ``target`` names, else ``target``, ``label``, ``y``, ... What the columns' names have after the common part
+    are the class names; where all of these are numbers, they order the columns and are what an integer target means.
+
+    Raises:
+        InvalidValueError: nothing fits, or several do; the message says what to name.
+
+    Examples:
+        >>> layout = find_layout(["id", "p_cat", "p_dog", "label"])
+        >>> layout.scores, layout.class_names, layout.target
+        (('p_cat', 'p_dog'), ('cat', 'dog'), 'label')
+        >>> find_layout(["score_2", "score_1", "y"], logits="score_*").numbers
+        (1, 2)
+    """
+    if probs is not None and logits is not None:
+        raise InvalidValueError("name the scores with `probs` (--probs) or with `logits` (--logits), not both.")
+    target = _find_target(names, target, needs_target)
+    others = [name for name in names if name != target]
+    if probs is not None or logits is not None:
+        pattern, is_logits = (probs, False) if probs is not None else (logits or "", True)
+        found, labels = _match(others, pattern, "--logits" if is_logits else "--probs")
+    else:
+        found, labels, is_logits = _find_scores(others, is_arrays)
+    return _ordered(found, labels, is_logits, target, class_names)
+
+
+def _find_target(names: Sequence[str], target: str | None, needs_target: bool) -> str | None:
+    if target is not None:
+        if target not in names:
+            raise InvalidValueError(f"no column {target} for the target; `target` (--target) can be {_list(names)}.")
+        return target
+    found = [name for name in names if name.lower() in TARGET_WORDS]
+    if len(found) == 1 or (not found and not needs_target):
+        return found[0] if found else None
+    problem = f"several columns could be the target ({', '.join(found)})" if found else "no column for the target"
+    raise InvalidValueError(f"{problem}; name it with `target` (--target): {_list(names)}.")
+
+
+def _match(names: Sequence[str], pattern: str, option: str) -> tuple[list[str], list[str]]:
+    """Columns that a pattern names, and the part of each name that tells it from the others."""
+    parts = [part.strip() for part in pattern.split(",") if part.strip()]
+    found = [pattern] if pattern in names else []
+    if not found:
+        for part in parts:
+            matches = [part] if part in names else [name for name in names if fnmatchcase(name, part)]
+            if not matches:
+                raise InvalidValueError(f"no column matches {part} of {option}; there are {_list(names)}.")
+            found += [name for name in matches if name not in found]
+    if not found:
+        raise InvalidValueError(f"{option} names no column; there are {_list(names)}.")
+    if len(parts) == 1 and parts[0].count("*") == 1:
+        before, after = parts[0].split("*")
+        return found, [name[len(before) : len(name) - len(after)] for name in found]
+    return found, _without_common_prefix(found)
+
+
+def _find_scores(names: Sequence[str], is_arrays: bool) -> tuple[list[str], list[str], bool]:
+    """Columns by their names alone: a word and a separator before each class, or a word on its own."""
+    prob_words = PROB_WORDS + (ARRAY_PROB_WORDS if is_arrays else ())
+    groups: list[tuple[list[str], list[str], bool]] = []
+    for words, is_logits in ((prob_words, False), (LOGIT_WORDS, True)):
+        for word in words:
+            alone = [name for name in names if name.lower() == word or (is_arrays and name.lower().endswith(f"_{word}"))]
+            if alone:
+                groups.append((alone, alone, is_logits))
+            for separator in "_.":
+                prefix = word + separator
+                found = [name for name in names if name.lower().startswith(prefix) and name not in alone]
+                if found:
+                    groups.append((found, [name[len(prefix) :] for name in found], is_logits))
+    if len(groups) == 1 and (len(groups[0][0]) == 1 or groups[0][0] != groups[0][1]):
+        return groups[0]
+    fix = "name them with `probs` (--probs 'p_*') or `logits` (--logits 'z_*')"
+    if not groups:
+        raise InvalidValueError(f"no columns for the scores; {fix}: {_list(names)}.")
+    raise InvalidValueError(
+        f"several groups of columns could be the scores ({', '.join(_list(group[0], 2) for group in groups)}); {fix}."
+    )
+
+
+def _ordered(
+    found: list[str], labels: list[str], is_logits: bool, target: str | None, class_names: Sequence[str] | None
+) -> Layout:
+    names: tuple[str, ...] | None = None if class_names is None else tuple(class_names)
+    if len(found) == 1:
+        label = labels[0] if labels[0] != found[0] else ""
+        if names is None and label and not label.isdigit():
+            names = (f"not {label}", label)
+        return Layout((found[0],), is_logits, target, names, None)
+    numbers = None
+    if all(label.isdigit() for label in labels):
+        order = sorted(range(len(found)), key=lambda position: int(labels[position]))
+        found, labels = [found[position] for position in order], [labels[position] for position in order]
+        numbers = tuple(int(label) for label in labels)
+        if numbers == tuple(range(len(found))):
+            numbers = None
+    if names is not None and len(names) != len(found):
+        raise InvalidValueError(
+            f"`class_names` (--class-names) must hold {len(found)} names for {_list(found)}, got {len(names)}."
+        )
+    return Layout(tuple(found), is_logits, target, tuple(labels) if names is None else names, numbers)
+
+
+def _without_common_prefix(names: list[str]) -> list[str]:
+    prefix = os.path.commonprefix(names) if len(names) > 1 else ""
+    cut = max((prefix.rfind(separator) for separator in "_. -/"), default=-1) + 1
+    return [name[cut:] or name for name in names]
+
+
+def _list(names: Sequence[str], most: int = 8) -> str:
+    shown = ", ".join(names[:most])
+    return f"{shown}, ... ({len(names)} in all)" if len(names) > most else shown or "none"

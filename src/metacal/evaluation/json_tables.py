@@ -1,0 +1,99 @@
+"""JSON lines as a table: one object a line, ``{"probs": [0.9, 0.1], "target": 0}`` or one field for each class."""
+
+import gzip
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from metacal.errors import InvalidFileError
+from metacal.evaluation.tables import BadRow, Column, Strings
+
+
+class JSONLinesTable:
+    """Rows are parsed one by one: nothing is inferred from the first ones, and every message knows its row."""
+
+    class_names = None
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        first = next(self._records(), None)
+        if first is None:
+            raise InvalidFileError(f"{path}: holds no rows; write the predictions again.")
+        self.names = list(first)
+
+    def batches(self, columns: Sequence[str], rows: int, text: str | None = None) -> Iterator[dict[str, Column]]:
+        """Yield columns of so many parsed lines."""
+        records = self._records()
+        while block := list(itertools.islice(records, rows)):
+            yield {name: _column(name, [record.get(name) for record in block]) for name in columns}
+
+    def _records(self) -> Iterator[dict[str, Any]]:
+        """Objects with the fields of nested ones lifted: ``{"probs": {"cat": 1}}`` -> ``{"probs.cat": 1}``."""
+        row = 0
+        with self._open() as file:
+            for line in file:
+                if not line.strip():
+                    continue
+                row += 1
+                try:
+                    record = json.loads(line)
+                except ValueError as error:
+                    raise InvalidFileError(
+                        f"{self._path}: row {row} is not JSON ({str(error).splitlines()[0]}); write one object a line."
+                    ) from None
+                if not isinstance(record, dict):
+                    raise InvalidFileError(f"{self._path}: row {row} is not a JSON object; write one object a line.")
+                yield _lifted(record)
+
+    def _open(self) -> IO[str]:
+        if self._path.suffix.lower() == ".gz":
+            return gzip.open(self._path, "rt", encoding="utf-8")
+        return self._path.open(encoding="utf-8")
+
+
+def _lifted(record: dict[str, Any]) -> dict[str, Any]:
+    flat = {}
+    for name, value in record.items():
+        if isinstance(value, dict):
+            flat.update({f"{name}.{field}": inner for field, inner in value.items()})
+        else:
+            flat[name] = value
+    return flat
+
+
+def _column(name: str, values: list[Any]) -> Column:
+    if any(isinstance(value, str) for value in values):
+        return _strings(name, values)
+    if any(isinstance(value, list) for value in values):
+        length = len(next(value for value in values if isinstance(value, list)))
+        for row, value in enumerate(values):
+            if not isinstance(value, list) or len(value) != length:
+                found = f"{len(value)} values" if isinstance(value, list) else "no list"
+                raise BadRow(row, f"`{name}` has {found}, others have {length}; give every row one value a class")
+    try:
+        # None becomes NaN, which is refused later with its row.
+        return np.array(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        row = next(row for row, value in enumerate(values) if not _is_number(value))
+        raise BadRow(row, f"`{name}` is {json.dumps(values[row])[:40]}, not a number; mend or drop the row") from None
+
+
+def _strings(name: str, values: list[Any]) -> Strings:
+    for row, value in enumerate(values):
+        if value is not None and not isinstance(value, str):
+            raise BadRow(row, f"`{name}` is {json.dumps(value)[:40]} where others are text; use one kind")
+    distinct = sorted({value for value in values if value is not None})
+    codes = {value: code for code, value in enumerate(distinct)}
+    return Strings(np.array([codes.get(value, -1) for value in values], dtype=np.int64), tuple(distinct))
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        np.array(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        return False
+    return True

@@ -1,0 +1,99 @@
+"""A prediction file as a table: named columns that are read in batches, whatever the format.
+
+`open_table` picks the reader by the file's extension. A reader knows nothing of predictions: which columns hold
+what is decided in ``columns``, and what the values must be in ``batches``.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metacal.errors import InvalidFileError
+
+BATCH_ELEMENTS = 2**22
+"""Numbers read at once: 16 MB of float32."""
+
+FORMATS = ".csv, .tsv, .parquet, .arrow, .feather, .ipc, .npz, .npy, .jsonl, .ndjson"
+
+
+@dataclass(frozen=True)
+class Strings:
+    """A column of text: each row's number in a list of distinct values; -1 where there is none."""
+
+    codes: NDArray[np.int64]
+    values: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+
+Column = NDArray[Any] | Strings
+"""Numbers ``(m,)``, a list of numbers for each row ``(m, K)``, or text. A missing number is NaN."""
+
+
+class Table(Protocol):
+    """What a reader of one format offers."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of the columns, in the order of the file; a field of a nested column is ``column.field``."""
+
+    @property
+    def class_names(self) -> Sequence[str] | None:
+        """Names of the classes, if the file holds them apart from its columns."""
+
+    def batches(self, columns: Sequence[str], rows: int, text: str | None = None) -> Iterator[dict[str, Column]]:
+        """Yield some columns, so many rows at a time; ``text`` stays text where the format does not say what it is."""
+
+
+class BadRow(Exception):  # noqa: N818 (not an error of ours: it becomes an InvalidFileError where the file is known)
+    """What is wrong with a row, counted from 0 within its batch."""
+
+    def __init__(self, row: int, problem: str) -> None:
+        super().__init__(problem)
+        self.row = row
+        self.problem = problem
+
+
+def open_table(path: Path, target: str | None = None) -> Table:
+    """Open a file with the reader that its extension asks for.
+
+    Args:
+        path: a file in one of the formats; ``.csv.gz``, ``.tsv.gz`` and ``.jsonl.gz`` are unpacked on the way.
+        target: of a ``.npy`` file, the file that holds the targets (or None: look for it beside).
+
+    Raises:
+        InvalidFileError: no such file, nothing in it, or an unknown extension.
+    """
+    if not path.exists():
+        raise InvalidFileError(f"{path}: no such file; check the path.")
+    if path.is_dir():
+        raise InvalidFileError(f"{path}: is a folder; name a file in it.")
+    suffix = "".join(path.suffixes[-2:]).lower() if path.suffix.lower() == ".gz" else path.suffix.lower()
+    try:
+        if not path.stat().st_size:
+            raise InvalidFileError(f"{path}: is empty (0 bytes); write the predictions again.")
+        return _open(path, suffix, target)
+    except OSError as error:
+        raise InvalidFileError(f"{path}: cannot be read: {error.strerror or error}.") from None
+
+
+def _open(path: Path, suffix: str, target: str | None) -> Table:
+    """Import and call the reader: the libraries behind the others are never loaded."""
+    if suffix in (".npz", ".npy"):
+        from metacal.evaluation import array_tables
+
+        return array_tables.open_npz(path) if suffix == ".npz" else array_tables.open_npy(path, target)
+    if suffix in (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz"):
+        from metacal.evaluation.json_tables import JSONLinesTable
+
+        return JSONLinesTable(path)
+    if suffix in (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".pq", ".arrow", ".feather", ".ipc"):
+        from metacal.evaluation import arrow_tables
+
+        return arrow_tables.open_arrow_table(path, suffix.removesuffix(".gz"))
+    raise InvalidFileError(f"{path}: unknown extension {suffix or '(none)'}; save as one of {FORMATS}.")

@@ -1,0 +1,100 @@
+"""A column of targets, whatever it holds, as class numbers."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metacal.evaluation.tables import BadRow, Column, Strings
+
+DROP = "mend or drop the row"
+
+
+def class_numbers(
+    column: Column, class_names: Sequence[str], numbers: Sequence[int] | None = None, name: str = "target"
+) -> NDArray[np.int64]:
+    """Class numbers 0..K-1 of a column that holds names, or integers.
+
+    Args:
+        column: text (names first, then integers as text), integers, whole floats or booleans.
+        class_names: K names.
+        numbers: integer k stands for the class at the position of k in here; None if k is the position.
+        name: of the column, for messages.
+
+    Raises:
+        BadRow: a target is missing, unknown or out of range.
+
+    Examples:
+        >>> import numpy as np
+        >>> class_numbers(np.array([2, 0]), ["a", "b", "c"]).tolist()
+        [2, 0]
+        >>> class_numbers(Strings(np.array([0, 1, 0]), ("dog", "cat")), ["cat", "dog"]).tolist()
+        [1, 0, 1]
+    """
+    if isinstance(column, Strings):
+        return _from_text(column, class_names, numbers, name)
+    if column.ndim != 1:
+        raise BadRow(
+            0, f"{name} has {column.shape[1:]} values a row, not one; of one-hot targets save the argmax over classes"
+        )
+    if column.dtype.kind == "f":
+        return _from_numbers(_whole(column, name), class_names, numbers, name)
+    if column.dtype.kind not in "iub":
+        raise BadRow(0, f"{name} holds {column.dtype}, not class names or integers; write it as either")
+    return _from_numbers(column.astype(np.int64), class_names, numbers, name)
+
+
+def _whole(column: NDArray[Any], name: str) -> NDArray[np.int64]:
+    with np.errstate(invalid="ignore"):
+        whole = column.astype(np.int64)
+    bad = np.flatnonzero(whole != column)  # NaN is equal to nothing
+    if len(bad):
+        value = column[bad[0]]
+        found = "no value" if np.isnan(value) else f"{value:g}, which is not a class number"
+        raise BadRow(int(bad[0]), f"{name} has {found}; {DROP}")
+    return whole
+
+
+def _from_numbers(
+    values: NDArray[np.int64], class_names: Sequence[str], numbers: Sequence[int] | None, name: str
+) -> NDArray[np.int64]:
+    if numbers is not None:
+        known = np.asarray(numbers, dtype=np.int64)  # in rising order
+        places = np.searchsorted(known, values).clip(0, len(known) - 1)
+        bad = np.flatnonzero(known[places] != values)
+        allowed = ", ".join(map(str, numbers[:8])) + (", ..." if len(numbers) > 8 else "")
+    else:
+        places = values
+        low, high = (values.min(), values.max()) if len(values) else (0, 0)
+        is_inside = low >= 0 and high < len(class_names)
+        bad = np.flatnonzero((values < 0) | (values >= len(class_names))) if not is_inside else values[:0]
+        allowed = f"0..{len(class_names) - 1}"
+    if len(bad):
+        raise BadRow(int(bad[0]), f"{name} is {values[bad[0]]}, classes are {allowed}; mend the target or its numbering")
+    return places
+
+
+def _from_text(
+    column: Strings, class_names: Sequence[str], numbers: Sequence[int] | None, name: str
+) -> NDArray[np.int64]:
+    missing = np.flatnonzero(column.codes < 0)
+    if len(missing):
+        raise BadRow(int(missing[0]), f"{name} has no value; {DROP}")
+    places = {class_name: place for place, class_name in enumerate(class_names)}
+    by_name = np.array([places.get(value, -1) for value in column.values] or [0], dtype=np.int64)
+    found = by_name[column.codes]
+    unknown = np.flatnonzero(found < 0)
+    if not len(unknown):
+        return found
+    try:
+        as_numbers = np.array([float(value) for value in column.values])
+    except ValueError:
+        value = column.values[int(column.codes[unknown[0]])]
+        known = ", ".join(map(repr, class_names[:8])) + (", ..." if len(class_names) > 8 else "")
+        raise BadRow(
+            int(unknown[0]),
+            f"{name} is {value!r}, not one of the classes {known}; mend it, or name the classes in the order of the "
+            "scores with `class_names` (--class-names)",
+        ) from None
+    return _from_numbers(_whole(as_numbers[column.codes], name), class_names, numbers, name)

@@ -1,0 +1,64 @@
+"""Temperature by a grid: the published procedure, which takes the first of 100 temperatures with the least ECE."""
+
+import torch
+from torch import Tensor
+
+from metacal.errors import InvalidValueError
+from metacal.functional.arguments import check_num_bins
+from metacal.functional.binning import BinStatistics, calibration_error, equal_width_statistics
+from metacal.functional.confidence import is_first_top
+from metacal.functional.inputs import read_inputs
+
+GRID = tuple(tenths / 10 for tenths in range(1, 101))
+"""0.1, 0.2, ... 10.0."""
+
+
+def temperature_grid_errors(*, logits: Tensor, targets: Tensor, num_bins: int = 15, validate: bool = True) -> Tensor:
+    """ECE of ``softmax(logits / T)`` for every temperature of `GRID`: float64 ``(100,)``.
+
+    Args:
+        logits: ``(n, K)``, any float dtype.
+        targets: int ``(n,)``.
+        num_bins: M.
+        validate: check values too.
+
+    Examples:
+        >>> import torch
+        >>> logits = torch.tensor([[9.0, 0.0], [9.0, 0.0], [9.0, 0.0], [0.0, 9.0]])
+        >>> errors = temperature_grid_errors(logits=logits, targets=torch.tensor([0, 0, 1, 1]))
+        >>> GRID[int(errors.argmin())]  # 9 / 8.2 gives a confidence of 0.75, and 3 of 4 are right
+        8.2
+    """
+    return calibration_error(temperature_grid_statistics(logits, targets, num_bins, validate))
+
+
+def fit_temperature_by_grid(*, logits: Tensor, targets: Tensor, num_bins: int = 15, validate: bool = True) -> float:
+    """The first temperature of `GRID` with the least ECE. Args as in `temperature_grid_errors`."""
+    errors = temperature_grid_errors(logits=logits, targets=targets, num_bins=num_bins, validate=validate)
+    return GRID[int((errors == errors.min()).nonzero()[0])]
+
+
+def temperature_grid_statistics(
+    logits: Tensor, targets: Tensor, num_bins: int = 15, validate: bool = True
+) -> BinStatistics:
+    """Equal-width statistics ``(100, M)``, one row for each temperature of `GRID`."""
+    check_num_bins(num_bins)
+    inputs = read_inputs(logits=logits, targets=targets, validate=validate)
+    if inputs.is_events:
+        raise InvalidValueError(f"`logits` must have shape (n, K) for targets (n,), got {tuple(logits.shape)}.")
+    statistics = BinStatistics.zeros(len(GRID), num_bins, device=inputs.scores.device)
+    for scores, labels in inputs.chunks(temporaries=4):
+        top = scores.amax(dim=1)
+        centred = scores - top.unsqueeze(1)
+        correct = is_first_top(scores, labels, top, torch.zeros_like(labels, dtype=torch.bool))
+        rows = []
+        for temperature in GRID:
+            confidences = (centred / temperature).exp_().sum(dim=1).reciprocal_()
+            rows.append(equal_width_statistics(confidences, correct, num_bins))
+        statistics = statistics + BinStatistics(
+            torch.stack([row.counts for row in rows]),
+            torch.stack([row.correct_sums for row in rows]),
+            torch.stack([row.confidence_units for row in rows]),
+            statistics.edges,
+        )
+    return statistics

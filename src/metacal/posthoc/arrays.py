@@ -1,0 +1,104 @@
+"""Arrays and tensors on their way in and out: what came as NumPy leaves as NumPy, with its shape and a fitting dtype."""
+
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from metacal.errors import InvalidTypeError, InvalidValueError
+from metacal.functional.inputs import at_least_float32, read_inputs
+
+Array = TypeVar("Array", Tensor, NDArray[Any])
+"""A tensor or a NumPy array: the same comes out as went in."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """Checked scores.
+
+    Attributes:
+        scores: ``(n, K)`` in float32 or float64.
+        is_logits: whether they are logits.
+        is_tensor: whether the caller passed a tensor.
+        is_flat: whether the caller passed one score a sample, that of class 1.
+    """
+
+    scores: Tensor
+    is_logits: bool
+    is_tensor: bool
+    is_flat: bool
+
+    @property
+    def logits(self) -> Tensor:
+        """Logits; those of probabilities are their logarithms, with 0 as the least float."""
+        return self.scores if self.is_logits else self.scores.clamp(min=torch.finfo(self.scores.dtype).tiny).log()
+
+    @property
+    def probs(self) -> Tensor:
+        """Probabilities; given ones may be off by rounding and are made to sum to 1."""
+        if self.is_logits:
+            return torch.softmax(self.scores, dim=1)
+        return self.scores / self.scores.sum(dim=1, keepdim=True)
+
+    def give_back(self, probs: Tensor) -> Any:
+        """Probabilities ``(n, K)`` in the kind, dtype and shape of what came in."""
+        out = probs.to(self.scores.dtype)
+        out = out[:, 1] if self.is_flat else out
+        return out if self.is_tensor else out.numpy()
+
+
+def read_scores(
+    logits: Any, probs: Any, targets: Any = None, *, num_classes: int | None = None
+) -> tuple[Given, Tensor | None]:
+    """Check scores (and targets, in a fit) and bring them into one form.
+
+    Raises:
+        InvalidTypeError: not an array or tensor of the right kind.
+        InvalidValueError: neither or both of logits and probs, shapes that do not fit, values out of range.
+    """
+    if (logits is None) == (probs is None):
+        given = "neither" if logits is None else "both"
+        raise InvalidValueError(f"Exactly one of `logits` and `probs` must be given, got {given}.")
+    name, values = ("logits", logits) if probs is None else ("probs", probs)
+    scores = to_tensor(name, values)
+    is_flat = scores.ndim == 1
+    if is_flat and scores.is_floating_point():
+        scores = torch.stack((torch.zeros_like(scores) if name == "logits" else 1.0 - scores, scores), dim=1)
+    if scores.ndim != 2:
+        raise InvalidValueError(f"`{name}` must have shape (n, K), or (n,) for a binary model, got {scores.shape}.")
+    labels = None if targets is None else to_tensor("targets", targets)
+    if labels is not None and labels.dtype == torch.bool:
+        labels = labels.to(torch.int64)
+    if labels is not None and labels.shape != scores.shape[:1]:
+        raise InvalidValueError(
+            f"`targets` must have shape ({len(scores)},) to fit `{name}`, got {tuple(labels.shape)}."
+        )
+    if num_classes is not None and scores.shape[1] != num_classes:
+        raise InvalidValueError(f"`{name}` must have {num_classes} classes, as in fit, got {scores.shape[1]}.")
+    any_labels = torch.zeros(len(scores), dtype=torch.int64, device=scores.device) if labels is None else labels
+    keywords: dict[str, Tensor] = {name: scores}
+    inputs = read_inputs(**keywords, targets=any_labels, allow_empty=labels is None)  # type: ignore[arg-type]
+    for _ in inputs.chunks():  # checks values as it goes
+        pass
+    found = Given(at_least_float32(inputs.scores), name == "logits", isinstance(values, Tensor), is_flat)
+    return found, None if labels is None else inputs.targets
+
+
+def to_tensor(name: str, values: Any) -> Tensor:
+    """A tensor as it is (without its graph); anything NumPy can read as a tensor that shares its memory if it may."""
+    if isinstance(values, Tensor):
+        return values.detach()
+    array = np.asarray(values)
+    if array.dtype.kind not in "fiub":
+        raise InvalidTypeError(f"`{name}` must be an array of numbers or a tensor, got dtype {array.dtype}.")
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    if array.dtype.itemsize > 8:
+        array = array.astype(np.float64)
+    if not array.flags.writeable or any(stride < 0 for stride in array.strides):
+        array = array.copy()
+    return torch.from_numpy(array)
+

@@ -1,0 +1,184 @@
+"""`Calibrator`: what all post-hoc calibrators share: fit, predict_proba, scikit-learn's parameters, save and load."""
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple, Self
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from torch import Tensor
+
+from metacal.errors import InvalidValueError, MetacalWarning, NotFittedError
+from metacal.posthoc.arrays import Array, read_scores
+
+METADATA_KEY = "metacal.posthoc"
+
+
+class FitReport(NamedTuple):
+    """How a fit went.
+
+    Attributes:
+        iterations: of the optimiser; 1 where the fit is a direct computation.
+        converged: whether the optimum (or a bound) was reached.
+        at_bound: whether the likelihood still improves beyond a bound that was hit.
+        warning: one sentence if the result should not be relied on without a look.
+    """
+
+    iterations: int = 1
+    converged: bool = True
+    at_bound: bool = False
+    warning: str | None = None
+
+
+class Calibrator(BaseEstimator):  # type: ignore[misc]
+    """Base of the calibrators: maps a model's scores to better probabilities, fitted on held-out samples.
+
+    A subclass says what it reads (``reads``), names the arrays that a fit leaves behind (``fitted``: float64
+    NumPy arrays or floats) and defines ``_fit`` and ``_apply``.
+
+    Attributes:
+        keeps_predictions: whether the most likely class of every sample stays what it was.
+        num_classes: K of the samples it was fitted on.
+        fit_report: how the fit went.
+    """
+
+    keeps_predictions: ClassVar[bool]
+    reads: ClassVar[Literal["logits", "probs"]]
+    fitted: ClassVar[tuple[str, ...]]
+    kinds: ClassVar[dict[str, type["Calibrator"]]] = {}
+
+    num_classes: int
+    fit_report: FitReport
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        Calibrator.kinds[cls.__name__] = cls
+
+    def fit(self, *, logits: Any = None, probs: Any = None, targets: Any) -> Self:
+        """Fit on samples that the model was not trained on.
+
+        Args:
+            logits: ``(n, K)``, or ``(n,)`` for a binary model's logit of class 1; tensor or NumPy array.
+            probs: probabilities of the same shapes. Give exactly one of the two.
+            targets: int ``(n,)``.
+
+        Raises:
+            InvalidValueError: shapes or values that do not fit; the message names the argument, rule and value.
+            InvalidTypeError: an argument of the wrong kind.
+
+        Warns:
+            MetacalWarning: the data do not determine the calibrator (separable, hopeless, one class only).
+        """
+        self._check_params()
+        given, labels = read_scores(logits, probs, targets)
+        assert labels is not None
+        scores = given.logits if self.reads == "logits" else given.probs
+        report = self._fit(scores, labels)
+        self.num_classes, self.fit_report = scores.shape[1], report
+        message = report.warning or self._degeneracy(scores, labels)
+        if message is not None:
+            self.fit_report = report._replace(warning=message)
+            warnings.warn(message, MetacalWarning, stacklevel=2)
+        return self
+
+    def predict_proba(self, *, logits: Array | None = None, probs: Array | None = None) -> Array:
+        """Calibrated probabilities, in the kind (NumPy or torch, device) and shape of the scores.
+
+        float64 scores give float64, all others float32: narrower probabilities would not sum to 1.
+        """
+        if not self.__sklearn_is_fitted__():
+            raise NotFittedError(f"{type(self).__name__} must be fitted before `predict_proba`: call `fit` or `load`.")
+        given, _ = read_scores(logits, probs, num_classes=self.num_classes)
+        scores = given.logits if self.reads == "logits" else given.probs
+        with torch.no_grad():
+            result: Array = given.give_back(self._apply(scores))
+        return result
+
+    def save(self, path: str | Path) -> None:
+        """Write parameters and fitted arrays to one safetensors file: opening it runs no code."""
+        if not self.__sklearn_is_fitted__():
+            raise NotFittedError(f"{type(self).__name__} must be fitted before `save`.")
+        arrays = {name: np.ascontiguousarray(getattr(self, name), dtype=np.float64) for name in self.fitted}
+        about = {
+            "kind": type(self).__name__,
+            "params": self.get_params(),
+            "num_classes": self.num_classes,
+            "fit_report": self.fit_report._asdict(),
+        }
+        try:
+            safetensors.numpy.save_file(arrays, path, metadata={METADATA_KEY: json.dumps(about)})
+        except (OSError, safetensors.SafetensorError) as error:
+            raise InvalidValueError(f"`path` must name a file that can be written, got {path}: {error}.") from None
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a calibrator that `save` wrote; `Calibrator.load` reads any kind.
+
+        Raises:
+            InvalidValueError: no such file, not a saved calibrator, or one of another kind.
+        """
+        try:
+            with safetensors.safe_open(path, framework="numpy") as file:
+                text = (file.metadata() or {}).get(METADATA_KEY)
+                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)
+        except (OSError, safetensors.SafetensorError) as error:
+            raise InvalidValueError(f"`path` must name a calibrator's safetensors file, got {path}: {error}.") from None
+        if text is None:
+            raise InvalidValueError(f"`path` must name a file written by `save`, got {path} without its metadata.")
+        about = json.loads(text)
+        kind = Calibrator.kinds.get(about["kind"])
+        if kind is None or not issubclass(kind, cls) or set(arrays) != set(kind.fitted):
+            raise InvalidValueError(f"`path` must name a saved {cls.__name__}, got {path} with a {about['kind']}.")
+        calibrator = kind(**about["params"])
+        for name, array in arrays.items():
+            setattr(calibrator, name, float(array) if array.ndim == 0 else array)
+        calibrator.num_classes, calibrator.fit_report = about["num_classes"], FitReport(**about["fit_report"])
+        return calibrator  # type: ignore[return-value]
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "fit_report")
+
+    def _degeneracy(self, scores: Tensor, targets: Tensor) -> str | None:
+        """One sentence if the samples cannot tell how sure the model should be."""
+        if bool((targets == targets[0]).all()):
+            return f"All {len(targets)} targets are of class {int(targets[0])}: the fit knows no other."
+        chance = 1.0 / scores.shape[1]
+        accuracy = float((scores.argmax(dim=1) == targets).double().mean())
+        if accuracy < chance - 4.0 * (chance * (1.0 - chance) / len(targets)) ** 0.5:
+            return (
+                f"The scores run against the targets: {accuracy:.1%} are right, chance gives {chance:.1%}; are classes "
+                "or rows out of order?"
+            )
+        if bool((self._apply(scores).argmax(dim=1) == targets).all()):
+            return (
+                f"All {len(targets)} samples are right after the fit, so it cannot tell how often the model is wrong; "
+                "were they in the training set?"
+            )
+        return None
+
+    def _check_params(self) -> None:
+        """Raise if a parameter is outside its domain; checked in fit, as scikit-learn does."""
+
+    def _fit(self, scores: Tensor, targets: Tensor) -> FitReport:
+        """Set the attributes named in ``fitted`` from scores ``(n, K)`` of the kind it reads."""
+        raise NotImplementedError
+
+    def _apply(self, scores: Tensor) -> Tensor:
+        """Probabilities ``(n, K)`` of scores ``(n, K)``."""
+        raise NotImplementedError
+
+
+def to_array(values: Tensor) -> NDArray[np.float64]:
+    """A fitted parameter as a float64 NumPy array: few numbers, kept in host memory wherever the data are."""
+    array: NDArray[np.float64] = values.detach().double().cpu().numpy()
+    return array
+
+
+def like(array: NDArray[np.float64], scores: Tensor) -> Tensor:
+    """A fitted parameter as a float64 tensor on the device of the scores."""
+    return torch.as_tensor(array, dtype=torch.float64, device=scores.device)

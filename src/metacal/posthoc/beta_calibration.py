@@ -1,0 +1,119 @@
+"""Beta calibration: each class's probability through a curve of three parameters."""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from metacal.posthoc.base import Calibrator, FitReport, like, to_array
+from metacal.posthoc.one_against_rest import is_class, normalised
+from metacal.posthoc.vector_scaling import not_converged
+
+LEAST = 1e-12
+"""Probabilities are kept this far from 0 and 1, where their logarithms end."""
+
+RIDGE = 1e-6
+MAX_ITERATIONS = 100
+FLAT = 1e-8
+
+
+class BetaCalibration(Calibrator):
+    r"""``sigmoid(a log p - b log(1 - p) + c)`` with a, b >= 0, each class against the rest (Kull et al. 2017).
+
+    Needs probabilities (of logits the softmax is taken) and some hundred samples; three parameters a class bend
+    over-confidence and under-confidence alike and never turn a class's own order round. Classes are mended apart, so
+    the predicted class may change.
+
+    Attributes:
+        coefficients: ``(K, 3)``: a, b and c of each class; (1, 1, 0) changes nothing.
+
+    Examples:
+        >>> import numpy as np
+        >>> generator = np.random.default_rng(0)
+        >>> true = generator.random(5000)
+        >>> targets = (generator.random(5000) < true).astype(int)
+        >>> beta = BetaCalibration().fit(probs=true**2, targets=targets)  # what is said is the square of the truth
+        >>> beta.predict_proba(probs=np.array([0.04, 0.25, 0.64])).round(1).tolist()
+        [0.2, 0.5, 0.8]
+    """
+
+    keeps_predictions = False
+    reads = "probs"
+    fitted = ("coefficients",)
+
+    coefficients: NDArray[np.float64]
+
+    def _fit(self, scores: Tensor, targets: Tensor) -> FitReport:
+        first, second = _features(scores)
+        came = is_class(targets, scores.shape[1]).double()
+        is_free = torch.ones(scores.shape[1], 3, dtype=torch.bool, device=scores.device)
+        iterations = 0
+        for _ in range(3):  # a coefficient that comes out negative is set to 0, and the others are fitted again
+            coefficients, used, converged = _newton(first, second, came, is_free)
+            iterations += used
+            is_negative = (coefficients < 0.0) & is_free
+            is_negative[:, 2] = False
+            if not bool(is_negative.any()):
+                break
+            is_free &= ~is_negative
+        self.coefficients = to_array(coefficients)
+        return FitReport(iterations, converged, warning=not_converged(converged, iterations))
+
+    def _apply(self, scores: Tensor) -> Tensor:
+        a, b, c = like(self.coefficients, scores).T
+        first, second = _features(scores)
+        return normalised(torch.sigmoid(a * first + b * second + c), scores)
+
+
+def _features(probs: Tensor) -> tuple[Tensor, Tensor]:
+    inside = probs.double().clamp(LEAST, 1.0 - LEAST)
+    return inside.log(), -(-inside).log1p()
+
+
+def _newton(first: Tensor, second: Tensor, came: Tensor, is_free: Tensor) -> tuple[Tensor, int, bool]:
+    """Best a, b, c of all classes at once: Newton steps, halved for classes whose loss would grow.
+
+    Args:
+        first: ``log p``, ``(n, K)``.
+        second: ``-log(1 - p)``, ``(n, K)``.
+        came: float64 ``(n, K)``, 1 where the class is the target.
+        is_free: bool ``(K, 3)``; coefficients that are not stay 0.
+    """
+    start = torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64, device=first.device)
+    at = torch.where(is_free, start, 0.0)
+    loss = _losses(at, start, first, second, came)
+    for iteration in range(1, MAX_ITERATIONS + 1):
+        said = torch.sigmoid(_curve(at, first, second))
+        residuals, weights = said - came, said * (1.0 - said)
+        features = (first, second, torch.ones_like(first))
+        slope = torch.stack([(residuals * each).mean(0) for each in features], dim=1) + RIDGE * (at - start)
+        slope = torch.where(is_free, slope, 0.0)
+        if float(slope.abs().max()) <= FLAT:
+            return at, iteration, True
+        rows = [torch.stack([(weights * one * two).mean(0) for two in features], dim=1) for one in features]
+        curvature = torch.stack(rows, dim=1) * (is_free.unsqueeze(1) & is_free.unsqueeze(2))
+        curvature = curvature + torch.diag_embed(torch.where(is_free, RIDGE, 1.0))
+        step = torch.linalg.solve(curvature, slope.unsqueeze(2)).squeeze(2)
+        scale = torch.ones_like(loss)
+        for _ in range(30):
+            following = at - scale.unsqueeze(1) * step
+            new_loss = _losses(following, start, first, second, came)
+            is_worse = new_loss > loss + 1e-15
+            if not bool(is_worse.any()):
+                break
+            scale = torch.where(is_worse, 0.5 * scale, scale)
+        moved = torch.where(is_worse.unsqueeze(1), at, following)
+        if torch.equal(moved, at):
+            return at, iteration, float(slope.abs().max()) <= 1e3 * FLAT
+        at, loss = moved, torch.where(is_worse, loss, new_loss)
+    return at, MAX_ITERATIONS, False
+
+
+def _curve(at: Tensor, first: Tensor, second: Tensor) -> Tensor:
+    return at[:, 0] * first + at[:, 1] * second + at[:, 2]
+
+
+def _losses(at: Tensor, start: Tensor, first: Tensor, second: Tensor, came: Tensor) -> Tensor:
+    """Mean NLL of each class ``(K,)``, with the ridge."""
+    scores = _curve(at, first, second)
+    return (torch.nn.functional.softplus(scores) - came * scores).mean(0) + 0.5 * RIDGE * (at - start).square().sum(1)
