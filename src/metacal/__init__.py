@@ -24,7 +24,7 @@ from metacal.metalearning import (
 
 __version__ = "0.1.0"
 
-_LAZY_PARTS = ("evaluation", "metrics", "models", "posthoc")
+_LAZY_PARTS = ("evaluation", "metrics", "models", "posthoc", "reporting")
 
 __all__ = [
     "Hyperparameter",
@@ -48,6 +48,7 @@ __all__ = [
     "metrics",
     "models",
     "posthoc",
+    "reporting",
 ]
 
 

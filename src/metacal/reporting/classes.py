@@ -6,7 +6,6 @@ import torch
 
 from metacal.evaluation.predictions import Predictions
 from metacal.functional.binning import (
-    BinStatistics,
     accumulate,
     calibration_error,
     equal_width_edges,
@@ -14,7 +13,10 @@ from metacal.functional.binning import (
 )
 from metacal.functional.classwise_calibration_error import class_statistics
 from metacal.functional.inputs import read_inputs
-from metacal.reporting.reliability import Bins, to_bins
+from metacal.reporting.reliability import Bins, finite, rows_of, to_bins
+
+MOST_SHOWN = 200
+"""Classes that get a diagram of their own."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,8 @@ class ClassReliability:
         confidence: its mean confidence in them; None where it never says this class.
         recall: the share of this class's samples that it finds; None where the class does not occur.
         classwise_ece: calibration error of this class's probability over all samples, one against the rest.
-        bins: reliability diagram of the samples that the model takes for this class.
+        ece: calibration error of the samples that the model takes for this class; None without such samples.
+        bins: their reliability diagram; None for classes that are not among the `MOST_SHOWN` worst.
     """
 
     name: str
@@ -39,7 +42,8 @@ class ClassReliability:
     confidence: float | None
     recall: float | None
     classwise_ece: float
-    bins: Bins
+    ece: float | None
+    bins: Bins | None
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,8 @@ class Classes:
     Attributes:
         edges: M + 1 edges of the bins.
         rows: one a class, in their order.
-        worst_first: numbers of the classes that were ever predicted, the largest calibration error first.
+        worst_first: numbers of the classes that were ever predicted, the largest calibration error first, at most
+            `MOST_SHOWN`.
     """
 
     edges: list[float]
@@ -75,28 +80,25 @@ def prepare_classes(predictions: Predictions, num_bins: int = 10) -> Classes:
     support = torch.bincount(targets, minlength=size).tolist()
     one_against_rest = class_statistics(read_inputs(probs=probs, targets=targets, validate=False), 15)
     errors = calibration_error(one_against_rest).tolist()
+    own = rows_of(statistics)
+    own_errors = finite(calibration_error(statistics).tolist())
+    predicted_classes = (number for number, error in enumerate(own_errors) if error is not None)
+    worst_first = sorted(predicted_classes, key=lambda number: -(own_errors[number] or 0.0))[:MOST_SHOWN]
+    shown = set(worst_first)
     rows = []
     for number, name in enumerate(predictions.class_names):
-        own = BinStatistics(
-            statistics.counts[number],
-            statistics.correct_sums[number],
-            statistics.confidence_units[number],
-            statistics.edges,
-        )
-        count, right = int(own.total), int(own.correct_sums.sum())
+        count, right = int(own[number].total), int(own[number].correct_sums.sum())
         rows.append(
             ClassReliability(
                 name=name,
                 support=support[number],
                 predicted=count,
                 accuracy=right / count if count else None,
-                confidence=float(own.confidence_sums.sum()) / count if count else None,
+                confidence=float(own[number].confidence_sums.sum()) / count if count else None,
                 recall=right / support[number] if support[number] else None,
                 classwise_ece=errors[number],
-                bins=to_bins(own),
+                ece=own_errors[number],
+                bins=to_bins(own[number]) if number in shown else None,
             )
         )
-    worst_first = sorted(
-        (number for number, row in enumerate(rows) if row.predicted), key=lambda number: -(rows[number].bins.ece or 0.0)
-    )
     return Classes(statistics.edges.tolist(), rows, worst_first)

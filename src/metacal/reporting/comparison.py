@@ -1,5 +1,6 @@
 """Numbers of a comparison: the headline scores of several sets of predictions side by side."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -8,11 +9,11 @@ from metacal.reporting.summary import MEASURES, Summary
 
 @dataclass(frozen=True)
 class ComparedScore:
-    """One measure over all sets; ``best`` are the numbers of those that share the best value to four digits."""
+    """One measure over all sets, None where it is infinite; ``best`` share the best value to four digits."""
 
     key: str
     label: str
-    values: list[float]
+    values: list[float | None]
     lows: list[float | None]
     highs: list[float | None]
     best: list[int]
@@ -38,7 +39,7 @@ def prepare_comparison(named: Sequence[tuple[str, Summary]]) -> Comparison | Non
     scores = []
     for place, (key, (label, _)) in enumerate(MEASURES.items()):
         rows = [summary.scores[place] for _, summary in named]
-        shown = [round(row.value, 4) for row in rows]
+        shown = [math.inf if row.value is None else round(row.value, 4) for row in rows]
         best = max(shown) if key == "accuracy" else min(shown)
         scores.append(
             ComparedScore(

@@ -1,15 +1,17 @@
 """Numbers of a run's figures over time: learning curves, DECE against ECE, and smoothing strength."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
+from metacal.reporting.reliability import finite
 from metacal.reporting.run_view import RunView
 
 PARTS = {"train": "training", "val": "validation", "test": "test"}
+MOST_LINES = 100
 DROP = 0.5
 """A learning rate that falls to this share of the last epoch's or less has dropped, not decayed."""
 
@@ -54,11 +56,24 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Strengths:
-    """Smoothing strength of each class over epochs, their mean, and the learning-rate drops."""
+    """Smoothing strength over epochs.
+
+    Attributes:
+        epochs: 1, 2, ...
+        classes: one line a class; beyond `MOST_LINES`, so many from the weakest to the strongest at the end.
+        mean: over all classes.
+        lowest: over all classes.
+        highest: over all classes.
+        num_classes: lines there would be if all were shown.
+        drops: first epochs with a lower learning rate.
+    """
 
     epochs: list[int]
     classes: list[Line]
     mean: list[float]
+    lowest: list[float]
+    highest: list[float]
+    num_classes: int
     drops: list[int]
 
 
@@ -104,10 +119,18 @@ def prepare_strengths(run: RunView) -> Strengths | None:
         return None
     values = run.strengths.detach().double()
     names = run.class_names if values.shape[1] == run.num_classes else ("all classes",)
+    shown = list(range(len(names)))
+    if len(shown) > MOST_LINES:
+        ranked = values[-1].argsort(stable=True)
+        shown = sorted(ranked[torch.linspace(0, len(ranked) - 1, MOST_LINES).round().long()].tolist())
+    lines = values.T.tolist()
     return Strengths(
         epochs=list(range(1, len(values) + 1)),
-        classes=[Line(name, column) for name, column in zip(names, values.T.tolist(), strict=True)],
+        classes=[Line(names[number], lines[number]) for number in shown],
         mean=values.mean(dim=1).tolist(),
+        lowest=values.amin(dim=1).tolist(),
+        highest=values.amax(dim=1).tolist(),
+        num_classes=len(names),
         drops=[epoch for epoch in learning_rate_drops(run) if epoch <= len(values)],
     )
 
@@ -115,14 +138,7 @@ def prepare_strengths(run: RunView) -> Strengths | None:
 def learning_rate_drops(run: RunView) -> list[int]:
     """First epochs (from 1) whose learning rate is at most half the one before; a smooth decay has none."""
     rates = list(run.epochs.get("lr", ()))
-    return [
-        epoch for epoch, (last, rate) in enumerate(zip(rates, rates[1:], strict=False), start=2) if rate <= DROP * last
-    ]
-
-
-def finite(values: Sequence[float]) -> list[float | None]:
-    """Values with None for what is not finite, as JSON has it."""
-    return [float(value) if math.isfinite(value) else None for value in values]
+    return [epoch for epoch, (last, rate) in enumerate(pairwise(rates), start=2) if rate <= DROP * last]
 
 
 def _lines(run: RunView, measure: str) -> list[Line]:

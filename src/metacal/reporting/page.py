@@ -29,14 +29,18 @@ def render_page(report: Report, version: str = "") -> str:
     if not isinstance(report, Report):
         raise InvalidTypeError(f"`report` must be what prepare_report returns, got {type(report).__name__}.")
     style, script = _assets()
-    return _environment().get_template("report.html.j2").render(
-        report=report,
-        data=embedded_json(report.as_dict()),
-        style=style,
-        style_hash=_policy_hash(style),
-        script=script,
-        script_hash=_policy_hash(script),
-        version=version,
+    return (
+        _environment()
+        .get_template("report.html.j2")
+        .render(
+            report=report,
+            data=embedded_json(report.as_dict()),
+            style=style,
+            style_hash=_policy_hash(style),
+            script=script,
+            script_hash=_policy_hash(script),
+            version=version,
+        )
     )
 
 

@@ -77,14 +77,15 @@ def plot_classes(classes: Classes) -> Figure:
     columns = min(5 if len(numbers) <= 30 else 10, len(numbers))
     rows = -(-len(numbers) // columns)
     figure = new_figure(1.6 * columns, 1.75 * rows)
-    axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
-    for place, axis in enumerate(axes.flat):
-        if place >= len(numbers):
-            axis.set_axis_off()
-            continue
-        row = classes.rows[numbers[place]]
-        draw_bins(axis, classes.edges, row.bins, whiskers=False)
+    for place, number in enumerate(numbers):
+        axis = figure.add_subplot(rows, columns, place + 1)
+        row = classes.rows[number]
+        if row.bins is not None:
+            draw_bins(axis, classes.edges, row.bins, whiskers=False)
         axis.set_title(short(row.name, 18), fontsize=8)
+        is_left, is_low = place % columns == 0, place + columns >= len(numbers)
+        axis.set_xticks((0.0, 0.5, 1.0), ("0", "0.5", "1") if is_low else ("", "", ""))
+        axis.set_yticks((0.0, 0.5, 1.0), ("0", "0.5", "1") if is_left else ("", "", ""))
     figure.supxlabel("Confidence", fontsize=9)
     figure.supylabel("Share right", fontsize=9)
     return figure
@@ -128,6 +129,8 @@ def plot_comparison(comparison: Comparison) -> Figure:
     axis = figure.subplots()
     score = next(score for score in comparison.scores if score.key == "ece")
     for place, value in enumerate(score.values):
+        if value is None:
+            continue
         colour = SERIES[place % len(SERIES)][0]
         low, high = score.lows[place], score.highs[place]
         if low is not None and high is not None:
@@ -142,33 +145,27 @@ def plot_comparison(comparison: Comparison) -> Figure:
 def draw_bins(axis: Axes, edges: Sequence[float], bins: Bins, whiskers: bool) -> None:
     """Bars of accuracy, the hatched gap to confidence, and the accuracy's interval."""
     width = 0.94 * (edges[1] - edges[0])
-    for left, accuracy, confidence, low, high in zip(
-        edges[:-1], bins.accuracies, bins.confidences, bins.lows, bins.highs, strict=True
-    ):
-        if accuracy is None or confidence is None or low is None or high is None:
-            continue
-        axis.bar(left, accuracy, width=width, align="edge", color=BAR)
-        edge, fill, hatch = (OVER, OVER_FILL, "////") if confidence > accuracy else (UNDER, UNDER_FILL, "\\\\\\\\")
-        axis.bar(
-            left,
-            abs(confidence - accuracy),
-            bottom=min(accuracy, confidence),
-            width=width,
-            align="edge",
-            facecolor=fill,
-            edgecolor=edge,
-            hatch=hatch,
-            linewidth=0.5,
-        )
-        if whiskers:
-            axis.plot((left, left + width), (accuracy, accuracy), color=BLUE, linewidth=1.6)
-            axis.errorbar(
-                left + width / 2,
-                accuracy,
-                [[accuracy - low], [high - accuracy]],
-                color=INK,
-                capsize=2.0,
-                linewidth=0.9,
-            )
+    held = [place for place, count in enumerate(bins.counts) if count]
+    left = [edges[place] for place in held]
+    columns = (bins.accuracies, bins.confidences, bins.lows, bins.highs)
+    accuracies, confidences, lows, highs = ([column[place] or 0.0 for place in held] for column in columns)
+    axis.bar(left, accuracies, width=width, align="edge", color=BAR)
+    for is_over, edge, fill, hatch in ((True, OVER, OVER_FILL, "////"), (False, UNDER, UNDER_FILL, "\\\\\\\\")):
+        gaps = [
+            (x, min(accuracy, confidence), abs(accuracy - confidence))
+            for x, accuracy, confidence in zip(left, accuracies, confidences, strict=True)
+            if (confidence > accuracy) == is_over
+        ]
+        if gaps:
+            x, bottom, height = zip(*gaps, strict=True)
+            bars = axis.bar(x, height, bottom=bottom, width=width, align="edge", facecolor=fill, edgecolor=edge)
+            for bar in bars:
+                bar.set(hatch=hatch, linewidth=0.5)
+    if whiskers:
+        axis.hlines(accuracies, left, [x + width for x in left], color=BLUE, linewidth=1.6)
+        below = [accuracy - low for accuracy, low in zip(accuracies, lows, strict=True)]
+        above = [high - accuracy for accuracy, high in zip(accuracies, highs, strict=True)]
+        middles = [x + width / 2 for x in left]
+        axis.errorbar(middles, accuracies, [below, above], color=INK, capsize=2.0, linewidth=0.9, linestyle="none")
     draw_diagonal(axis)
     axis.set(xlim=(0.0, 1.0), ylim=(0.0, 1.0))

@@ -1,5 +1,7 @@
-"""Numbers of the reliability diagram: what each bin of confidence holds, as given and at every temperature of a grid."""
+"""Numbers of the reliability diagram: what each bin of confidence holds, as given and at each temperature of a grid."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -10,9 +12,7 @@ from metacal.functional.expected_calibration_error import bin_statistics
 from metacal.functional.negative_log_likelihood import negative_log_likelihood
 from metacal.functional.sample_size import noise_floor
 from metacal.functional.temperature import fit_temperature
-
-GRID = tuple(step / 10 for step in range(1, 101))
-"""The temperatures that the page's slider moves over: 0.1, 0.2, ... 10.0, the paper's grid."""
+from metacal.functional.temperature_grid import GRID, temperature_grid_statistics
 
 Z_95 = 1.959963984540054
 
@@ -78,13 +78,18 @@ def prepare_reliability(predictions: Predictions, num_bins: int = 15) -> Reliabi
         3.6
     """
     targets, logits = predictions.targets, predictions.logits
-    as_given = {"logits": logits} if predictions.is_logits else {"probs": predictions.probs}
-    given = bin_statistics(**as_given, targets=targets, num_bins=num_bins, validate=False)
-    scaled, nll = [], []
-    for temperature in GRID:
-        cooled = logits / temperature
-        scaled.append(to_bins(bin_statistics(logits=cooled, targets=targets, num_bins=num_bins, validate=False)))
-        nll.append(float(negative_log_likelihood(logits=cooled, targets=targets, validate=False)))
+    given = bin_statistics(
+        logits=logits if predictions.is_logits else None,
+        probs=None if predictions.is_logits else predictions.probs,
+        targets=targets,
+        num_bins=num_bins,
+        validate=False,
+    )
+    scaled = [to_bins(row) for row in rows_of(temperature_grid_statistics(logits, targets, num_bins, validate=False))]
+    nll = [
+        float(negative_log_likelihood(logits=logits / temperature, targets=targets, validate=False))
+        for temperature in GRID
+    ]
     fit = fit_temperature(logits=logits, targets=targets, validate=False)
     errors = [bins.ece or 0.0 for bins in scaled]
     return Reliability(
@@ -114,6 +119,12 @@ def to_bins(statistics: BinStatistics) -> Bins:
     )
 
 
+def rows_of(statistics: BinStatistics) -> list[BinStatistics]:
+    """The rows of statistics ``(R, M)``, one by one."""
+    columns = (statistics.counts, statistics.correct_sums, statistics.confidence_units)
+    return [BinStatistics(*row, statistics.edges) for row in zip(*columns, strict=True)]
+
+
 def share_interval(successes: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     """95 % interval of a share of ``successes`` out of ``counts``, float64: Wilson's, [0, 1] without samples.
 
@@ -123,7 +134,7 @@ def share_interval(successes: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
         >>> import torch
         >>> low, high = share_interval(torch.tensor([3, 90]), torch.tensor([3, 100]))
         >>> [round(value, 3) for value in low.tolist()], [round(value, 3) for value in high.tolist()]
-        ([0.438, 0.826], [1.0, 0.945])
+        ([0.439, 0.826], [1.0, 0.945])
     """
     size = counts.double()
     share = successes.double() / size.clamp(min=1.0)
@@ -131,6 +142,11 @@ def share_interval(successes: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     centre = (share * size + square / 2.0) / (size + square)
     half = Z_95 * (share * (1.0 - share) * size + square / 4.0).sqrt() / (size + square)
     return (centre - half).clamp(min=0.0), (centre + half).clamp(max=1.0)
+
+
+def finite(values: Sequence[float]) -> list[float | None]:
+    """Values with None for what is not finite, as JSON has it."""
+    return [float(value) if math.isfinite(value) else None for value in values]
 
 
 def _where(held: Tensor, values: Tensor) -> list[float | None]:

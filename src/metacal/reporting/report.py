@@ -107,9 +107,7 @@ def prepare_report(
     parts: list[Subject] = []
     for subject in subjects:
         if not isinstance(subject, Predictions | RunView):
-            raise InvalidTypeError(
-                f"`subjects` must be of type Predictions or RunView, got {type(subject).__name__}."
-            )
+            raise InvalidTypeError(f"`subjects` must be of type Predictions or RunView, got {type(subject).__name__}.")
         name = _unused(subject.name, {part.name for part in parts})
         if progress is not None:
             progress(name)
@@ -129,8 +127,8 @@ def _prepare_subject(subject: Predictions | RunView, name: str) -> Subject:
 
 def _prepare_predictions(predictions: Predictions) -> PredictionPart:
     # Probabilities are asked for again and again: one softmax for all.
-    fixed = predictions if not predictions.is_logits else replace(
-        predictions, scores=predictions.probs, is_logits=False
+    fixed = (
+        predictions if not predictions.is_logits else replace(predictions, scores=predictions.probs, is_logits=False)
     )
     return PredictionPart(
         summary=prepare_summary(predictions),

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.colors import LinearSegmentedColormap, to_rgba
 from matplotlib.figure import Figure
 
 from metacal.reporting.learning import Agreement, Curves, Line, Strengths
@@ -38,8 +38,9 @@ def plot_agreement(agreement: Agreement) -> Figure:
     axis = figure.subplots()
     highest = max(*agreement.ece, *agreement.dece, 1e-9) * 1.05
     draw_diagonal(axis, highest)
-    ages = [0.25 + 0.75 * place / max(len(agreement.epochs) - 1, 1) for place in range(len(agreement.epochs))]
-    axis.scatter(agreement.ece, agreement.dece, color=BLUE, alpha=ages, s=18)
+    last = max(len(agreement.epochs) - 1, 1)
+    colours = [to_rgba(BLUE, 0.25 + 0.75 * place / last) for place in range(len(agreement.epochs))]
+    axis.scatter(agreement.ece, agreement.dece, color=colours, s=18)
     axis.set(
         title=f"DECE against ECE, {agreement.part}",
         xlabel="ECE",
@@ -75,9 +76,9 @@ def plot_smoothing(matrix: SmoothingMatrix) -> Figure:
     axis = figure.subplots()
     image = axis.imshow(matrix.values, cmap=WHITE_TO_BLUE, vmin=0.0, vmax=matrix.highest or 1.0)
     names = [short(name, 18) for name in matrix.class_names]
-    small = {"fontsize": 8 if size <= 30 else 5}
-    axis.set_xticks(range(size), names, rotation=90, **small)
-    axis.set_yticks(range(size), names, **small)
+    letters = 8 if size <= 30 else 5
+    axis.set_xticks(range(size), names, rotation=90, fontsize=letters)
+    axis.set_yticks(range(size), names, fontsize=letters)
     axis.grid(visible=False)
     axis.set(title="Smoothing matrix", xlabel="given to", ylabel="class of the sample")
     bar = figure.colorbar(image, ax=axis, shrink=0.6)
@@ -96,10 +97,11 @@ def plot_superclasses(superclasses: SuperclassSmoothing) -> Figure:
             axis.plot((within, across), (place, place), color=COUNT, linewidth=1.2, zorder=1)
     for label, column, colour, fill in (("within", 1, BLUE, BLUE), ("across", 2, OVER, "white")):
         points = [(row[column], place) for place, row in enumerate(rows) if row[column] is not None]
-        axis.scatter(*zip(*points, strict=True), label=label, edgecolor=colour, color=fill, zorder=2) if points else None
+        if points:
+            axis.scatter(*zip(*points, strict=True), label=label, edgecolor=colour, color=fill, zorder=2)
     axis.set_yticks(range(len(rows)), [row[0] for row in rows])
     axis.set(title="Mean share given to one other class", ylim=(len(rows) - 0.5, -0.5), xlim=(0.0, None))
-    axis.legend()
+    figure.legend(loc="outside lower right", ncols=2)
     in_percent(axis, "x")
     return figure
 

@@ -58,9 +58,7 @@ class RunView:
                 f"`strengths` must have shape (epochs, {size}) or (epochs, 1), got {tuple(self.strengths.shape)}."
             )
         if self.smoothing is not None and self.smoothing.shape != (size, size):
-            raise InvalidValueError(
-                f"`smoothing` must have shape ({size}, {size}), got {tuple(self.smoothing.shape)}."
-            )
+            raise InvalidValueError(f"`smoothing` must have shape ({size}, {size}), got {tuple(self.smoothing.shape)}.")
         if self.superclasses is not None and len(self.superclasses) != size:
             raise InvalidValueError(
                 f"`superclasses` must give one superclass to each of {size} classes, got {len(self.superclasses)}."

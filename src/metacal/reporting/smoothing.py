@@ -8,6 +8,8 @@ from torch import Tensor
 from metacal.reporting.run_view import RunView
 
 L2_BINS = 40
+MOST_CLASSES = 100
+"""Classes that the matrix shows: ten thousand cells are as many as an eye and a page can hold."""
 
 
 @dataclass(frozen=True)
@@ -18,11 +20,13 @@ class SmoothingMatrix:
         class_names: of rows and columns, in the order shown.
         values: K rows of K.
         highest: the largest of them.
+        num_classes: K in all; beyond `MOST_CLASSES`, only those that give and get the most are shown.
     """
 
     class_names: list[str]
     values: list[list[float]]
     highest: float
+    num_classes: int
 
 
 @dataclass(frozen=True)
@@ -71,12 +75,13 @@ def prepare_smoothing(run: RunView) -> SmoothingMatrix | None:
     """
     if run.smoothing is None:
         return None
-    order = list(range(run.num_classes))
-    if run.superclasses is not None:
-        superclasses = run.superclasses
-        order.sort(key=lambda number: superclasses[number])
-    values = _off_diagonal(run.smoothing)[order][:, order]
-    return SmoothingMatrix([run.class_names[number] for number in order], values.tolist(), float(values.max()))
+    matrix = _off_diagonal(run.smoothing)
+    busiest = (matrix.sum(dim=0) + matrix.sum(dim=1)).argsort(descending=True, stable=True)[:MOST_CLASSES]
+    superclasses = run.superclasses or (0,) * run.num_classes
+    order = sorted(busiest.tolist(), key=lambda number: (superclasses[number], number))
+    values = matrix[order][:, order]
+    names = [run.class_names[number] for number in order]
+    return SmoothingMatrix(names, values.tolist(), float(values.max()), run.num_classes)
 
 
 def prepare_superclasses(run: RunView) -> SuperclassSmoothing | None:
@@ -91,9 +96,7 @@ def prepare_superclasses(run: RunView) -> SuperclassSmoothing | None:
     for group in sorted(set(run.superclasses)):
         own = groups == group
         members = [name for name, number in zip(run.class_names, run.superclasses, strict=True) if number == group]
-        rows.append(
-            SuperclassRow(members, _mean(values[own], (same & others)[own]), _mean(values[own], (~same)[own]))
-        )
+        rows.append(SuperclassRow(members, _mean(values[own], (same & others)[own]), _mean(values[own], (~same)[own])))
     return SuperclassSmoothing(_mean(values, same & others), _mean(values, ~same), rows)
 
 

@@ -3,7 +3,6 @@
 import re
 import warnings
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 from matplotlib import rc_context
@@ -62,17 +61,18 @@ def draw_report(report: Report) -> Iterator[tuple[str, Figure]]:
 def draw_subject(subject: Subject) -> Iterator[tuple[str, Figure]]:
     """Yield ``(kind, figure)`` of one subject."""
     if (run := subject.run) is not None:
-        figures = (
-            ("curves", run.curves, run_plots.plot_curves),
-            ("dece-against-ece", run.agreement, run_plots.plot_agreement),
-            ("strengths", run.strengths, run_plots.plot_strengths),
-            ("smoothing", run.smoothing, run_plots.plot_smoothing),
-            ("superclasses", run.superclasses, run_plots.plot_superclasses),
-            ("l2", run.l2, run_plots.plot_l2),
-        )
-        for kind, numbers, plot in figures:
-            if numbers:
-                yield kind, partial(plot, numbers)()  # type: ignore[arg-type]
+        if run.curves is not None:
+            yield "curves", run_plots.plot_curves(run.curves)
+        if run.agreement is not None:
+            yield "dece-against-ece", run_plots.plot_agreement(run.agreement)
+        if run.strengths is not None:
+            yield "strengths", run_plots.plot_strengths(run.strengths)
+        if run.smoothing is not None:
+            yield "smoothing", run_plots.plot_smoothing(run.smoothing)
+        if run.superclasses is not None:
+            yield "superclasses", run_plots.plot_superclasses(run.superclasses)
+        if run.l2:
+            yield "l2", run_plots.plot_l2(run.l2)
     if (part := subject.predictions) is not None:
         yield "reliability", prediction_plots.plot_reliability(part.reliability)
         yield "temperature", prediction_plots.plot_temperatures(part.reliability)

@@ -1,5 +1,7 @@
 """How static figures look: the page's colours, quiet axes, and text from data taken literally."""
 
+from typing import Any
+
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -7,14 +9,21 @@ INK, MUTED, GRID = "#1a1d21", "#59616b", "#eceef1"
 BLUE, OVER, UNDER = "#0068a8", "#b84300", "#00745a"
 BAR, COUNT = "#a9cfe8", "#8d97a3"
 OVER_FILL, UNDER_FILL = "#f9d7c1", "#c4e9dd"
-SERIES = ((BLUE, "-"), (OVER, "--"), (UNDER, ":"), ("#9c3f79", "-."), ("#7a5c00", (0, (6, 2))), ("#4a4f57", (0, (2, 2))))
+SERIES = (
+    (BLUE, "-"),
+    (OVER, "--"),
+    (UNDER, ":"),
+    ("#9c3f79", "-."),
+    ("#7a5c00", (0, (6, 2))),
+    ("#4a4f57", (0, (2, 2))),
+)
 
-RC = {
+RC: dict[Any, Any] = {
     "text.parse_math": False,  # a class may be called "$x$"
     "font.size": 9.0,
     "font.family": "sans-serif",
     "axes.titlesize": 10.0,
-    "axes.titleweight": "semibold",
+    "axes.titleweight": "bold",
     "axes.titlelocation": "left",
     "axes.labelcolor": MUTED,
     "axes.edgecolor": COUNT,

@@ -1,5 +1,6 @@
 """The headline: scores with intervals, as given and after temperature scaling, and what they say in words."""
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -32,12 +33,15 @@ FEWEST = 20
 
 @dataclass(frozen=True)
 class ScoreRow:
-    """One measure: its value, the ends of its 95 % interval where there is one, and the same after temperature."""
+    """One measure: its value, the ends of its 95 % interval where there is one, and the same after temperature.
+
+    A value is None where it is infinite: the NLL of a true class that was given a probability of 0.
+    """
 
     key: str
     label: str
     meaning: str
-    value: float
+    value: float | None
     low: float | None
     high: float | None
     after: float | None
@@ -105,10 +109,8 @@ def prepare_summary(predictions: Predictions) -> Summary:
             key,
             label,
             meaning,
-            getattr(scores, key),
-            *_ends(intervals.get(key)),
-            None if after is None else getattr(after, key),
-            *_ends(after_intervals.get(key)),
+            *_value_and_ends(getattr(scores, key), intervals.get(key)),
+            *((None, None, None) if after is None else _value_and_ends(getattr(after, key), after_intervals.get(key))),
         )
         for key, (label, meaning) in MEASURES.items()
     ]
@@ -167,8 +169,10 @@ def _mean_interval(values: Tensor) -> Interval:
     return bootstrap_interval(lambda rows: values[rows].mean(dim=1), values)
 
 
-def _ends(interval: Interval | None) -> tuple[float | None, float | None]:
-    return (None, None) if interval is None else (float(interval.low), float(interval.high))
+def _value_and_ends(value: float, interval: Interval | None) -> tuple[float | None, float | None, float | None]:
+    if not math.isfinite(value):
+        return None, None, None
+    return (value, None, None) if interval is None else (value, float(interval.low), float(interval.high))
 
 
 def _verdict(low: float, high: float, ece: Interval) -> str:
@@ -194,5 +198,7 @@ def _temperature_sentence(before: Scores, after: Scores, temperatures: list[floa
     if after.ece < before.ece and after.nll < before.nll:
         effect = f"A temperature of {near} would take its ECE from {before.ece * 100:.2f} % to {after.ece * 100:.2f} %"
     else:
-        effect = f"Temperature scaling ({near}) would not mend it: ECE {before.ece * 100:.2f} % to {after.ece * 100:.2f} %"
+        effect = (
+            f"Temperature scaling ({near}) would not mend it: ECE {before.ece * 100:.2f} % to {after.ece * 100:.2f} %"
+        )
     return f"{effect} and change no answer (cross-fitted: each half scored with the temperature of the other half)."

@@ -1,0 +1,87 @@
+"""Every figure as PNG and SVG: written, not empty, showing the numbers, the same each time."""
+
+import warnings
+from xml.etree import ElementTree
+
+import pytest
+from PIL import Image
+from tests.reporting.samples import CIFAR_10, HOSTILE, some_predictions, some_run
+
+from metacal.errors import InvalidValueError
+from metacal.reporting import prepare_report
+from metacal.reporting.prediction_plots import plot_reliability, plot_risk_coverage, plot_temperatures
+from metacal.reporting.run_plots import plot_smoothing, plot_strengths
+from metacal.reporting.static_figures import write_figures
+
+PREDICTION_KINDS = ("reliability", "temperature", "classes", "risk-coverage")
+RUN_KINDS = ("curves", "dece-against-ece", "strengths", "smoothing", "superclasses", "l2")
+
+
+@pytest.fixture(scope="module")
+def report():
+    hostile = (HOSTILE, "$x_1$", "50 % $", "日本", *CIFAR_10[4:])
+    run = some_run(class_names=hostile, predictions=some_predictions(samples=300, class_names=hostile))
+    return prepare_report([run, some_predictions(samples=200, name="../odd <name>/x")])
+
+
+@pytest.fixture(scope="module")
+def written(report, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("figures") / "new"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return folder, write_figures(report, folder)
+
+
+def test_all_of_them_inside_the_folder(written):
+    folder, paths = written
+    stems = [f"comparison-{kind}" for kind in ("ece", "reliability", "risk-coverage")]
+    stems += [f"mc-non-uniform-seed-0-{kind}" for kind in RUN_KINDS + PREDICTION_KINDS]
+    stems += [f"odd-name-x-{kind}" for kind in PREDICTION_KINDS]
+    assert [path.name for path in paths] == [f"{stem}.{suffix}" for stem in stems for suffix in ("png", "svg")]
+    assert all(path.parent == folder and path.is_file() for path in paths)
+
+
+def test_they_can_be_opened_and_are_not_blank(written):
+    for path in written[1]:
+        if path.suffix == ".png":
+            with Image.open(path) as image:
+                assert min(image.size) > 150 and len(image.convert("RGB").getcolors(2**20)) > 20
+        else:
+            assert ElementTree.parse(path).getroot().tag.endswith("svg")
+
+
+def test_names_are_taken_literally(written):
+    texts = {
+        text.text
+        for text in ElementTree.parse(written[0] / "mc-non-uniform-seed-0-smoothing.svg").iter()
+        if text.tag.endswith("text")
+    }
+    assert {"$x_1$", "50 % $", "日本", "deer"} <= texts
+
+
+def test_the_same_numbers_give_the_same_files(report, written, tmp_path):
+    for one, two in zip(write_figures(report, tmp_path), written[1]):
+        assert one.read_bytes() == two.read_bytes(), one.name
+
+
+def test_axes_show_the_prepared_numbers(report):
+    part, run = report.subjects[0].predictions, report.subjects[0].run
+    upper, after, lower, _ = plot_reliability(part.reliability).axes
+    assert upper.get_title() == f"As given: ECE {part.reliability.given.ece:.4f}"
+    held = [value for value in part.reliability.given.accuracies if value is not None]
+    assert [bar.get_height() for bar in upper.patches[: len(held)]] == held
+    assert [bar.get_height() for bar in lower.patches] == [n / 300 for n in part.reliability.given.counts]
+    assert "At temperature" in after.get_title()
+    (axis,) = plot_temperatures(part.reliability).axes
+    assert axis.lines[0].get_ydata().tolist() == [bins.ece for bins in part.reliability.scaled]
+    (axis,) = plot_risk_coverage([("one", part.risk_coverage)]).axes
+    assert axis.lines[0].get_ydata().tolist() == part.risk_coverage.risks
+    (axis,) = plot_strengths(run.strengths).axes
+    assert len(axis.lines) == 10 + 1 + 2  # classes, mean, drops
+    assert plot_smoothing(run.smoothing).axes[0].images[0].get_array().tolist() == run.smoothing.values
+
+
+def test_a_folder_that_cannot_be_made(report, tmp_path):
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(InvalidValueError, match=r"`--figures` must name a folder that can be written to, got .*file"):
+        write_figures(report, tmp_path / "file")
