@@ -143,7 +143,7 @@ def test_hover_shows_the_counts_of_a_bin(open_page, said):
         ".subjects[0].predictions.reliability.given.counts"
     )
     for place in (14, 9):
-        host.locator(".bin").nth(place).locator(".hit").hover()
+        host.locator(".bin").nth(place).locator(".hit").hover(force=True)
         tip = page.locator("#tip")
         assert tip.is_visible() and f"{counts[place]:,} samples" in tip.inner_text()
         assert f"Confidence {place / 15:.2f} to {(place + 1) / 15:.2f}" in tip.inner_text()

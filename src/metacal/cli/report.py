@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+import metacal
 from metacal.errors import InvalidValueError
 
 LARGEST = 6_000_000
@@ -49,7 +50,6 @@ def report(
 
     Example: [bold]metacal report predictions.csv --figures figures --json numbers.json[/]
     """
-    from metacal import __version__
     from metacal.evaluation import read_predictions
     from metacal.reporting import prepare_report, render_page
     from metacal.reporting.read_run import read_run
@@ -65,7 +65,7 @@ def report(
         ]
         prepared = prepare_report(subjects, title, lambda name: status.update(f"Working on {escape(name)}"))
         status.update("Writing")
-        page = render_page(prepared, __version__)
+        page = render_page(prepared, metacal.__version__)
         write_text("--output", output, page)
         if json_file is not None:
             numbers = json.dumps(prepared.as_dict(), indent=1, allow_nan=False, ensure_ascii=False)

@@ -1,0 +1,142 @@
+"""``metacal report`` as a shell meets it: files in, a page out, and one line for what is wrong."""
+
+import json
+import sys
+import webbrowser
+
+import numpy as np
+import pytest
+from tests.reporting.samples import CIFAR_10, some_predictions, some_run
+from typer.testing import CliRunner
+
+from metacal.cli import main
+from metacal.cli import report as verb
+from metacal.cli.app import app
+from metacal.reporting import read_run
+
+
+@pytest.fixture
+def metacal(monkeypatch, capsys):
+    """Run the command in this process: ``(status, output, errors)``."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["metacal", *map(str, arguments)])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        return caught.value.code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def file(tmp_path):
+    said = some_predictions(samples=200)
+    path = tmp_path / "said.npz"
+    np.savez(path, logits=said.logits.numpy(), targets=said.targets.numpy())
+    return path
+
+
+def test_a_page_is_written(metacal, file, tmp_path):
+    page = tmp_path / "page.html"
+    status, output, errors = metacal("report", file, "--logits", "logits", "-o", page)
+    assert (status, errors) == (0, "") and output == f"{page} ({page.stat().st_size / 1000:,.0f} kB)\n"
+    html = page.read_text(encoding="utf-8")
+    assert "said" in html and "200 samples, 10 classes" in html and "<h1>Calibration report</h1>" in html
+
+
+def test_figures_and_numbers_too(metacal, file, tmp_path):
+    names = tmp_path / "names.txt"
+    names.write_text("\n".join(CIFAR_10) + "\n", encoding="utf-8")
+    page, numbers, figures = tmp_path / "page.html", tmp_path / "numbers.json", tmp_path / "figures"
+    status, output, _ = metacal(
+        "report", file, file, "--logits", "logits", "-o", page, "--json", numbers, "--figures", figures,
+        "--class-names", names, "--title", "A <b>title</b>",
+    )  # fmt: skip
+    assert status == 0 and f"{figures} (22 figures)" in output and str(numbers) in output
+    assert len(list(figures.glob("*.png"))) == len(list(figures.glob("*.svg"))) == 11
+    report = json.loads(numbers.read_text(encoding="utf-8"))
+    assert [subject["name"] for subject in report["subjects"]] == ["said", "said (2)"]
+    assert report["subjects"][0]["predictions"]["classes"]["rows"][3]["name"] == "cat"
+    html = page.read_text(encoding="utf-8")
+    assert "<h1>A &lt;b&gt;title&lt;/b&gt;</h1>" in html and "Comparison" in html and ">cat<" in html
+
+
+def test_numbers_are_those_of_the_functions(metacal, file, tmp_path):
+    from metacal.functional import expected_calibration_error
+
+    said, numbers = some_predictions(samples=200), tmp_path / "numbers.json"
+    metacal("report", file, "--logits", "logits", "-o", tmp_path / "page.html", "--json", numbers)
+    part = json.loads(numbers.read_text(encoding="utf-8"))["subjects"][0]["predictions"]
+    expected = expected_calibration_error(logits=said.logits, targets=said.targets).item()
+    assert part["reliability"]["given"]["ece"] == expected
+    assert len(part["reliability"]["scaled"]) == 100
+
+
+def test_open(metacal, file, tmp_path, monkeypatch):
+    opened = []
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    page = tmp_path / "page.html"
+    assert metacal("report", file, "--logits", "logits", "-o", page)[0] == 0 and opened == []
+    assert metacal("report", file, "--logits", "logits", "-o", page, "--open")[0] == 0
+    assert opened == [page.resolve().as_uri()]
+
+
+def test_a_folder_is_a_run(metacal, tmp_path, monkeypatch):
+    monkeypatch.setattr(read_run, "read_run", lambda folder: some_run(predictions=some_predictions(samples=100)))
+    page = tmp_path / "page.html"
+    assert metacal("report", tmp_path, "-o", page)[0] == 0
+    assert "What was learned" in page.read_text(encoding="utf-8")
+
+
+def test_a_large_page_is_remarked_on(metacal, file, tmp_path, monkeypatch):
+    monkeypatch.setattr(verb, "LARGEST", 1000)
+    status, _, errors = metacal("report", file, "--logits", "logits", "-o", tmp_path / "page.html")
+    assert status == 0 and "The page has 0.2 MB" in errors
+
+
+def bad_files(folder):
+    (folder / "empty.csv").write_text("", encoding="utf-8")
+    (folder / "header.csv").write_text("p_0,p_1,label\n", encoding="utf-8")
+    (folder / "nan.csv").write_text("p_0,p_1,label\n0.5,0.5,1\nnan,0.5,0\n", encoding="utf-8")
+    (folder / "sum.csv").write_text("p_0,p_1,label\n0.5,0.5,1\n0.5,0.9,0\n", encoding="utf-8")
+    (folder / "zero.parquet").write_bytes(b"")
+    (folder / "pickle.npz").write_bytes(b"\x80\x04N.")
+    return ["missing.csv", "empty.csv", "header.csv", "nan.csv", "sum.csv", "zero.parquet", "pickle.npz"]
+
+
+def test_bad_files_are_one_line_and_status_2(metacal, tmp_path):
+    for name in bad_files(tmp_path):
+        page = tmp_path / "page.html"
+        status, output, errors = metacal("report", tmp_path / name, "-o", page)
+        assert (status, output) == (2, "") and errors.count("\n") == 1, name
+        assert errors.startswith("error: ") and name in errors and not page.exists()
+
+
+def test_a_folder_without_a_run(metacal, tmp_path):
+    status, _, errors = metacal("report", tmp_path)
+    assert status == 2 and errors == (
+        f"error: `{tmp_path}` must be a prediction file or the folder of a run, got a folder that holds no run; "
+        "name the prediction files in it one by one.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "target", "complaint"),
+    [
+        ("-o", "no/page.html", "`--output` must name a file that can be written"),
+        ("--json", "no/numbers.json", "`--json` must name a file that can be written"),
+        ("--figures", "said.npz", "`--figures` must name a folder that can be written to"),
+        ("--class-names", "no.txt", "`--class-names` must name a file that can be read"),
+    ],
+)
+def test_places_that_cannot_be_used(metacal, file, tmp_path, monkeypatch, option, target, complaint):
+    monkeypatch.chdir(tmp_path)
+    status, _, errors = metacal("report", file, "--logits", "logits", option, tmp_path / target)
+    assert (
+        status == 2 and errors.startswith(f"error: {complaint}, got {tmp_path / target}: ") and errors.count("\n") == 1
+    )
+
+
+def test_help_has_examples():
+    run = CliRunner().invoke(app, ["report", "--help"])
+    assert run.exit_code == 0 and "metacal report predictions.npz --open" in run.stdout
