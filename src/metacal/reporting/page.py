@@ -101,11 +101,11 @@ def _fraction(value: float | None, digits: int = 4) -> str:
 
 
 def _percent(value: float | None, digits: int = 1) -> str:
-    return "–" if value is None else f"{value * 100:.{digits}f} %"
+    return "–" if value is None else f"{value * 100:.{digits}f}\u00a0%"
 
 
 def _near_one(value: float) -> str:
-    return "> 99.99 %" if value > 0.9999 else _percent(value, 2)
+    return ">\u00a099.99\u00a0%" if value > 0.9999 else _percent(value, 2)
 
 
 def _points(value: float) -> str:

@@ -1,0 +1,37 @@
+"""How often a 95 % interval of a bin's accuracy holds the true one: Wilson's against resampling the bin.
+
+``python -m benchmarks.share_coverage`` prints the table of docs/design/reporting.md.
+"""
+
+import torch
+
+from metacal.reporting.reliability import share_interval
+
+WORLDS = 4000
+RESAMPLES = 1000
+ROUNDING = 1e-6
+
+
+def coverage(share: float, count: int, seed: int = 0) -> tuple[float, float]:
+    """Coverage of Wilson's and of the percentile bootstrap interval over many samples of one bin."""
+    generator = torch.Generator().manual_seed(seed)
+    right = torch.binomial(torch.full((WORLDS,), float(count)), torch.full((WORLDS,), share), generator=generator)
+    low, high = share_interval(right, torch.full((WORLDS,), count))
+    wilson = (low <= share) & (share <= high)
+    chances = (right / count).unsqueeze(1).expand(-1, RESAMPLES).contiguous()
+    resampled = torch.binomial(torch.full_like(chances, float(count)), chances, generator=generator) / count
+    low, high = torch.quantile(resampled, torch.tensor([0.025, 0.975]), dim=1)
+    bootstrap = (low <= share + ROUNDING) & (share - ROUNDING <= high)
+    return wilson.double().mean().item(), bootstrap.double().mean().item()
+
+
+def main() -> None:
+    print("| true share | samples | Wilson | bootstrap |\n|---|---|---|---|")
+    for share in (0.5, 0.9, 0.99):
+        for count in (5, 20, 100, 1000):
+            wilson, bootstrap = coverage(share, count)
+            print(f"| {share} | {count:,} | {wilson:.0%} | {bootstrap:.0%} |")
+
+
+if __name__ == "__main__":
+    main()
