@@ -45,3 +45,11 @@ def test_extras_are_installed_in_the_versions_that_are_claimed(extra):
     for line in project["optional-dependencies"][extra]:
         requirement = Requirement(line)
         assert requirement.specifier.contains(version(requirement.name)), line
+
+
+def test_every_function_is_in_the_reference():
+    """One by one: a function with the name of its file would be taken for the file."""
+    page = (ROOT / "docs" / "reference" / "functional.md").read_text(encoding="utf-8")
+    named = re.findall(r"^::: ([\w.]+)$", page, re.M)
+    expected = [f"{getattr(metacal.functional, name).__module__}.{name}" for name in metacal.functional.__all__]
+    assert sorted(named) == sorted(expected)
