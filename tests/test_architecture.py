@@ -17,7 +17,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "losses": {"functional"},
     "metrics": {"functional"},
     "metalearning": {"functional", "losses"},
-    "data": set(),
+    "data": {"functional"},
     "models": set(),
     "posthoc": {"functional"},
     "training": {"functional", "losses", "metrics", "metalearning", "data"},

@@ -11,3 +11,11 @@ class InvalidValueError(MetacalError, ValueError):
 
 class InvalidTypeError(MetacalError, TypeError):
     """An argument is of the wrong type, or has the wrong dtype."""
+
+
+class MissingDataError(MetacalError, FileNotFoundError):
+    """A dataset is not where it was looked for."""
+
+
+class DamagedFileError(MetacalError, ValueError):
+    """A file of a known format is truncated, altered, or not what its name says."""
