@@ -19,3 +19,11 @@ class MissingDataError(MetacalError, FileNotFoundError):
 
 class DamagedFileError(MetacalError, ValueError):
     """A file of a known format is truncated, altered, or not what its name says."""
+
+
+class StorageError(MetacalError, OSError):
+    """A file could not be written or read: no space, no permission, or damage."""
+
+
+class TrainingError(MetacalError, RuntimeError):
+    """Training cannot go on: the loss is no longer finite."""
