@@ -5,7 +5,7 @@ import json
 import pytest
 
 from metacal.errors import InvalidValueError
-from metacal.runs import METHODS, RunSpec, build_spec, parse_assignments
+from metacal.runs import METHODS, RunSpec, build_spec, read_assignments
 
 SPEC = build_spec({"dataset": "digits", "method": "mc"})
 CHANGES = {
@@ -85,11 +85,21 @@ def test_the_published_settings_are_the_defaults_of_the_image_sets():
         (["dataset=digits", "devices=0"], ["`devices`", "greater than or equal to 1", "got 0"]),
         (["dataset=digits", "seed=1", "seed=2"], ["`seed` must be given once"]),
         (["digits"], ["`digits` must have the form key=value"]),
+        (
+            ["dataset=digit", "model=resnt", "method=mx", "lr=x", "devices=no"],
+            [
+                "dataset 'digit', nearest: digits",
+                "model 'resnt', nearest: resnet18",
+                "method 'mx'",
+                "`lr`",
+                "`devices`",
+            ],
+        ),
     ],
 )
 def test_all_errors_at_once(words, messages):
     with pytest.raises(InvalidValueError) as caught:
-        build_spec(parse_assignments(words)[0])
+        read_assignments(words, datasets=["digits", "cifar10"], models=["mlp", "resnet18"])
     for message in messages:
         assert message in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -97,12 +107,6 @@ def test_all_errors_at_once(words, messages):
 
 def test_values_are_read_by_what_they_look_like():
     words = ["clip_norm=none", "nesterov=true", "lr=1e-3", "milestones=5", "model_options.hidden=[8,4]", "dataset=20"]
-    settings, _ = parse_assignments(words)
-    assert settings == {
-        "clip_norm": None,
-        "nesterov": True,
-        "lr": 1e-3,
-        "milestones": [5],
-        "model_options": {"hidden": [8, 4]},
-        "dataset": "20",
-    }
+    spec, _ = read_assignments(words)
+    assert (spec.clip_norm, spec.nesterov, spec.lr, spec.milestones, spec.dataset) == (None, True, 1e-3, (5,), "20")
+    assert spec.model_options == {"hidden": [8, 4]}

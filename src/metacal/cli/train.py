@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from metacal.files import write_json
-from metacal.runs import RunFolder, build_spec, parse_assignments
+from metacal.runs import Hardware, RunFolder, read_assignments
 from metacal.runs.processes import is_first_process
 
 SHOWN = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "classwise_ece")
@@ -56,14 +56,15 @@ def train(
     """
     # Here and not above: they take a second to import, which `metacal --help` should not.
     from metacal.cli.progress import watching
+    from metacal.data import SOURCES
+    from metacal.models import MODELS
     from metacal.pipeline import run
     from metacal.training import Stopped, StopRequest
 
-    assignments, hardware = parse_assignments(settings or [])
-    if not assignments and resume and run_dir is not None:
-        spec = RunFolder(run_dir).read_spec()
+    if not settings and resume and run_dir is not None:
+        spec, hardware = RunFolder(run_dir).read_spec(), Hardware()
     else:
-        spec = build_spec(assignments)
+        spec, hardware = read_assignments(settings or [], datasets=SOURCES, models=MODELS)
     folder = RunFolder(run_dir or Path("runs") / f"{spec.title}-{spec.hash[:8]}")
     stop = StopRequest()
     try:

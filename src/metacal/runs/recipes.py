@@ -2,10 +2,11 @@
 
 import difflib
 import json
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from metacal.errors import InvalidValueError
 from metacal.runs.method import METHODS
@@ -51,6 +52,8 @@ DATASET_RECIPES: dict[str, dict[str, Any]] = {
     },
 }
 OWN_DATA_RECIPE: dict[str, Any] = {"model": "mlp", "epochs": 60, "milestones": [30, 45], "reduction": "mean"}
+AS_TEXT = ("dataset", "model", "method", "precision")
+"""Keys whose values stay words, whatever they look like."""
 MODEL_RECIPES: dict[str, dict[str, Any]] = {"resnet110": {"batch_size": 80}}
 
 
@@ -62,61 +65,92 @@ def build_spec(settings: Mapping[str, Any]) -> RunSpec:
         >>> spec.epochs, spec.batch_size, spec.reduction
         (350, 80, 'sum')
     """
+    problems: list[str] = []
+    spec = _spec(settings, problems)
+    if spec is None or problems:
+        raise InvalidValueError("; ".join(problems) + ".")
+    return spec
+
+
+def read_assignments(
+    words: Iterable[str], *, datasets: Collection[str] = (), models: Collection[str] = ()
+) -> tuple[RunSpec, Hardware]:
+    """A spec and its hardware from words: ``lr=0.1``, ``milestones=10,20``, ``model_options.width=8``, ``devices=2``.
+
+    Args:
+        words: each ``key=value``.
+        datasets: known names; a dataset that is none of them must look like a path. Empty checks nothing.
+        models: known names; a model that is none of them must look like an import path. Empty checks nothing.
+
+    Raises:
+        InvalidValueError: naming everything that is wrong at once.
+
+    Examples:
+        >>> spec, hardware = read_assignments(["dataset=digits", "milestones=10,20", "devices=2"])
+        >>> spec.milestones, hardware.devices
+        ((10, 20), 2)
+    """
+    problems: list[str] = []
+    settings, machine = _sorted_out(words, problems)
+    dataset, model = settings.get("dataset"), settings.get("model")
+    if datasets and dataset is not None and dataset not in datasets and not set(dataset) & {"/", ".", os.sep}:
+        problems.append(_not_one_of("dataset", dataset, datasets))
+    if models and model is not None and model not in models and ":" not in model:
+        problems.append(_not_one_of("model", model, models))
+    spec = _spec(settings, problems)
+    hardware = None
+    try:
+        hardware = Hardware.model_validate(machine)
+    except ValidationError as error:
+        problems += _sentences(error)
+    if problems or spec is None or hardware is None:
+        raise InvalidValueError("; ".join(problems) + ".")
+    return spec, hardware
+
+
+def _spec(settings: Mapping[str, Any], problems: list[str]) -> RunSpec | None:
+    """The spec, or None with what is wrong added to ``problems``."""
     given = dict(settings)
     if "dataset" not in given:
-        raise InvalidValueError("`dataset` must be given, as in dataset=digits; `metacal data ls` lists the names.")
-    recipe = DATASET_RECIPES.get(str(given["dataset"]), OWN_DATA_RECIPE)
+        problems.append("`dataset` must be given, as in dataset=digits; `metacal data ls` lists the names")
+    recipe = DATASET_RECIPES.get(str(given.get("dataset")), OWN_DATA_RECIPE)
     model = given.get("model", recipe.get("model"))
-    merged = {**recipe, **MODEL_RECIPES.get(str(model), {}), **given}
+    merged = {"dataset": "", **recipe, **MODEL_RECIPES.get(str(model), {}), **given}
     if "model" in given and given["model"] != recipe.get("model") and "model_options" not in given:
         merged.pop("model_options", None)  # those of the recipe's model
+    known = [*RunSpec.model_fields, *Hardware.model_fields]
+    problems += [_not_one_of("key", key, known) for key in merged if key not in RunSpec.model_fields]
     method = merged.get("method")
-    problems = _unknown_keys(merged, RunSpec)
     if isinstance(method, str) and method not in METHODS:
         problems.append(_not_one_of("method", method, METHODS))
         merged.pop("method")
     try:
-        spec = RunSpec.model_validate({key: value for key, value in merged.items() if key in RunSpec.model_fields})
+        return RunSpec.model_validate({key: value for key, value in merged.items() if key in RunSpec.model_fields})
     except ValidationError as error:
-        raise InvalidValueError("; ".join([*problems, *_sentences(error)])) from None
-    if problems:
-        raise InvalidValueError("; ".join(problems))
-    return spec
+        problems += _sentences(error)
+        return None
 
 
-def parse_assignments(assignments: Iterable[str]) -> tuple[dict[str, Any], Hardware]:
-    """Settings of a run and of its hardware from words: ``lr=0.1``, ``milestones=10,20``, ``model_options.width=8``.
-
-    Examples:
-        >>> settings, hardware = parse_assignments(["milestones=10,20", "model_options.hidden=64", "devices=2"])
-        >>> settings, hardware.devices
-        ({'milestones': [10, 20], 'model_options': {'hidden': 64}}, 2)
-    """
+def _sorted_out(words: Iterable[str], problems: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Settings of the run and of the machine."""
     settings: dict[str, Any] = {}
-    hardware: dict[str, Any] = {}
-    problems = []
-    for word in assignments:
+    machine: dict[str, Any] = {}
+    for word in words:
         key, equals, text = word.partition("=")
         if not equals or not key or not text:
             problems.append(f"`{word}` must have the form key=value")
             continue
-        into = hardware if key in Hardware.model_fields else settings
-        name, dot, option = key.partition(".")
-        if key in settings or key in hardware or (dot and option in settings.get(name, {})):
+        into = machine if key in Hardware.model_fields else settings
+        name, _, option = key.partition(".")
+        if key in into or option in (into.get(name) or {} if option else {}):
             problems.append(f"`{key}` must be given once, got it twice")
-        elif dot and name in ("dataset_options", "model_options"):
+        elif option and name in ("dataset_options", "model_options"):
             into.setdefault(name, {})[option] = _value(text)
         else:
-            into[key] = text if key in ("dataset", "model", "method", "precision") else _value(text)
+            into[key] = text if key in AS_TEXT else _value(text)
             if key == "milestones" and not isinstance(into[key], list):
                 into[key] = [into[key]]
-    if problems:
-        problems += _unknown_keys(settings, RunSpec)
-        raise InvalidValueError("; ".join(problems) + ".")
-    try:
-        return settings, Hardware.model_validate(hardware)
-    except ValidationError as error:
-        raise InvalidValueError("; ".join(_sentences(error))) from None
+    return settings, machine
 
 
 def _value(text: str) -> Any:
@@ -130,11 +164,6 @@ def _value(text: str) -> Any:
         return json.loads(text)
     except json.JSONDecodeError:
         return text
-
-
-def _unknown_keys(settings: Mapping[str, Any], model: type[BaseModel]) -> list[str]:
-    known = [*model.model_fields, *Hardware.model_fields]
-    return [_not_one_of("key", key, known) for key in settings if key not in model.model_fields]
 
 
 def _not_one_of(kind: str, name: str, known: Iterable[str]) -> str:
