@@ -9,9 +9,12 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+from metacal.cli import main
+from metacal.errors import InvalidValueError
 from metacal.runs import RunFolder
 
 QUICK = ["dataset=digits", "train_size=256", "batch_size=16", "model_options.hidden=[32]", "milestones=4"]
@@ -24,6 +27,19 @@ def command(*words):
 
 def metacal_train(*words):
     return subprocess.run(command(*words), capture_output=True, text=True, env=ENVIRONMENT, timeout=120)
+
+
+@pytest.fixture
+def train_here(monkeypatch, capsys):
+    """The same command in this process: quicker, for what ends before anything is trained."""
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["metacal", "train", *words])
+        with pytest.raises(SystemExit) as left:
+            main()
+        return left.value.code, capsys.readouterr().err
+
+    return run
 
 
 def ends_of(folder):
@@ -75,8 +91,9 @@ def test_asked_to_stop(number, tmp_path):
     _, complaint = process.communicate(timeout=60)
     assert process.returncode == 128 + number
     assert complaint.startswith("Stopped; everything is saved. Go on with: metacal train --run-dir")
-    again = metacal_train("--run-dir", str(folder.path), "--resume", "lr=0.3")
-    assert again.returncode == 2  # another run than the one that was begun
+    spec = folder.read_spec()
+    with pytest.raises(InvalidValueError, match="lr"):  # another run than the one that was begun
+        folder.check_free_for(spec.model_copy(update={"lr": 0.3}), resume=True)
 
 
 @pytest.mark.slow
@@ -110,27 +127,25 @@ def test_two_processes_train_as_one(method, launcher, tmp_path):
         (["dataset=missing.npz"], ["missing.npz"]),
     ],
 )
-def test_bad_input_is_one_clear_line_and_nothing_is_written(words, messages, tmp_path):
-    done = metacal_train(*words, "--run-dir", str(tmp_path / "run"))
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1, done.stderr
+def test_bad_input_is_one_clear_line_and_nothing_is_written(words, messages, tmp_path, train_here):
+    status, complaint = train_here(*words, "--run-dir", str(tmp_path / "run"))
+    assert status == 2
+    assert complaint.startswith("error: ") and complaint.count("\n") == 1, complaint
     for message in messages:
-        assert message in done.stderr
+        assert message in complaint
     assert not (tmp_path / "run").exists()
 
 
-def test_labels_out_of_range_in_the_users_own_data(tmp_path):
-    import numpy as np
-
+def test_labels_out_of_range_in_the_users_own_data(tmp_path, train_here):
     arrays = {"inputs": np.zeros((20, 4), np.float32), "targets": np.full(20, -1)}
     np.savez(tmp_path / "own.npz", **arrays)
-    done = metacal_train(f"dataset={tmp_path / 'own.npz'}", "--run-dir", str(tmp_path / "run"))
-    assert done.returncode == 2 and "targets" in done.stderr and "-1" in done.stderr, done.stderr
+    status, complaint = train_here(f"dataset={tmp_path / 'own.npz'}", "--run-dir", str(tmp_path / "run"))
+    assert status == 2 and "targets" in complaint and "-1" in complaint, complaint
 
 
-def test_a_folder_in_use(tmp_path):
+def test_a_folder_in_use(tmp_path, train_here):
     folder = RunFolder(tmp_path / "run")
     with folder.lock():
-        done = metacal_train(*QUICK, "epochs=1", "--run-dir", str(folder.path))
-    assert done.returncode == 2 and "in use by another process" in done.stderr
+        status, complaint = train_here(*QUICK, "epochs=1", "--run-dir", str(folder.path))
+    assert status == 2 and "in use by another process" in complaint
     assert not folder.exists
