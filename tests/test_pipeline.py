@@ -168,3 +168,23 @@ def test_a_complete_run_is_read_not_run_again(tmp_path):
     events = []
     assert run(settings(), folder, resume=True, emit=events.append) == scores
     assert events == []
+
+
+REAL = {
+    "cifar100": {"model": "resnet8", "train_size": 512, "batch_size": 64, "dataset": "cifar100"},
+    "svhn": {"model": "resnet8", "train_size": 512, "batch_size": 64, "dataset": "svhn"},
+    "20newsgroups": {"train_size": 512, "batch_size": 32, "val_size": 200, "meta_size": 200, "dataset": "20newsgroups"},
+}
+
+
+@pytest.mark.data
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["ce", "ls", "mc"])
+@pytest.mark.parametrize("name", REAL)
+def test_real_data(name, method, tmp_path, data_folder):
+    folder = RunFolder(tmp_path)
+    spec = build_spec({**REAL[name], "method": method, "epochs": 2, "milestones": [1]})
+    scores = run(spec, folder, data_dir=data_folder)
+    history = folder.read_history()
+    assert history[1]["train_loss"] < history[0]["train_loss"]
+    assert scores["test"]["accuracy"] > 1.5 / folder.read_predictions().num_classes

@@ -17,6 +17,10 @@ class MissingDataError(MetacalError, FileNotFoundError):
     """A dataset is not where it was looked for."""
 
 
+class DownloadError(MetacalError, OSError):
+    """A file could not be downloaded or saved."""
+
+
 class DamagedFileError(MetacalError, ValueError):
     """A file of a known format is truncated, altered, or not what its name says."""
 

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 
 import metacal
-from metacal.cli import demo, train
+from metacal.cli import data, demo, train
 from metacal.errors import MetacalError
 
 app = typer.Typer(
@@ -19,6 +19,7 @@ app = typer.Typer(
 )
 app.command("demo")(demo.demo)
 app.command("train")(train.train)
+app.add_typer(data.app, name="data")
 
 
 def show_version(wanted: bool) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from metacal.errors import InvalidTypeError, InvalidValueError
+from metacal.models.global_pooling_cnn import GlobalPoolingCNN
 from metacal.models.mlp import MLP, LogisticRegression
 from metacal.models.resnet import BasicBlock, Bottleneck, ResNet
 from metacal.models.wide_resnet import WideResNet
@@ -25,7 +26,7 @@ IMAGE_MODELS: dict[str, Callable[..., nn.Module]] = {
     "wideresnet-26-10": partial(WideResNet, 4, 10),
 }
 VECTOR_MODELS: dict[str, Callable[..., nn.Module]] = {"logistic": LogisticRegression, "mlp": MLP}
-TEXT_MODELS: dict[str, Callable[..., nn.Module]] = {}
+TEXT_MODELS: dict[str, Callable[..., nn.Module]] = {"global-pooling-cnn": GlobalPoolingCNN}
 MODELS = (*IMAGE_MODELS, *VECTOR_MODELS, *TEXT_MODELS)
 
 
