@@ -1,7 +1,7 @@
 """Weights of the terms that the paper names without a weight, chosen on validation samples.
 
 For each method every weight is trained with on a few seeds; of the weights whose validation error is within a point
-of the lowest, the one with the lowest validation ECE is taken. Test samples are not looked at. Digits, 300 training samples.
+of the lowest, the one with the lowest validation ECE is taken. Test samples are not looked at. Digits, 300 samples.
 """
 
 import itertools
