@@ -1,6 +1,7 @@
 """From a spec to a scored run: every method, and figures that can be made again from what was kept."""
 
 import math
+import shutil
 
 import pytest
 import torch
@@ -190,3 +191,20 @@ def test_real_data(name, method, tmp_path, data_folder):
     history = folder.read_history()
     assert history[1]["train_loss"] < history[0]["train_loss"]
     assert folder.read_predictions().num_classes == {"cifar100": 100, "svhn": 10, "20newsgroups": 20}[name]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:The .grad attribute:UserWarning")  # the compiler's
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+def test_a_compiled_model_trains_as_a_plain_one(tmp_path):
+    scores = [run(settings(method="mc", compile=c), RunFolder(tmp_path / str(c)))["test"]["nll"] for c in (False, True)]
+    assert scores[0] == pytest.approx(scores[1], rel=1e-3)
+
+
+def test_channels_last_changes_nothing_but_rounding(tmp_path):
+    spec = settings(model="resnet8", epochs=1, model_options={}, train_size=64, lr=0.01)
+    nll = [
+        run(spec, RunFolder(tmp_path / str(last)), hardware=Hardware(channels_last=last))["test"]["nll"]
+        for last in (False, True)
+    ]
+    assert nll[0] == pytest.approx(nll[1], rel=1e-3)

@@ -85,7 +85,8 @@ def run(
     if resume and folder.is_complete:
         return folder.read_scores()
     dataset, splits = load_data(spec, data_dir)
-    fabric = make_fabric(spec, hardware or Hardware())
+    hardware = hardware or Hardware()
+    fabric = make_fabric(spec, hardware)
     torch.manual_seed(spec.seed)
     model = create_model(
         spec.model,
@@ -94,6 +95,8 @@ def run(
         embeddings=dataset.embeddings,
         **spec.model_options,
     )
+    if wants_channels_last(hardware, dataset, fabric):
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     with folder.lock() if fabric.is_global_zero else nullcontext():
         if fabric.is_global_zero and not folder.exists:
             folder.write_splits(splits.indices)
@@ -140,6 +143,13 @@ def make_fabric(spec: RunSpec, hardware: Hardware) -> Fabric:
     )
     fabric.launch()
     return fabric
+
+
+def wants_channels_last(hardware: Hardware, dataset: Dataset, fabric: Fabric) -> bool:
+    """Whether image channels are to be stored last: as asked, or where that is faster."""
+    if hardware.channels_last is not None:
+        return hardware.channels_last
+    return dataset.kind == "image" and fabric.device.type == "cuda"
 
 
 def prepare(
