@@ -30,7 +30,7 @@ SETTINGS = {"dataset": "digits", "train_size": 300, "val_size": 500, "meta_size"
 def weighted(method: Method, part: str, weight: float) -> Method:
     """The method with another weight on its last term."""
     terms = getattr(method, part)
-    return method.model_copy(update={part: (*terms[:-1], terms[-1].model_copy(update={"weight": weight}))})
+    return method.model_copy(update={part: (*terms[:-1], terms[-1].times(weight))})
 
 
 def main() -> None:
