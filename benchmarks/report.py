@@ -4,9 +4,11 @@ import json
 import os
 import platform
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 
 import torch
@@ -96,6 +98,17 @@ def save(path: Path, parts: dict[str, Part], about: dict[str, object]) -> None:
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"about": about, "parts": measured}, indent=2, allow_nan=True) + "\n")
+
+
+def publish(name: str, parts: dict[str, Part]) -> None:
+    """Show the parts of a benchmark, save them under its name, and exit with 1 if a target was missed."""
+    console = Console()
+    for part in parts.values():
+        show(part, console)
+    versions = {package: version(package) for package in ("metacal", "torch")}
+    command = f"python -m benchmarks.{name} {' '.join(sys.argv[1:])}".strip()
+    save(Path("results/benchmarks") / f"{name}.json", parts, describe_run(command, versions))
+    sys.exit(0 if all(target.is_met for part in parts.values() for target in part.targets) else 1)
 
 
 def describe_run(command: str, versions: dict[str, str]) -> dict[str, object]:

@@ -25,7 +25,7 @@ def methods(seeds: int = 10) -> list[Run]:
     return [Run(r, method, seed) for r in ("digits", "newsgroups") for method in names for seed in unseen(seeds)]
 
 
-def robustness(seeds: int = 3) -> list[Run]:
+def robustness(seeds: int = 10) -> list[Run]:
     """Non-uniform smoothing over meta learning rates, inner reductions, lengths, and forms of the outer step."""
     return [
         Run(r, "mc", seed, meta_lr=lr, reduction=reduction, outer=outer)

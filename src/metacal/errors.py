@@ -23,3 +23,23 @@ class MetacalWarning(UserWarning):
 
 class InvalidFileError(InvalidValueError):
     """A file cannot be read as predictions: the message names the file, the row or column, and the way out."""
+
+
+class MissingDataError(MetacalError, FileNotFoundError):
+    """A dataset is not where it was looked for."""
+
+
+class DownloadError(MetacalError, OSError):
+    """A file could not be downloaded or saved."""
+
+
+class DamagedFileError(MetacalError, ValueError):
+    """A file of a known format is truncated, altered, or not what its name says."""
+
+
+class StorageError(MetacalError, OSError):
+    """A file could not be written or read: no space, no permission, or damage."""
+
+
+class TrainingError(MetacalError, RuntimeError):
+    """Training cannot go on: the loss is no longer finite."""

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 
 import metacal
-from metacal.cli import demo, report
+from metacal.cli import data, demo, report, train
 from metacal.errors import MetacalError
 
 app = typer.Typer(
@@ -18,7 +18,9 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.command("demo")(demo.demo)
+app.command("train")(train.train)
 app.command("report")(report.report)
+app.add_typer(data.app, name="data")
 
 
 def show_version(wanted: bool) -> None:

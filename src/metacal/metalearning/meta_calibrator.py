@@ -50,7 +50,8 @@ class MetaCalibrator:
 
     Each `step` runs the model once on the training batch and, when a meta step is due, once more, without gradients, on
     a meta batch; it returns the training loss with the updated hyper-parameters, for you to go backward from. The
-    model's ``.grad``, running statistics and random stream are never touched.
+    model's ``.grad``, running statistics and random stream are never touched. ``last_logits`` are the training batch's
+    of the last `step`, detached: for training figures without another forward pass.
 
     Args:
         model: the model as you train it: plain, or wrapped by DDP, Fabric or `torch.compile`.
@@ -127,6 +128,7 @@ class MetaCalibrator:
         self._iterations = 0
         self._meta_steps = 0
         self._has_warned = False
+        self.last_logits: Tensor | None = None
         self._has_looked_at_output = False
         first = at_least_float32(next(self.head.parameters()).detach())
         self.hyperparameters.to(first.device, first.dtype)
@@ -155,6 +157,7 @@ class MetaCalibrator:
         rate = checked_lr(lr)
         self._follow_head()
         features, logits = self._forward(x)
+        self.last_logits = logits.detach()
         labels = self._labels(y, logits, "targets")
         parts = [*self._pending, (self._rows(features), labels)] if self._is_due() else []
         self._pending = [] if boundary else parts
@@ -245,7 +248,8 @@ class MetaCalibrator:
 
     def _unwrapped(self) -> nn.Module:
         """The model itself: DDP's forward would broadcast buffers, which a meta step must leave alone."""
-        return self.model.module if isinstance(self.model, DistributedDataParallel) else self.model
+        wrapped = getattr(self.model, "_forward_module", self.model)  # what Fabric's wrapper calls
+        return wrapped.module if isinstance(wrapped, DistributedDataParallel) else self.model
 
     def _forward(self, x: Any, model: nn.Module | None = None) -> tuple[Tensor, Tensor]:
         with self._tap.listening():

@@ -74,6 +74,8 @@ class ResNet(nn.Module):
         blocks: number of blocks in each stage; every stage but the first halves the image.
         num_classes: K.
         width: channels of the first stage; doubled from stage to stage.
+        in_channels: channels of the images.
+        stem_width: channels of the stem; those of the first stage unless given.
 
     Examples:
         >>> import torch
@@ -85,14 +87,20 @@ class ResNet(nn.Module):
     """
 
     def __init__(
-        self, block: type[BasicBlock] | type[Bottleneck], blocks: Sequence[int], num_classes: int, width: int = 64
+        self,
+        block: type[BasicBlock] | type[Bottleneck],
+        blocks: Sequence[int],
+        num_classes: int,
+        width: int = 64,
+        in_channels: int = 3,
+        stem_width: int | None = None,
     ) -> None:
         super().__init__()
+        channels = width if stem_width is None else stem_width
         self.stem = nn.Sequential(
-            nn.Conv2d(3, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True)
+            nn.Conv2d(in_channels, channels, 3, 1, 1, bias=False), nn.BatchNorm2d(channels), nn.ReLU(inplace=True)
         )
         stages: list[nn.Module] = []
-        channels = width
         for stage, count in enumerate(blocks):
             stage_width = width * 2**stage
             for number in range(count):
@@ -103,7 +111,7 @@ class ResNet(nn.Module):
         self.head = nn.Linear(channels, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits ``(n, K)`` of images ``(n, 3, H, W)``."""
+        """Logits ``(n, K)`` of images ``(n, C, H, W)``."""
         logits: Tensor = self.head(self.pool(self.stages(self.stem(x))).flatten(1))
         return logits
 

@@ -1,0 +1,111 @@
+"""Runs killed at random moments and resumed: how many end bit for bit like a run that was left alone.
+
+Each trial trains a network with dropout by MC, kills its process (SIGKILL) after a random time, anywhere between start
+and end, resumes it, kills it again, and so on until two kills have hit; then everything that was kept is compared.
+"""
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.report import Part, Row, Target, publish
+from metacal.runs import RunFolder
+from metacal.training.checkpoints import Checkpoints
+
+WORDS = [
+    *("dataset=digits", "method=mc", "epochs=60", "milestones=30,45", "batch_size=16"),
+    *("train_size=256", "model_options.hidden=[64]", "model_options.dropout=0.2"),
+]
+KILLS = 2
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trials", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    draw = random.Random(options.seed)
+    with tempfile.TemporaryDirectory() as scratch:
+        whole = RunFolder(Path(scratch) / "whole")
+        started = time.perf_counter()
+        subprocess.run(command(whole), check=True, stdout=subprocess.DEVNULL, env=environment())
+        duration = time.perf_counter() - started
+        kept, kills = outcome(whole), 0
+        same = 0
+        for trial in range(options.trials):
+            cut = RunFolder(Path(scratch) / f"cut{trial}")
+            kills += run_and_kill(cut, duration, draw)
+            same += equal(outcome(cut), kept)
+            print(f"trial {trial + 1}: {same} of {trial + 1} the same, {kills} kills", flush=True)
+            shutil.rmtree(cut.path)
+    rows: list[Row] = [{"trials": options.trials, "kills": kills, "the same to the bit": same}]
+    target = Target(
+        "runs that were killed and ended bit for bit the same, share", same / options.trials, 1.0, at_least=True
+    )
+    publish("kill_resume", {"kill_resume": Part("Kill and resume", rows, [target])})
+
+
+def command(folder: RunFolder) -> list[str]:
+    program = str(Path(sys.executable).parent / "metacal")
+    return [program, "train", *WORDS, "--run-dir", str(folder.path), "--resume"]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def run_and_kill(folder: RunFolder, duration: float, draw: random.Random) -> int:
+    """Run to the end, with kills on the way; returns how many hit."""
+    kills = 0
+    while not folder.is_complete:
+        process = subprocess.Popen(command(folder), stdout=subprocess.DEVNULL, env=environment())
+        if kills < KILLS:
+            try:
+                process.wait(timeout=draw.uniform(0.3, 1.0) * duration)
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGKILL)
+                kills += 1
+        process.wait()
+    return kills
+
+
+def outcome(folder: RunFolder) -> dict[str, Any]:
+    """All that a run kept, but for the time it took."""
+    state, _ = Checkpoints(folder.checkpoints).load_last(torch.device("cpu"))
+    assert state is not None
+    state["progress"].pop("seconds")
+    scores = folder.read_scores()
+    scores.pop("train_seconds")
+    files = [folder.path / "history.csv", *sorted((folder.path / "epochs").iterdir())]
+    return {
+        "state": state,
+        "best": Checkpoints(folder.checkpoints).load_best(torch.device("cpu")),
+        "scores": scores,
+        "files": [file.read_bytes() for file in files],
+        "predictions": [folder.read_predictions(part).logits for part in ("val", "test")],
+    }
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Whether two nests of tensors and plain values are the same to the bit."""
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, other) and one.dtype == other.dtype
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(equal(one[key], other[key]) for key in one)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(equal(a, b) for a, b in zip(one, other, strict=True))
+    return bool(one == other)
+
+
+if __name__ == "__main__":
+    main()

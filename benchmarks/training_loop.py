@@ -1,0 +1,105 @@
+"""What the training loop costs: ours against a bare loop on the same model and data, epochs in turn."""
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+
+import torch
+from lightning_fabric import Fabric
+from torch import nn
+
+from benchmarks.report import Part, Row, Target, publish
+from metacal.data import Batches, Examples
+from metacal.losses import CrossEntropy
+from metacal.models import create_model
+from metacal.training import Checkpoints, Phase, PlainObjective, Schedule, Training, build_optimizer
+from metacal.training.loop import run_epoch
+from metacal.training.progress import Progress
+
+BOUND = 1.03
+BATCH = 128
+
+
+def examples(size: int, seed: int) -> Examples:
+    generator = torch.Generator().manual_seed(seed)
+    return Examples(torch.randn(size, 3, 32, 32, generator=generator), torch.randint(10, (size,), generator=generator))
+
+
+def ours(train: Examples, val: Examples, folder: str) -> Callable[[], None]:
+    """An epoch of `metacal.training`: batches, figures, validation, checkpoint."""
+    torch.manual_seed(0)
+    module = create_model("resnet8", num_classes=10)
+    fabric = Fabric(accelerator="cpu", devices=1)
+    fabric.launch()
+    model, optimizer = fabric.setup(module, build_optimizer("sgd", module.parameters(), lr=0.1, weight_decay=5e-4))
+    training = Training(
+        fabric=fabric,
+        model=model,
+        optimizer=optimizer,
+        phases=[Phase(Batches(train, BATCH), PlainObjective(model, CrossEntropy(), "sum"), 0.1)],
+        val=Batches(val, 4 * BATCH, shuffle=False),
+        schedule=Schedule("constant", 1),
+        epochs=10**9,
+        checkpoints=Checkpoints(folder),
+        clip_norm=2.0,
+    )
+    progress = Progress()
+    return lambda: run_epoch(training, progress)
+
+
+def bare(train: Examples, val: Examples) -> Callable[[], None]:
+    """An epoch as one would write it by hand, with validation, without figures or checkpoints."""
+    torch.manual_seed(0)
+    model = create_model("resnet8", num_classes=10)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
+    loss_function = nn.CrossEntropyLoss(reduction="sum")
+
+    def epoch() -> None:
+        model.train()
+        for rows in torch.split(torch.randperm(len(train)), BATCH):
+            optimizer.zero_grad()
+            loss_function(model(train.inputs[rows]), train.targets[rows]).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 2.0)
+            optimizer.step()
+        model.eval()
+        with torch.no_grad():
+            for rows in torch.split(torch.arange(len(val)), 4 * BATCH):
+                model(val.inputs[rows])
+
+    return epoch
+
+
+def main() -> None:
+    """Measure, print, save."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.training_loop", description=__doc__)
+    parser.add_argument("--pairs", type=int, default=30)
+    pairs = parser.parse_args().pairs
+    torch.set_num_threads(2)
+    train, val = examples(20 * BATCH, 0), examples(2 * BATCH, 1)
+    with tempfile.TemporaryDirectory() as folder:
+        loops = {"ours": ours(train, val, folder), "bare": bare(train, val)}
+        for loop in loops.values():
+            loop()  # warm
+        ratios, seconds = [], {"ours": [0.0] * pairs, "bare": [0.0] * pairs}
+        for pair in range(pairs):
+            for name in ("ours", "bare") if pair % 2 else ("bare", "ours"):
+                started = time.perf_counter()
+                loops[name]()
+                seconds[name][pair] = time.perf_counter() - started
+            ratios.append(seconds["ours"][pair] / seconds["bare"][pair])
+    rows: list[Row] = [
+        {"loop": name, "median s / epoch": statistics.median(times), "best": min(times)}
+        for name, times in seconds.items()
+    ]
+    median = statistics.median(ratios)
+    target = Target(f"our loop / a bare one, median of {pairs} interleaved pairs", median, BOUND, at_least=False)
+    note = (
+        "ResNet8, 20 batches of 128, one validation pass; ours also keeps figures and writes two checkpoints an epoch."
+    )
+    publish("training_loop", {"loop": Part("Cross-entropy training, one epoch", rows, [target], [note])})
+
+
+if __name__ == "__main__":
+    main()

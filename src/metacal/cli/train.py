@@ -1,0 +1,97 @@
+"""``metacal train``: one run from names to a scored, checkpointed, resumable model."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from metacal.files import write_json
+from metacal.runs import Hardware, RunFolder, read_assignments
+from metacal.runs.processes import is_first_process
+
+SHOWN = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "classwise_ece")
+
+
+def train(
+    settings: Annotated[
+        list[str] | None, typer.Argument(metavar="KEY=VALUE...", help="What to run; see below.", show_default=False)
+    ] = None,
+    run_dir: Annotated[
+        Path | None, typer.Option("--run-dir", metavar="DIR", help="Folder of the run. [default: runs/NAME-HASH]")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with a run that was begun, from its last checkpoint.")
+    ] = False,
+    data_dir: Annotated[
+        Path | None, typer.Option("--data-dir", metavar="DIR", help="Folder of the datasets. [default: $METACAL_DATA]")
+    ] = None,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard events into the run.")] = False,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Also write the scores as JSON.")
+    ] = None,
+) -> None:
+    """Train a model and score it on the test set.
+
+    The first keys to know are [bold]dataset[/], [bold]model[/], [bold]method[/] and [bold]seed[/]; a dataset brings the
+    published settings for the rest: epochs, batch_size, optimizer, lr, momentum, nesterov, weight_decay, schedule,
+    milestones, reduction, clip_norm, patience, precision, accumulate, compile, train_size, val_share, meta_share,
+    meta_every, meta_lr, meta_preset, model_options.NAME, dataset_options.NAME; and accelerator, devices, strategy,
+    threads for the machine.
+
+    Methods: ce, brier, mmce, fl3, flsd53, ls, mc, mc-s, mc-v, mc-l2, ce+dece, ce+sbece, ce+savuc, fl3+sbece,
+    fl3+savuc, mc-ce, mc-mmce, mc-dece, mc-sbece, mc-savuc, and ce- or fl3-interleaved-sbece or -savuc.
+
+    Examples:
+      metacal train dataset=digits method=mc
+
+      metacal train dataset=cifar10 model=resnet18 method=mc seed=1 --run-dir runs/mc-1
+
+      metacal train --run-dir runs/mc-1 --resume
+
+      metacal train dataset=cifar100 method=ls devices=4 strategy=ddp precision=bf16
+
+      metacal train dataset=mydata.npz model=mypackage.nets:Net epochs=20
+    """
+    # Here and not above: they take a second to import, which `metacal --help` should not.
+    from metacal.cli.progress import watching
+    from metacal.data import SOURCES
+    from metacal.models import MODELS
+    from metacal.pipeline import run
+    from metacal.training import Stopped, StopRequest
+
+    if not settings and resume and run_dir is not None:
+        spec, hardware = RunFolder(run_dir).read_spec(), Hardware()
+    else:
+        spec, hardware = read_assignments(settings or [], datasets=SOURCES, models=MODELS)
+    folder = RunFolder(run_dir or Path("runs") / f"{spec.title}-{spec.hash[:8]}")
+    stop = StopRequest()
+    try:
+        with stop.listening(), watching(spec, folder, tensorboard=tensorboard) as emit:
+            scores = run(spec, folder, hardware=hardware, data_dir=data_dir, resume=resume, emit=emit, stop=stop)
+    except Stopped as stopped:
+        if is_first_process():
+            Console(stderr=True).print(
+                f"Stopped; everything is saved. Go on with: metacal train --run-dir {folder.path} --resume",
+                highlight=False,
+                soft_wrap=True,
+            )
+        raise typer.Exit(128 + stopped.signal) from None
+    if is_first_process():
+        print_scores(folder, scores)
+        if json_file is not None:
+            write_json(json_file, scores)
+
+
+def print_scores(folder: RunFolder, scores: dict[str, Any]) -> None:
+    """Draw the scores of the best checkpoint."""
+    console = Console()
+    console.print(f"{folder.path}, epoch {scores['best_epoch']} (best of validation)", highlight=False, soft_wrap=True)
+    table = Table()
+    table.add_column("measure")
+    for part in ("val", "test"):
+        table.add_column(part, justify="right")
+    for name in SHOWN:
+        table.add_row(name, *(f"{scores[part][name]:.4f}" for part in ("val", "test")))
+    console.print(table)

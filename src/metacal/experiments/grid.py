@@ -1,0 +1,41 @@
+"""The rows and columns that tables of the paper share."""
+
+from metacal.runs.paper import Column, Row
+
+
+def image_row(dataset: str, model: str, label: str | None = None) -> Row:
+    """A row of image runs; ``label`` is what a table calls the model, if it has another name for it there."""
+    settings = {"dataset": DATASETS[dataset], "model": MODELS[model]}
+    return Row(dataset, label or model, settings)
+
+
+DATASETS = {"CIFAR-10": "cifar10", "CIFAR-100": "cifar100", "SVHN": "svhn"}
+MODELS = {
+    "ResNet18": "resnet18",
+    "ResNet50": "resnet50",
+    "ResNet110": "resnet110",
+    "WideResNet26-10": "wideresnet-26-10",
+}
+
+CIFAR = ("CIFAR-10", "CIFAR-100")
+NEWSGROUPS = Row("20 Newsgroups", "Global Pooling CNN", {"dataset": "20newsgroups"})
+MAIN_ROWS = (*(image_row(d, m) for d in CIFAR for m in MODELS), image_row("SVHN", "ResNet18"), NEWSGROUPS)
+RESNET18_ROWS = tuple(image_row(dataset, "ResNet18") for dataset in CIFAR)
+SMALLER_RESNET_ROWS = tuple(image_row(dataset, model) for dataset in CIFAR for model in ("ResNet18", "ResNet50"))
+
+
+def method(label: str, name: str) -> Column:
+    """A column of one method, with the published outer step where something is learned."""
+    return Column(label, {"method": name, "meta_preset": "paper"} if name.startswith("mc") else {"method": name})
+
+
+CE, LS, MC = method("CE", "ce"), method("LS", "ls"), method("MC", "mc")
+MAIN_COLUMNS = (
+    CE,
+    method("Brier", "brier"),
+    method("MMCE", "mmce"),
+    method("FL-3", "fl3"),
+    method("FLSD-53", "flsd53"),
+    LS,
+    MC,
+)

@@ -1,0 +1,104 @@
+"""The text network of the 20 Newsgroups experiments: convolutions over frozen word vectors and one global maximum."""
+
+import torch
+from torch import Tensor, nn
+
+from metacal.errors import InvalidTypeError, InvalidValueError
+
+FILTERS = 128
+WIDTH = 5
+RECEPTIVE_FIELD = 21
+"""Words that one value before the global maximum looks at: 5, + 4 by pooling, + 4, + 4 by pooling, + 4."""
+
+
+class GlobalPoolingCNN(nn.Module):
+    """Three convolutions, the maximum over the document, a hidden layer and the classifier.
+
+    The convolutions have 128 filters of width 5 without padding, each followed by ReLU, the first two by max-pooling
+    of width 5 and stride 1. The hidden layer has 128 units with ReLU and dropout 0.3.
+
+    Documents are short beside the 1,000 words that they are padded to. Every value before the global maximum looks at
+    21 words; those that look at nothing but padding are all alike, and one of them is enough for the maximum. So a
+    document padded to its length + 21 (or to the full width, if that is less) has the features, and the gradient, that
+    it has at full width. The batch is sorted by length and run in chunks, each padded as its longest document needs.
+
+    Args:
+        num_classes: K.
+        embeddings: frozen word vectors ``(words, d)``; token 0 is the padding.
+        chunk: documents that are run together; None runs the batch at full width. Lengths are read by the host, once a
+            batch.
+
+    Examples:
+        >>> import torch
+        >>> model = GlobalPoolingCNN(20, torch.randn(50, 100))
+        >>> sum(p.numel() for p in model.parameters())
+        247316
+        >>> tokens = torch.zeros(2, 1000, dtype=torch.int32)
+        >>> tokens[:, -3:] = torch.tensor([[1, 2, 3], [0, 4, 5]])
+        >>> tuple(model(tokens).shape), model.head.in_features
+        ((2, 20), 128)
+    """
+
+    embeddings: Tensor
+
+    def __init__(self, num_classes: int, embeddings: Tensor, chunk: int | None = 16) -> None:
+        super().__init__()
+        if not isinstance(embeddings, Tensor) or embeddings.ndim != 2 or not embeddings.is_floating_point():
+            raise InvalidTypeError("`embeddings` must be a float tensor (words, d).")
+        if chunk is not None and chunk < 1:
+            raise InvalidValueError(f"`chunk` must be None or an integer >= 1, got {chunk}.")
+        self.chunk = chunk
+        self.register_buffer("embeddings", embeddings.detach().clone())
+        self.convolutions = nn.Sequential(
+            nn.Conv1d(embeddings.shape[1], FILTERS, WIDTH),
+            nn.ReLU(inplace=True),
+            nn.MaxPool1d(WIDTH, stride=1),
+            nn.Conv1d(FILTERS, FILTERS, WIDTH),
+            nn.ReLU(inplace=True),
+            nn.MaxPool1d(WIDTH, stride=1),
+            nn.Conv1d(FILTERS, FILTERS, WIDTH),
+            nn.ReLU(inplace=True),
+        )
+        self.hidden = nn.Sequential(nn.Linear(FILTERS, FILTERS), nn.ReLU(inplace=True), nn.Dropout(0.3))
+        self.head = nn.Linear(FILTERS, num_classes)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Logits ``(n, K)`` of tokens ``(n, L)``, left-padded with 0, L >= 21."""
+        if tokens.ndim != 2 or tokens.shape[1] < RECEPTIVE_FIELD or tokens.is_floating_point():
+            raise InvalidValueError(
+                f"`tokens` must be integers (n, L) with L >= {RECEPTIVE_FIELD}, got {tokens.dtype} "
+                f"{tuple(tokens.shape)}."
+            )
+        features = (
+            self._features(tokens) if self.chunk is None or not len(tokens) else self._chunked(tokens, self.chunk)
+        )
+        logits: Tensor = self.head(self.hidden(features))
+        return logits
+
+    def _features(self, tokens: Tensor) -> Tensor:
+        """``(n, 128)``: the maximum over the document of every filter."""
+        words = nn.functional.embedding(tokens.int() if tokens.dtype is torch.int16 else tokens, self.embeddings)
+        found: Tensor = self.convolutions(words.transpose(1, 2))
+        return found.amax(2)
+
+    def _chunked(self, tokens: Tensor, chunk: int) -> Tensor:
+        """The same, a few documents of like length at a time; in the order of ``tokens``."""
+        full = tokens.shape[1]
+        lengths, order = document_lengths(tokens).sort(descending=True)
+        parts = []
+        for rows, longest in zip(torch.split(order, chunk), lengths[::chunk].tolist(), strict=True):
+            width = min(full, longest + RECEPTIVE_FIELD)
+            parts.append(self._features(tokens[:, full - width :].index_select(0, rows)))
+        return torch.cat(parts).index_select(0, order.argsort())
+
+
+def document_lengths(tokens: Tensor) -> Tensor:
+    """Words from the first that is not padding to the end, ``(n,)``.
+
+    Examples:
+        >>> import torch
+        >>> document_lengths(torch.tensor([[0, 0, 3], [1, 0, 2], [0, 0, 0]])).tolist()
+        [1, 3, 0]
+    """
+    places = torch.arange(tokens.shape[1], 0, -1, device=tokens.device)
+    return torch.where(tokens != 0, places, 0).amax(1)

@@ -1,0 +1,61 @@
+"""Networks on plain feature vectors: logistic regression, and a multi-layer perceptron."""
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+
+class LogisticRegression(nn.Module):
+    """One linear layer; inputs of any shape are flattened.
+
+    Args:
+        in_features: d.
+        num_classes: K.
+
+    Examples:
+        >>> import torch
+        >>> tuple(LogisticRegression(2, 3)(torch.zeros(5, 2)).shape)
+        (5, 3)
+    """
+
+    def __init__(self, in_features: int, num_classes: int) -> None:
+        super().__init__()
+        self.head = nn.Linear(in_features, num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits ``(n, K)``."""
+        logits: Tensor = self.head(x.flatten(1))
+        return logits
+
+
+class MLP(nn.Module):
+    """Linear layers with ReLU between them; inputs of any shape are flattened.
+
+    Args:
+        in_features: d.
+        num_classes: K.
+        hidden: widths of the hidden layers.
+        dropout: share of hidden units dropped in training.
+
+    Examples:
+        >>> import torch
+        >>> model = MLP(64, 10, hidden=(32,))
+        >>> tuple(model(torch.zeros(5, 1, 8, 8)).shape), model.head.in_features
+        ((5, 10), 32)
+    """
+
+    def __init__(
+        self, in_features: int, num_classes: int, hidden: Sequence[int] = (256, 256), dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        layers: list[nn.Module] = [nn.Flatten()]
+        for width in hidden:
+            layers += [nn.Linear(in_features, width), nn.ReLU(), *([nn.Dropout(dropout)] if dropout else [])]
+            in_features = width
+        self.body = nn.Sequential(*layers)
+        self.head = nn.Linear(in_features, num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits ``(n, K)``."""
+        logits: Tensor = self.head(self.body(x))
+        return logits

@@ -1,0 +1,101 @@
+"""`Method`: how a model is trained, as data, and the methods of the paper by name."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+LossName = Literal[
+    "cross_entropy", "label_smoothing", "brier", "focal", "flsd", "dece", "mmce", "mmce_weighted", "sb_ece", "s_avuc"
+]
+HyperparameterName = Literal[
+    "nonuniform_smoothing", "vector_smoothing", "scalar_smoothing", "unitwise_l2", "temperature", "focal_gamma"
+]
+
+
+class Term(BaseModel):
+    """A loss times a number.
+
+    Attributes:
+        loss: which.
+        weight: its factor.
+        options: arguments of the loss.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    loss: LossName
+    weight: float = 1.0
+    options: dict[str, Any] = {}
+
+    def times(self, weight: float) -> "Term":
+        """The same term with another weight."""
+        return self.model_copy(update={"weight": weight})
+
+
+CROSS_ENTROPY = (Term(loss="cross_entropy"),)
+META_OBJECTIVE = (*CROSS_ENTROPY, Term(loss="dece", weight=0.5))
+
+
+class Method(BaseModel):
+    """What is minimised, what is learned, and by what it is judged.
+
+    Attributes:
+        name: for tables and folders.
+        loss: terms of the training loss.
+        averaged: the loss is averaged over the batch even where the recipe sums it.
+        hyperparameters: what is meta-learned; empty for plain training.
+        objective: terms of the meta-objective, for methods with hyper-parameters.
+        interleaved: terms of a calibration loss that is trained on alone, on the meta part, after each epoch.
+
+    Examples:
+        >>> METHODS["mc"].hyperparameters, METHODS["ce"].needs_meta
+        (('nonuniform_smoothing',), False)
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    name: str
+    loss: tuple[Term, ...] = CROSS_ENTROPY
+    averaged: bool = False
+    hyperparameters: tuple[HyperparameterName, ...] = ()
+    objective: tuple[Term, ...] = META_OBJECTIVE
+    interleaved: tuple[Term, ...] = ()
+
+    @property
+    def needs_meta(self) -> bool:
+        """Whether a part of the training data is set aside for it."""
+        return bool(self.hyperparameters or self.interleaved)
+
+
+FOCAL = (Term(loss="focal", options={"gamma": 3.0}),)
+# The paper names these terms without their weights: docs/design/fidelity.md says how they were chosen.
+SB_ECE, S_AVUC, DECE = Term(loss="sb_ece"), Term(loss="s_avuc"), Term(loss="dece")
+NON_UNIFORM: tuple[HyperparameterName, ...] = ("nonuniform_smoothing",)
+
+METHODS: dict[str, Method] = {
+    method.name: method
+    for method in (
+        Method(name="ce"),
+        Method(name="brier", loss=(Term(loss="brier"),), averaged=True),
+        Method(name="mmce", loss=(*CROSS_ENTROPY, Term(loss="mmce_weighted", weight=2.0))),
+        Method(name="fl3", loss=FOCAL),
+        Method(name="flsd53", loss=(Term(loss="flsd"),)),
+        Method(name="ls", loss=(Term(loss="label_smoothing", options={"strength": 0.05}),)),
+        Method(name="mc", hyperparameters=NON_UNIFORM),
+        Method(name="mc-s", hyperparameters=("scalar_smoothing",)),
+        Method(name="mc-v", hyperparameters=("vector_smoothing",)),
+        Method(name="mc-l2", hyperparameters=("unitwise_l2",)),
+        Method(name="ce+sbece", loss=(*CROSS_ENTROPY, SB_ECE.times(0.1))),
+        Method(name="ce+savuc", loss=(*CROSS_ENTROPY, S_AVUC.times(0.1))),
+        Method(name="fl3+sbece", loss=(*FOCAL, SB_ECE)),
+        Method(name="fl3+savuc", loss=(*FOCAL, S_AVUC)),
+        Method(name="ce+dece", loss=(*CROSS_ENTROPY, DECE.times(0.1))),
+        Method(name="mc-ce", hyperparameters=NON_UNIFORM, objective=CROSS_ENTROPY),
+        Method(name="mc-mmce", hyperparameters=NON_UNIFORM, objective=(Term(loss="mmce"),)),
+        Method(name="mc-dece", hyperparameters=NON_UNIFORM, objective=(DECE,)),
+        Method(name="mc-sbece", hyperparameters=NON_UNIFORM, objective=(*CROSS_ENTROPY, SB_ECE.times(3.0))),
+        Method(name="mc-savuc", hyperparameters=NON_UNIFORM, objective=(*CROSS_ENTROPY, S_AVUC.times(3.0))),
+        Method(name="ce-interleaved-sbece", interleaved=(SB_ECE,)),
+        Method(name="ce-interleaved-savuc", interleaved=(S_AVUC,)),
+        Method(name="fl3-interleaved-sbece", loss=FOCAL, interleaved=(SB_ECE,)),
+        Method(name="fl3-interleaved-savuc", loss=FOCAL, interleaved=(S_AVUC,)),
+    )
+}

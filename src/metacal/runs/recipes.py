@@ -1,0 +1,182 @@
+"""Recipes: the settings a dataset and a model are trained with unless told otherwise, and specs from ``key=value``."""
+
+import difflib
+import json
+import os
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from metacal.errors import InvalidValueError
+from metacal.runs.method import METHODS
+from metacal.runs.spec import Hardware, RunSpec
+
+# The published settings: `RunSpec` itself has those of the image runs.
+DATASET_RECIPES: dict[str, dict[str, Any]] = {
+    "cifar10": {"model": "resnet18"},
+    "cifar100": {"model": "resnet18"},
+    "svhn": {"model": "resnet18"},
+    "fashion-mnist": {"model": "resnet18"},
+    "20newsgroups": {
+        "model": "global-pooling-cnn",
+        "epochs": 50,
+        "optimizer": "adam",
+        "lr": 1e-3,
+        "weight_decay": 0.0,
+        "schedule": "constant",
+        "reduction": "mean",
+        "clip_norm": None,
+        "val_size": 900,
+    },
+    "digits": {
+        "model": "mlp",
+        "model_options": {"hidden": [256, 256]},
+        "epochs": 60,
+        "batch_size": 64,
+        "lr": 0.05,
+        "weight_decay": 0.0,
+        "milestones": [30, 45],
+        "reduction": "mean",
+        "clip_norm": None,
+    },
+    "simulated": {
+        "model": "logistic",
+        "epochs": 200,
+        "batch_size": 64,
+        "lr": 0.1,
+        "weight_decay": 0.0,
+        "schedule": "constant",
+        "reduction": "mean",
+        "clip_norm": None,
+    },
+}
+OWN_DATA_RECIPE: dict[str, Any] = {"model": "mlp", "epochs": 60, "milestones": [30, 45], "reduction": "mean"}
+AS_TEXT = ("dataset", "model", "method", "precision")
+"""Keys whose values stay words, whatever they look like."""
+MODEL_RECIPES: dict[str, dict[str, Any]] = {"resnet110": {"batch_size": 80}}
+
+
+def build_spec(settings: Mapping[str, Any]) -> RunSpec:
+    """A spec from settings, with the dataset's and the model's recipe for what is not given.
+
+    Examples:
+        >>> spec = build_spec({"dataset": "cifar10", "model": "resnet110", "method": "mc"})
+        >>> spec.epochs, spec.batch_size, spec.reduction
+        (350, 80, 'sum')
+    """
+    problems: list[str] = []
+    spec = _spec(settings, problems)
+    if spec is None or problems:
+        raise InvalidValueError("; ".join(problems) + ".")
+    return spec
+
+
+def read_assignments(
+    words: Iterable[str], *, datasets: Collection[str] = (), models: Collection[str] = ()
+) -> tuple[RunSpec, Hardware]:
+    """A spec and its hardware from words: ``lr=0.1``, ``milestones=10,20``, ``model_options.width=8``, ``devices=2``.
+
+    Args:
+        words: each ``key=value``.
+        datasets: known names; a dataset that is none of them must look like a path. Empty checks nothing.
+        models: known names; a model that is none of them must look like an import path. Empty checks nothing.
+
+    Raises:
+        InvalidValueError: naming everything that is wrong at once.
+
+    Examples:
+        >>> spec, hardware = read_assignments(["dataset=digits", "milestones=10,20", "devices=2"])
+        >>> spec.milestones, hardware.devices
+        ((10, 20), 2)
+    """
+    problems: list[str] = []
+    settings, machine = _sorted_out(words, problems)
+    dataset, model = settings.get("dataset"), settings.get("model")
+    if datasets and dataset is not None and dataset not in datasets and not set(dataset) & {"/", ".", os.sep}:
+        problems.append(_not_one_of("dataset", dataset, datasets))
+    if models and model is not None and model not in models and ":" not in model:
+        problems.append(_not_one_of("model", model, models))
+    spec = _spec(settings, problems)
+    hardware = None
+    try:
+        hardware = Hardware.model_validate(machine)
+    except ValidationError as error:
+        problems += _sentences(error)
+    if problems or spec is None or hardware is None:
+        raise InvalidValueError("; ".join(problems) + ".")
+    return spec, hardware
+
+
+def _spec(settings: Mapping[str, Any], problems: list[str]) -> RunSpec | None:
+    """The spec, or None with what is wrong added to ``problems``."""
+    given = dict(settings)
+    if "dataset" not in given:
+        problems.append("`dataset` must be given, as in dataset=digits; `metacal data ls` lists the names")
+    recipe = DATASET_RECIPES.get(str(given.get("dataset")), OWN_DATA_RECIPE)
+    model = given.get("model", recipe.get("model"))
+    merged = {"dataset": "", **recipe, **MODEL_RECIPES.get(str(model), {}), **given}
+    if "model" in given and given["model"] != recipe.get("model") and "model_options" not in given:
+        merged.pop("model_options", None)  # those of the recipe's model
+    known = [*RunSpec.model_fields, *Hardware.model_fields]
+    problems += [_not_one_of("key", key, known) for key in merged if key not in RunSpec.model_fields]
+    method = merged.get("method")
+    if isinstance(method, str) and method not in METHODS:
+        problems.append(_not_one_of("method", method, METHODS))
+        merged.pop("method")
+    try:
+        return RunSpec.model_validate({key: value for key, value in merged.items() if key in RunSpec.model_fields})
+    except ValidationError as error:
+        problems += _sentences(error)
+        return None
+
+
+def _sorted_out(words: Iterable[str], problems: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Settings of the run and of the machine."""
+    settings: dict[str, Any] = {}
+    machine: dict[str, Any] = {}
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals or not key or not text:
+            problems.append(f"`{word}` must have the form key=value")
+            continue
+        into = machine if key in Hardware.model_fields else settings
+        name, _, option = key.partition(".")
+        if key in into or option in (into.get(name) or {} if option else {}):
+            problems.append(f"`{key}` must be given once, got it twice")
+        elif option and name in ("dataset_options", "model_options"):
+            into.setdefault(name, {})[option] = _value(text)
+        else:
+            into[key] = text if key in AS_TEXT else _value(text)
+            if key == "milestones" and not isinstance(into[key], list):
+                into[key] = [into[key]]
+    return settings, machine
+
+
+def _value(text: str) -> Any:
+    if text.lower() in ("none", "null"):
+        return None
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    if "," in text and not text.startswith("["):
+        return [_value(part) for part in text.split(",") if part]
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+def _not_one_of(kind: str, name: str, known: Iterable[str]) -> str:
+    names = list(known)
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5) or names
+    return f"unknown {kind} {name!r}, nearest: {', '.join(near)}"
+
+
+def _sentences(error: ValidationError) -> list[str]:
+    """Pydantic's complaints as one line each: the key, the rule and the value received."""
+    return [
+        f"`{'.'.join(str(part) for part in problem['loc'])}`: {problem['msg']}, got {problem['input']!r}"
+        if problem["loc"]
+        else problem["msg"].removeprefix("Value error, ")
+        for problem in error.errors()
+    ]

@@ -1,0 +1,33 @@
+"""`RunStore`: many runs under one folder, each where its spec says; tables that share a run find it there."""
+
+from pathlib import Path
+
+from metacal.runs.spec import RunSpec
+from metacal.runs.store import RunFolder
+
+
+class RunStore:
+    """Runs by spec.
+
+    Args:
+        root: the folder.
+
+    Examples:
+        >>> from metacal.runs import build_spec
+        >>> RunStore("runs").folder(build_spec({"dataset": "digits"})).path.parent.name
+        'runs'
+    """
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = Path(root)
+
+    def folder(self, spec: RunSpec) -> RunFolder:
+        """Where this run is, or will be."""
+        return RunFolder(self.root / f"{spec.title}-{spec.hash[:8]}")
+
+    def state(self, spec: RunSpec) -> str:
+        """``missing``, ``begun`` or ``complete``."""
+        folder = self.folder(spec)
+        if folder.is_complete:
+            return "complete"
+        return "begun" if folder.exists else "missing"

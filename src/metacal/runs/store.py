@@ -1,0 +1,210 @@
+"""The run store: the only reader and writer of run folders.
+
+A run is a folder::
+
+    spec.json            the resolved spec          environment.json   machine and versions
+    splits.safetensors   row numbers of each part   history.csv        one line an epoch
+    epochs/0001.safetensors   that epoch's validation logits and hyper-parameters
+    checkpoints/         last, the one before, best  (see metacal.training.checkpoints)
+    predictions/val.safetensors, test.safetensors    logits and targets of the best checkpoint
+    hyperparameters.json what was learned           scores.json        written last: the run is complete
+"""
+
+import csv
+import io
+import json
+import os
+import platform
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+from filelock import FileLock, Timeout
+from torch import Tensor
+
+from metacal.errors import InvalidValueError, StorageError
+from metacal.evaluation.predictions import Predictions
+from metacal.files import read_json, write_json, write_text, write_whole
+from metacal.runs.spec import SCHEMA, RunSpec
+
+
+class RunFolder:
+    """One run on disk; nothing is created until something is written.
+
+    Args:
+        path: the folder.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the folder for one process; another one that wants it is told so at once."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(self.path / "run.lock")
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise StorageError(f"{self.path} is in use by another process: wait for it, or name another run.") from None
+        except OSError as error:
+            raise StorageError(f"{self.path} could not be written: {error.strerror or error}.") from None
+        try:
+            yield
+        finally:
+            lock.release()
+
+    @property
+    def exists(self) -> bool:
+        """Whether a run was begun here."""
+        return (self.path / "spec.json").exists()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether its scores are there."""
+        return (self.path / "scores.json").exists()
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where its checkpoints are."""
+        return self.path / "checkpoints"
+
+    def check_free_for(self, spec: RunSpec, *, resume: bool) -> None:
+        """Raise unless this spec may be run here: the folder is free, or holds this very run and ``resume`` is said."""
+        if not self.exists:
+            return
+        stored = self.read_spec()
+        if stored.hash != spec.hash:
+            here, there = spec.model_dump(mode="json"), stored.model_dump(mode="json")
+            differing = [f"{key} ({there[key]} there, {here[key]} here)" for key in here if here[key] != there[key]]
+            raise InvalidValueError(
+                f"`--run-dir` must be free or hold this run, got {self.path} with another one: {', '.join(differing)}."
+            )
+        if not resume:
+            state = "complete" if self.is_complete else "begun"
+            raise InvalidValueError(
+                f"`--run-dir` must be free, got {self.path} with this run {state}; --resume goes on with it."
+            )
+
+    def write_spec(self, spec: RunSpec, circumstances: Mapping[str, Any]) -> None:
+        """Begin a run; ``circumstances`` are kept beside the machine and the versions."""
+        write_json(self.path / "environment.json", {**environment(), **circumstances})
+        write_json(self.path / "spec.json", {"schema": SCHEMA, "hash": spec.hash, "spec": spec.model_dump(mode="json")})
+
+    def read_spec(self) -> RunSpec:
+        """The spec of the run that was begun here."""
+        stored = read_json(self.path / "spec.json")
+        if not isinstance(stored, dict) or stored.get("schema") != SCHEMA:
+            found = stored.get("schema") if isinstance(stored, dict) else stored
+            raise InvalidValueError(
+                f"{self.path / 'spec.json'} must be of schema {SCHEMA}, got {found}: it was written by another version."
+            )
+        return RunSpec.model_validate(stored["spec"])
+
+    def write_splits(self, indices: Mapping[str, Tensor]) -> None:
+        """Keep which samples went where."""
+        write_tensors(self.path / "splits.safetensors", indices)
+
+    def read_splits(self) -> dict[str, Tensor]:
+        """Row numbers of each part."""
+        return read_tensors(self.path / "splits.safetensors")
+
+    def add_epoch(self, record: Mapping[str, float], tensors: Mapping[str, Tensor]) -> None:
+        """Add an epoch to the history, in place of any record of that epoch or later ones."""
+        epoch = int(record["epoch"])
+        write_tensors(self.epoch_file(epoch), tensors)
+        kept = [row for row in self.read_history() if row["epoch"] < epoch]
+        self._write_history([*kept, dict(record)])
+
+    def drop_epochs(self, done: int) -> None:
+        """Forget what came after so many epochs."""
+        rows = self.read_history()
+        if len(rows) > done:
+            self._write_history([row for row in rows if row["epoch"] <= done])
+        for file in sorted((self.path / "epochs").glob("*.safetensors")):
+            if int(file.stem) > done:
+                file.unlink()
+
+    def read_history(self) -> list[dict[str, float]]:
+        """One record an epoch, oldest first."""
+        path = self.path / "history.csv"
+        if not path.exists():
+            return []
+        with path.open(newline="", encoding="utf-8") as file:
+            return [{key: float(value) for key, value in row.items() if value} for row in csv.DictReader(file)]
+
+    def epoch_file(self, epoch: int) -> Path:
+        """Where an epoch's tensors are."""
+        return self.path / "epochs" / f"{epoch:04d}.safetensors"
+
+    def read_epoch(self, epoch: int) -> dict[str, Tensor]:
+        """Validation logits and hyper-parameters (``omega.*``) after an epoch."""
+        return read_tensors(self.epoch_file(epoch))
+
+    def write_predictions(self, part: str, predictions: Predictions) -> None:
+        """Keep the logits of a part, with everything needed to score them again."""
+        tensors = {"logits": predictions.logits, "targets": predictions.targets}
+        about = json.dumps({"name": predictions.name, "class_names": predictions.class_names})
+        # One key: several would be written in an order that changes from process to process.
+        write_tensors(self.path / "predictions" / f"{part}.safetensors", tensors, {"predictions": about})
+
+    def read_predictions(self, part: str = "test") -> Predictions:
+        """The logits of a part."""
+        path = self.path / "predictions" / f"{part}.safetensors"
+        tensors = read_tensors(path)
+        with safetensors.safe_open(path, framework="pt") as file:
+            about = json.loads(file.metadata()["predictions"])
+        return Predictions.from_logits(tensors["logits"], tensors["targets"], about["class_names"], about["name"])
+
+    def write_hyperparameters(self, learned: Mapping[str, Any]) -> None:
+        """Keep what was learned, as plain numbers."""
+        write_json(self.path / "hyperparameters.json", dict(learned))
+
+    def write_scores(self, scores: Mapping[str, Any]) -> None:
+        """Finish the run."""
+        write_json(self.path / "scores.json", dict(scores))
+
+    def read_scores(self) -> dict[str, Any]:
+        """Figures of the best checkpoint on the test set."""
+        scores: dict[str, Any] = read_json(self.path / "scores.json")
+        return scores
+
+    def _write_history(self, rows: list[dict[str, float]]) -> None:
+        columns = list(dict.fromkeys(key for row in rows for key in row))
+        text = io.StringIO()
+        writer = csv.DictWriter(text, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        write_text(self.path / "history.csv", text.getvalue())
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:
+    """Replace a file of tensors."""
+    data = safetensors.torch.save(
+        {name: value.detach().cpu().contiguous() for name, value in tensors.items()}, metadata
+    )
+    write_whole(path, lambda file: file.write(data))
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors in a file."""
+    try:
+        return dict(safetensors.torch.load_file(path))
+    except (OSError, safetensors.SafetensorError) as error:
+        raise StorageError(f"{path} could not be read: {error}.") from None
+
+
+def environment() -> dict[str, Any]:
+    """The machine and the versions of what matters."""
+    return {
+        **{package: version(package) for package in ("metacal", "torch", "lightning-fabric", "numpy")},
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }

@@ -1,0 +1,96 @@
+"""Checkpoints that survive anything: written whole, hashed, and the one before is kept.
+
+A file is a mark, the SHA-256 of what follows, and what `torch.save` makes of tensors and plain values; it is read
+with ``weights_only``, so that opening one runs no code.
+"""
+
+import hashlib
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from metacal.errors import StorageError
+from metacal.files import write_whole
+
+MARK = b"metacal checkpoint 1\n"
+DIGEST = hashlib.sha256().digest_size
+
+
+class Checkpoints:
+    """The checkpoints of one run: ``last``, the one before it, and ``best``.
+
+    Args:
+        folder: where they are.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.last, self.previous, self.best = (self.folder / f"{name}.ckpt" for name in ("last", "previous", "best"))
+
+    def save_last(self, state: dict[str, Any]) -> None:
+        """Write the state to go on from; what was last becomes the one before."""
+        fresh = self.folder / "next.ckpt"
+        write_checkpoint(fresh, state)
+        if self.last.exists():
+            os.replace(self.last, self.previous)
+        os.replace(fresh, self.last)
+
+    def save_best(self, state: dict[str, Any]) -> None:
+        """Write the state that did best."""
+        write_checkpoint(self.best, state)
+
+    def load_last(self, device: torch.device) -> tuple[dict[str, Any] | None, list[str]]:
+        """The newest state that is whole, or None if there is none, and what was found wrong on the way to it."""
+        for leftover in self.folder.glob(".*.ckpt.*"):  # of a process that was killed while writing
+            leftover.unlink()
+        complaints: list[str] = []
+        for path in (self.last, self.previous):
+            if not path.exists():
+                continue
+            try:
+                return read_checkpoint(path, device), complaints
+            except StorageError as error:
+                complaints.append(str(error))
+        if complaints:
+            raise StorageError(f"{' '.join(complaints)} No other checkpoint is left to go on from.")
+        return None, complaints
+
+    def load_best(self, device: torch.device) -> dict[str, Any]:
+        """The state that did best."""
+        return read_checkpoint(self.best, device)
+
+
+def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
+    """Replace a checkpoint in one move."""
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    data = buffer.getbuffer()
+    digest = hashlib.sha256(data).digest()
+
+    def fill(file: Any) -> None:
+        file.write(MARK)
+        file.write(digest)
+        file.write(data)
+
+    write_whole(path, fill)
+
+
+def read_checkpoint(path: Path, device: torch.device) -> dict[str, Any]:
+    """The state in a checkpoint.
+
+    Raises:
+        StorageError: it is missing, cut short or altered.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise StorageError(f"{path} could not be read: {error.strerror}.") from None
+    header = len(MARK) + DIGEST
+    found = hashlib.sha256(memoryview(data)[header:]).digest()
+    if data[: len(MARK)] != MARK or data[len(MARK) : header] != found:
+        raise StorageError(f"{path} is damaged: its contents do not have the hash it was written with.")
+    state: dict[str, Any] = torch.load(io.BytesIO(data[header:]), map_location=device, weights_only=True)
+    return state

@@ -1,0 +1,167 @@
+"""The training loop: every method, on one device or many, from the start or from where it was left."""
+
+import time
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from metacal.functional import cross_entropy, dece, expected_calibration_error
+from metacal.training.events import BatchDone, EpochDone, Notice, TrainingBegan
+from metacal.training.predict import gathered_rows, predict
+from metacal.training.progress import Progress
+from metacal.training.setup import Phase, Training
+from metacal.training.state import check_finite, restore, save
+from metacal.training.stop import Stopped
+
+ASK_EVERY = 16
+"""Batches from one moment to the next at which several processes agree on whether to stop."""
+
+
+def train(training: Training, *, resume: bool = False) -> Progress:
+    """Train to the end, or until asked to stop.
+
+    Args:
+        training: what to work with.
+        resume: go on from the last checkpoint, if there is one.
+
+    Returns:
+        The final progress; the best state is in the checkpoints.
+
+    Raises:
+        Stopped: a signal asked for it; the state is saved.
+        TrainingError: the loss is not finite; the last checkpoint is from before.
+        StorageError: a checkpoint could not be written or read.
+    """
+    progress = Progress()
+    if resume:
+        restore(training, progress)
+    steps = sum(len(phase.batches) for phase in training.phases)
+    done = sum(len(phase.batches) for phase in training.phases[: progress.phase]) + progress.batch
+    training.emit(TrainingBegan(training.epochs, steps, progress.epoch, done))
+    while progress.epoch < training.epochs:
+        if training.patience is not None and progress.epoch - progress.best_epoch >= training.patience:
+            training.emit(Notice(f"Stopped early: no better validation error in {training.patience} epochs."))
+            break
+        run_epoch(training, progress)
+    return progress
+
+
+def run_epoch(training: Training, progress: Progress) -> None:
+    """The rest of the running epoch: its batches, its figures, its checkpoint."""
+    training.model.train()
+    clock = Clock(progress)
+    factor = training.schedule.factor(progress.epoch)
+    for number in range(progress.phase, len(training.phases)):
+        phase = training.phases[number]
+        lr = phase.lr * factor
+        for group in training.optimizer.param_groups:
+            group["lr"] = lr
+        for x, y in phase.batches.epoch(progress.epoch, start=progress.batch):
+            loss, logits = train_batch(training, phase, x, y, lr, progress.batch)
+            progress.batch += 1
+            if number == 0:
+                progress.add(loss, logits, y)
+            training.emit(BatchDone(progress.epoch, progress.batch, loss / len(y)))
+            clock.tick()
+            if should_stop(training, progress):
+                save(training, progress)
+                raise Stopped(training.stop.signal or 15)
+            if clock.since_save > training.save_seconds and training.fabric.world_size == 1:
+                save(training, progress)
+                clock.since_save = 0.0
+        progress.phase, progress.batch = number + 1, 0
+    close_epoch(training, progress, training.phases[0].lr * factor)
+    clock.tick()
+
+
+def train_batch(training: Training, phase: Phase, x: Any, y: Tensor, lr: float, batch: int) -> tuple[Tensor, Tensor]:
+    """One step of the optimiser.
+
+    Under DDP gradients are averaged over processes, whose shares may differ in size: each loss is scaled so that the
+    joint gradient is that of the mean, or the sum, over the whole batch.
+
+    Returns:
+        The loss summed over this process's samples, and their logits; both detached.
+    """
+    fabric, batches = training.fabric, phase.batches
+    whole = min(batches.batch_size, len(batches.examples) - batch * batches.batch_size)
+    parts = list(zip(x.chunk(training.accumulate), y.chunk(training.accumulate), strict=True))
+    training.optimizer.zero_grad()
+    total, logits = torch.zeros((), device=y.device), []
+    for number, (inputs, targets) in enumerate(parts):
+        is_last = number == len(parts) - 1
+        is_mean = phase.objective.reduction == "mean"
+        with fabric.no_backward_sync(training.model, enabled=not is_last):
+            with fabric.autocast():
+                loss, part_logits = phase.objective(inputs, targets, lr=lr, boundary=is_last)
+            scale = len(targets) / whole if is_mean else 1.0
+            fabric.backward(loss * (scale * fabric.world_size))
+        total = total + loss.detach() * (len(targets) if is_mean else 1)
+        logits.append(part_logits)
+    if training.clip_norm is not None:
+        fabric.clip_gradients(training.model, training.optimizer, max_norm=training.clip_norm, error_if_nonfinite=False)
+    training.optimizer.step()
+    return total, logits[0] if len(logits) == 1 else torch.cat(logits)
+
+
+def close_epoch(training: Training, progress: Progress, lr: float) -> None:
+    """Figures of the epoch, told and kept: first its record, then the best state, then the state to go on from."""
+    fabric, objective = training.fabric, training.phases[0].objective
+    seen = progress.seen()
+    check_finite(seen[0], progress)
+    if fabric.world_size > 1:
+        seen = tuple(gathered_rows(fabric, values) for values in seen)  # type: ignore[assignment]
+    logits, targets = predict(fabric, training.model, training.val)
+    record = {
+        "epoch": float(progress.epoch + 1),
+        "lr": lr,
+        **progress.figures(seen),
+        "val_loss": float(cross_entropy(logits=logits, targets=targets)),
+        "val_error": error_rate(logits, targets),
+        "val_ece": float(expected_calibration_error(logits=logits, targets=targets, validate=False)),
+        "val_dece": float(dece(logits=logits, targets=targets)),
+        **objective.summary(),
+    }
+    is_best = record["val_error"] < progress.best_error
+    if is_best:
+        progress.best_error, progress.best_epoch = record["val_error"], progress.epoch + 1
+    progress.next_epoch()
+    learned = objective.learned()
+    tensors = {"val_logits": logits, **{f"omega.{name}": value for name, value in learned.items()}}
+    training.emit(EpochDone(progress.epoch, record, tensors, is_best))
+    if is_best and fabric.is_global_zero:
+        best = {"epoch": progress.epoch, "model": training.model.state_dict(), "learned": learned}
+        training.checkpoints.save_best(best)
+    save(training, progress)
+
+
+def error_rate(logits: Tensor, targets: Tensor) -> float:
+    """Share of samples whose top class is another one."""
+    predicted = (logits.reshape(-1) > 0).long() if logits.ndim == 1 or logits.shape[1] == 1 else logits.argmax(dim=1)
+    return float((predicted != targets).double().mean())
+
+
+def should_stop(training: Training, progress: Progress) -> bool:
+    """Whether a signal came, to this process or another one; several processes ask each other only now and then."""
+    if training.fabric.world_size == 1:
+        return bool(training.stop)
+    if progress.batch % ASK_EVERY:
+        return False
+    asked = torch.tensor(float(bool(training.stop)), device=training.fabric.device)
+    return float(training.fabric.all_reduce(asked, reduce_op="sum")) > 0  # type: ignore[arg-type]
+
+
+class Clock:
+    """Adds the time that passes to the progress, and knows how long ago the last save was."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress, self.since_save = progress, 0.0
+        self._last = time.perf_counter()
+
+    def tick(self) -> None:
+        """Time goes on."""
+        now = time.perf_counter()
+        self.progress.seconds += now - self._last
+        self.since_save += now - self._last
+        self._last = now

@@ -1,0 +1,75 @@
+"""`Progress`: where a training is, what the running epoch has seen so far, and what has been best."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from metacal.functional.binning import calibration_error, equal_width_statistics
+
+
+class Progress:
+    """Counters and the running epoch's figures, kept on the device until the epoch is over.
+
+    Attributes:
+        epoch: epochs done.
+        phase: phases of the running epoch done.
+        batch: batches of the running phase done.
+        best_error: lowest validation error so far.
+        best_epoch: the epoch that had it, from 1; 0 is none.
+        seconds: time spent training.
+    """
+
+    def __init__(self) -> None:
+        self.epoch = self.phase = self.batch = 0
+        self.best_error, self.best_epoch = math.inf, 0
+        self.seconds = 0.0
+        self._losses: list[Tensor] = []
+        self._confidences: list[Tensor] = []
+        self._correct: list[Tensor] = []
+
+    def add(self, loss: Tensor, logits: Tensor, targets: Tensor) -> None:
+        """Take in a batch: its loss summed over samples, logits ``(n, K)`` (or one a sample) and targets."""
+        self._losses.append(loss.detach().double())
+        wide = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+        if wide.ndim == 1 or wide.shape[1] == 1:
+            wide = torch.stack((torch.zeros_like(wide.reshape(-1)), wide.reshape(-1)), dim=1)
+        top = torch.softmax(wide, dim=1).max(dim=1)
+        self._confidences.append(top.values)
+        self._correct.append(top.indices == targets)
+
+    def seen(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Losses ``(batches,)``, confidences and correctness ``(n,)`` of the running epoch."""
+        if not self._losses:
+            return torch.zeros(0, dtype=torch.float64), torch.zeros(0), torch.zeros(0, dtype=torch.bool)
+        return torch.stack(self._losses), torch.cat(self._confidences), torch.cat(self._correct)
+
+    def figures(self, seen: tuple[Tensor, Tensor, Tensor]) -> dict[str, float]:
+        """Mean loss, error and ECE of what was seen."""
+        losses, confidences, correct = seen
+        return {
+            "train_loss": float(losses.sum()) / len(correct),
+            "train_error": 1.0 - float(correct.double().mean()),
+            "train_ece": float(calibration_error(equal_width_statistics(confidences, correct))),
+        }
+
+    def next_epoch(self) -> None:
+        """Close the running epoch."""
+        self.epoch, self.phase, self.batch = self.epoch + 1, 0, 0
+        self._losses, self._confidences, self._correct = [], [], []
+
+    def state_dict(self) -> dict[str, Any]:
+        """All of it, as tensors and plain values."""
+        losses, confidences, correct = self.seen()
+        counters = {name: value for name, value in vars(self).items() if not name.startswith("_")}
+        return {**counters, "losses": losses, "confidences": confidences, "correct": correct}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state."""
+        for name in ("epoch", "phase", "batch", "best_error", "best_epoch", "seconds"):
+            setattr(self, name, state[name])
+        has_seen = len(state["losses"]) > 0
+        self._losses = list(state["losses"].unbind()) if has_seen else []
+        self._confidences = [state["confidences"]] if has_seen else []
+        self._correct = [state["correct"]] if has_seen else []

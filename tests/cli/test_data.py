@@ -1,0 +1,82 @@
+"""``metacal data`` as a shell meets it."""
+
+import json
+import sys
+
+import pytest
+from tests.data import files
+from tests.data.test_fetch import server  # noqa: F401
+from typer.testing import CliRunner
+
+from metacal.cli import main
+from metacal.cli.app import app
+
+
+@pytest.fixture
+def metacal(monkeypatch, capsys):
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["metacal", "data", *map(str, arguments)])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        return caught.value.code, *capsys.readouterr()
+
+    return run
+
+
+def test_ls_shows_what_is_there_and_how_to_get_the_rest(metacal, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    files.write_tar(tmp_path / "cifar-100-binary.subset.tar.gz", files.cifar100_files())
+    status, output, errors = metacal("ls", "--data-dir", tmp_path, "--json", tmp_path / "ls.json")
+    assert status == 0 and errors == "" and f"Data folder: {tmp_path}" in output
+    lines = {line.split()[1]: line for line in output.splitlines() if line.startswith("│")}
+    assert "built in" in lines["digits"] and "subset" in lines["cifar100"]
+    assert "cifar-100-binary.subset.tar.gz" in lines["cifar100"]
+    assert "not here" in lines["cifar10"] and "metacal data fetch cifar10" in lines["cifar10"]
+    found = json.loads((tmp_path / "ls.json").read_text())
+    assert found["cifar100"]["subset"] and found["cifar100"]["files"] == [
+        str(tmp_path / "cifar-100-binary.subset.tar.gz")
+    ]
+    assert found["svhn"] == {**found["svhn"], "here": False, "files": [], "built_in": False}
+
+
+def test_the_variable_names_the_folder(metacal, tmp_path, monkeypatch):
+    monkeypatch.setenv("METACAL_DATA", str(tmp_path))
+    assert f"Data folder: {tmp_path}" in metacal("ls")[1]
+
+
+def test_fetch_then_check_then_damage(metacal, tmp_path, server):  # noqa: F811
+    url, _ = server
+    folder = tmp_path / "data"
+    status, output, errors = metacal("fetch", "cifar10", "digits", "--data-dir", folder, "--mirror", url)
+    assert status == 0 and output.split() == [str(folder / "cifar-10-binary.tar.gz")]
+    assert "digits is built in" in errors
+    status, output, _ = metacal("check", "cifar10", "--data-dir", folder, "--json", tmp_path / "check.json")
+    assert status == 0 and "as published" in output and "read without an error" in output
+    (verdict,) = json.loads((tmp_path / "check.json").read_text())["cifar10"]
+    assert verdict["good"] and verdict["expected"] == verdict["found"]
+    (folder / "cifar-10-binary.tar.gz").write_bytes(b"rubbish")
+    status, output, errors = metacal("check", "cifar10", "--data-dir", folder)
+    assert status == 2 and output == "" and errors.count("\n") == 1
+    assert f"expected {verdict['expected']}, found md5:" in errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("fetch", "cifar01"), "did you mean cifar10"),
+        (("check", "svnh"), "did you mean svhn"),
+        (("check", "svhn"), "metacal data fetch svhn"),
+        (("fetch", "cifar10", "nothing-such"), "got 'nothing-such'"),
+    ],
+)
+def test_errors_are_one_line_and_status_2(metacal, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.setenv("METACAL_DATA", str(tmp_path))
+    status, output, errors = metacal(*arguments)
+    assert status == 2 and output == "" and message in errors and errors.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("verb", ["ls", "fetch", "check"])
+def test_help_has_an_example(verb):
+    run = CliRunner().invoke(app, ["data", verb, "--help"])
+    assert run.exit_code == 0 and f"Example: metacal data {verb}" in run.stdout and "--data-dir" in run.stdout

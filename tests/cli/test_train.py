@@ -1,0 +1,151 @@
+"""``metacal train`` as a user runs it: in another process, killed, resumed, on two processes, with bad input."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from metacal.cli import main
+from metacal.errors import InvalidValueError
+from metacal.runs import RunFolder
+
+QUICK = ["dataset=digits", "train_size=256", "batch_size=16", "model_options.hidden=[32]", "milestones=4"]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
+
+
+def command(*words):
+    return [str(Path(sys.executable).parent / "metacal"), "train", *words]
+
+
+def metacal_train(*words):
+    return subprocess.run(command(*words), capture_output=True, text=True, env=ENVIRONMENT, timeout=120)
+
+
+@pytest.fixture
+def train_here(monkeypatch, capsys):
+    """The same command in this process: quicker, for what ends before anything is trained."""
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["metacal", "train", *words])
+        with pytest.raises(SystemExit) as left:
+            main()
+        return left.value.code, capsys.readouterr().err
+
+    return run
+
+
+def ends_of(folder):
+    """Everything that must come out the same, to the bit."""
+    path = folder.path
+    files = [path / "history.csv", *sorted((path / "epochs").iterdir()), *sorted((path / "predictions").iterdir())]
+    scores = folder.read_scores()
+    return [file.read_bytes() for file in files], scores["test"], scores["best_epoch"]
+
+
+def test_a_run_from_names_to_scores(tmp_path):
+    done = metacal_train(
+        *QUICK, "method=mc", "epochs=3", "--run-dir", str(tmp_path / "run"), "--json", str(tmp_path / "s")
+    )
+    assert done.returncode == 0, done.stderr
+    assert "classwise_ece" in done.stdout and done.stderr == ""  # nobody watches: no bar
+    assert json.loads((tmp_path / "s").read_text()) == RunFolder(tmp_path / "run").read_scores()
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments_it_ends_the_same_to_the_bit(tmp_path):
+    words = [*QUICK, "method=mc", "epochs=40", "model_options.dropout=0.2"]
+    whole, cut = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "cut")
+    assert metacal_train(*words, "--run-dir", str(whole.path)).returncode == 0
+    draw = random.Random(0)
+    kills = 0
+    while not cut.is_complete:
+        process = subprocess.Popen(command(*words, "--run-dir", str(cut.path), "--resume"), env=ENVIRONMENT)
+        seen = len(cut.read_history())
+        while kills < 3 and process.poll() is None and len(cut.read_history()) <= seen:
+            time.sleep(0.01)
+        if kills < 3 and process.poll() is None:
+            time.sleep(draw.uniform(0.0, 0.3))
+            process.send_signal(signal.SIGKILL)
+            kills += 1
+        process.wait()
+    assert kills == 3
+    assert ends_of(cut) == ends_of(whole)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_asked_to_stop(number, tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    words = [*QUICK, "epochs=400", "--run-dir", str(folder.path)]
+    process = subprocess.Popen(command(*words), env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
+    while not folder.read_history():
+        time.sleep(0.02)
+    process.send_signal(number)
+    _, complaint = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert complaint.startswith("Stopped; everything is saved. Go on with: metacal train --run-dir")
+    spec = folder.read_spec()
+    with pytest.raises(InvalidValueError, match="lr"):  # another run than the one that was begun
+        folder.check_free_for(spec.model_copy(update={"lr": 0.3}), resume=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["ours", "torchrun"])
+@pytest.mark.parametrize("method", ["ce", "mc"])
+def test_two_processes_train_as_one(method, launcher, tmp_path):
+    words = [*QUICK, f"method={method}", "epochs=3", "reduction=sum", "clip_norm=2", "meta_every=1", "accelerator=cpu"]
+    one, two = RunFolder(tmp_path / "one"), RunFolder(tmp_path / "two")
+    assert metacal_train(*words, "--run-dir", str(one.path)).returncode == 0
+    joint = command(*words, "--run-dir", str(two.path), "devices=2", "strategy=ddp")
+    if launcher == "torchrun":
+        joint = [str(Path(sys.executable).parent / "torchrun"), "--standalone", "--nproc-per-node=2", *joint]
+    done = subprocess.run(joint, capture_output=True, text=True, env=ENVIRONMENT, timeout=180)
+    assert done.returncode == 0, done.stderr
+    for alone, together in zip(one.read_history(), two.read_history()):
+        for name in ("train_loss", "val_loss", "val_dece"):
+            assert together[name] == pytest.approx(alone[name], rel=1e-5), name
+    torch.testing.assert_close(two.read_predictions().logits, one.read_predictions().logits, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("words", "messages"),
+    [
+        (["dataset=digts"], ["digts", "digits"]),
+        (["dataset=digits", "model=resnt18"], ["resnt18", "resnet18"]),
+        (["dataset=digits", "method=mc-x", "epoch=3"], ["mc-x", "epoch", "epochs"]),
+        (["dataset=digits", "val_size=5000"], ["val"]),
+        (["dataset=simulated", "model=resnet8"], ["resnet8"]),
+        (["dataset=digits", "strategy=fsdp", "method=mc"], ["fsdp"]),
+        (["dataset=digits", "model=nowhere:Net"], ["nowhere"]),
+        (["dataset=missing.npz"], ["missing.npz"]),
+    ],
+)
+def test_bad_input_is_one_clear_line_and_nothing_is_written(words, messages, tmp_path, train_here):
+    status, complaint = train_here(*words, "--run-dir", str(tmp_path / "run"))
+    assert status == 2
+    assert complaint.startswith("error: ") and complaint.count("\n") == 1, complaint
+    for message in messages:
+        assert message in complaint
+    assert not (tmp_path / "run").exists()
+
+
+def test_labels_out_of_range_in_the_users_own_data(tmp_path, train_here):
+    arrays = {"inputs": np.zeros((20, 4), np.float32), "targets": np.full(20, -1)}
+    np.savez(tmp_path / "own.npz", **arrays)
+    status, complaint = train_here(f"dataset={tmp_path / 'own.npz'}", "--run-dir", str(tmp_path / "run"))
+    assert status == 2 and "targets" in complaint and "-1" in complaint, complaint
+
+
+def test_a_folder_in_use(tmp_path, train_here):
+    folder = RunFolder(tmp_path / "run")
+    with folder.lock():
+        status, complaint = train_here(*QUICK, "epochs=1", "--run-dir", str(folder.path))
+    assert status == 2 and "in use by another process" in complaint
+    assert not folder.exists

@@ -1,0 +1,210 @@
+"""From a spec to a scored run: every method, and figures that can be made again from what was kept."""
+
+import math
+import shutil
+
+import pytest
+import torch
+
+from metacal.errors import InvalidValueError, TrainingError
+from metacal.evaluation import score_predictions
+from metacal.functional import expected_calibration_error
+from metacal.pipeline import run
+from metacal.runs import METHODS, Hardware, RunFolder, build_spec
+from metacal.training import Stopped, StopRequest
+from metacal.training.events import BatchDone, EpochDone, Notice
+
+SMALL = {
+    "dataset": "digits",
+    "epochs": 2,
+    "milestones": [1],
+    "train_size": 256,
+    "batch_size": 16,
+    "model_options": {"hidden": [32]},
+    "meta_every": 1,
+}
+
+
+def settings(**changes):
+    return build_spec({**SMALL, **changes})
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_trains(method, tmp_path):
+    folder = RunFolder(tmp_path)
+    scores = run(settings(method=method, epochs=3), folder)
+    assert 0.3 < scores["test"]["accuracy"] <= 1.0 and 0.0 <= scores["test"]["ece"] < 0.7
+    history = folder.read_history()
+    assert [row["epoch"] for row in history] == [1.0, 2.0, 3.0]
+    assert history[-1]["train_loss"] < history[0]["train_loss"]
+    omega = [name for name in folder.read_epoch(3) if name.startswith("omega.")]
+    assert bool(omega) == bool(METHODS[method].hyperparameters)
+
+
+def test_scores_and_history_can_be_made_again_from_what_was_kept(tmp_path):
+    folder = RunFolder(tmp_path)
+    scores = run(settings(method="mc"), folder)
+    for part in ("val", "test"):
+        said = folder.read_predictions(part)
+        assert score_predictions(probs=said.probs, targets=said.targets).as_dict() == scores[part]
+    targets = folder.read_predictions("val").targets
+    for row in folder.read_history():
+        logits = folder.read_epoch(int(row["epoch"]))["val_logits"]
+        assert float(expected_calibration_error(logits=logits, targets=targets)) == row["val_ece"]
+        assert float((logits.argmax(1) != targets).double().mean()) == row["val_error"]
+
+
+def test_the_best_epoch_is_scored(tmp_path):
+    folder = RunFolder(tmp_path)
+    scores = run(settings(epochs=6, lr=0.2), folder)
+    errors = [row["val_error"] for row in folder.read_history()]
+    assert scores["best_epoch"] == errors.index(min(errors)) + 1
+    best = folder.read_epoch(scores["best_epoch"])["val_logits"]
+    assert torch.equal(folder.read_predictions("val").logits, best)
+
+
+def test_the_same_spec_gives_the_same_run(tmp_path):
+    for name in ("a", "b"):
+        run(settings(method="mc"), RunFolder(tmp_path / name))
+    one, two = ((tmp_path / name / "history.csv").read_bytes() for name in ("a", "b"))
+    assert one == two
+
+
+# Of a meta-calibrated batch the parts before the last are trained with the omega from before the meta step.
+@pytest.mark.parametrize(("method", "tolerance"), [("ce", 1e-9), ("mc", 0.02)])
+def test_gradient_accumulation(method, tolerance, tmp_path):
+    histories = []
+    for parts in (1, 3):
+        folder = RunFolder(tmp_path / str(parts))
+        run(settings(method=method, accumulate=parts, precision="64", reduction="sum", clip_norm=2.0), folder)
+        histories.append(folder.read_history())
+    for one, other in zip(*histories):
+        assert one["train_loss"] == pytest.approx(other["train_loss"], rel=tolerance)
+        assert one["val_loss"] == pytest.approx(other["val_loss"], rel=tolerance)
+
+
+@pytest.mark.parametrize("precision", ["64", "bf16"])
+def test_precisions(precision, tmp_path):
+    scores = run(settings(method="mc", precision=precision, epochs=4), RunFolder(tmp_path))
+    assert scores["test"]["accuracy"] > 0.5
+
+
+def test_patience(tmp_path):
+    notices = []
+    folder = RunFolder(tmp_path)
+    listen = lambda event: notices.append(event) if isinstance(event, Notice) else None  # noqa: E731
+    run(settings(epochs=50, patience=2), folder, emit=listen)
+    assert len(folder.read_history()) < 50
+    assert [notice.text for notice in notices] == ["Stopped early: no better validation error in 2 epochs."]
+
+
+def test_asked_to_stop_it_saves_and_goes_on_to_the_same_end(tmp_path):
+    whole, cut = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "cut")
+    spec = settings(method="mc", epochs=3, model_options={"hidden": [32], "dropout": 0.3})
+    expected = run(spec, whole)
+    for wanted in (3, 2):  # in the middle of an epoch, twice
+        stop, seen = StopRequest(), []
+
+        def listen(event, stop=stop, seen=seen, wanted=wanted):
+            if isinstance(event, BatchDone):
+                seen.append(event)
+                stop.signal = 15 if len(seen) == wanted else None
+
+        with pytest.raises(Stopped):
+            run(spec, cut, resume=cut.exists, emit=listen, stop=stop)
+    scores = run(spec, cut, resume=True)
+    assert (cut.path / "history.csv").read_bytes() == (whole.path / "history.csv").read_bytes()
+    for file in sorted((whole.path / "epochs").iterdir()):
+        assert (cut.path / "epochs" / file.name).read_bytes() == file.read_bytes()
+    assert scores["test"] == expected["test"]
+
+
+def test_a_damaged_checkpoint_is_passed_over_with_a_notice(tmp_path):
+    whole, cut = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "cut")
+    spec = settings(method="mc", epochs=3)
+    run(spec, whole)
+
+    class KilledError(Exception):
+        pass
+
+    def kill(event):
+        if isinstance(event, EpochDone) and event.epoch == 3:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        run(spec, cut, emit=kill)
+    last = cut.checkpoints / "last.ckpt"
+    last.write_bytes(last.read_bytes()[:-7])
+    events = []
+    run(spec, cut, resume=True, emit=events.append)
+    assert any(isinstance(e, Notice) and "is damaged" in e.text and "the one before" in e.text for e in events)
+    assert (cut.path / "history.csv").read_bytes() == (whole.path / "history.csv").read_bytes()
+
+
+def test_a_loss_that_is_not_finite(tmp_path):
+    folder = RunFolder(tmp_path)
+    with pytest.raises(TrainingError, match=r"The training loss became (nan|inf) in epoch \d+, batch \d+: lower `lr`"):
+        run(settings(lr=1e30, epochs=3, clip_norm=None), folder)
+    last = folder.checkpoints / "last.ckpt"
+    if last.exists():
+        state = torch.load(__import__("io").BytesIO(last.read_bytes()[53:]), weights_only=True)
+        assert all(math.isfinite(float(loss)) for loss in state["progress"]["losses"])
+
+
+def test_fsdp_with_something_learned_is_refused(tmp_path):
+    with pytest.raises(InvalidValueError, match="`strategy` must be auto or ddp for mc, got fsdp"):
+        run(settings(method="mc"), RunFolder(tmp_path / "run"), hardware=Hardware(strategy="fsdp"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_nothing_is_written_for_a_split_that_cannot_be(tmp_path):
+    with pytest.raises(InvalidValueError, match="val"):
+        run(settings(val_size=100_000), RunFolder(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_complete_run_is_read_not_run_again(tmp_path):
+    folder = RunFolder(tmp_path)
+    scores = run(settings(), folder)
+    events = []
+    assert run(settings(), folder, resume=True, emit=events.append) == scores
+    assert events == []
+
+
+REAL = {
+    "cifar100": {"model": "resnet8", "train_size": 512, "batch_size": 64, "dataset": "cifar100"},
+    "svhn": {"model": "resnet8", "train_size": 512, "batch_size": 64, "dataset": "svhn"},
+    "20newsgroups": {"train_size": 512, "batch_size": 32, "val_size": 200, "meta_size": 200, "dataset": "20newsgroups"},
+}
+
+
+@pytest.mark.data
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [*((name, method) for name in ("cifar100", "svhn") for method in ("ce", "ls", "mc")), ("20newsgroups", "mc")],
+)
+def test_real_data(name, method, tmp_path, data_folder):
+    folder = RunFolder(tmp_path)
+    spec = build_spec({**REAL[name], "method": method, "epochs": 2, "milestones": [1]})
+    run(spec, folder, data_dir=data_folder)
+    history = folder.read_history()
+    assert history[1]["train_loss"] < history[0]["train_loss"]
+    assert folder.read_predictions().num_classes == {"cifar100": 100, "svhn": 10, "20newsgroups": 20}[name]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:The .grad attribute:UserWarning")  # the compiler's
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+def test_a_compiled_model_trains_as_a_plain_one(tmp_path):
+    scores = [run(settings(method="mc", compile=c), RunFolder(tmp_path / str(c)))["test"]["nll"] for c in (False, True)]
+    assert scores[0] == pytest.approx(scores[1], rel=1e-3)
+
+
+def test_channels_last_changes_nothing_but_rounding(tmp_path):
+    spec = settings(model="resnet8", epochs=1, model_options={}, train_size=64, lr=0.01)
+    nll = [
+        run(spec, RunFolder(tmp_path / str(last)), hardware=Hardware(channels_last=last))["test"]["nll"]
+        for last in (False, True)
+    ]
+    assert nll[0] == pytest.approx(nll[1], rel=1e-3)
