@@ -101,4 +101,3 @@ def to_tensor(name: str, values: Any) -> Tensor:
     if not array.flags.writeable or any(stride < 0 for stride in array.strides):
         array = array.copy()
     return torch.from_numpy(array)
-
