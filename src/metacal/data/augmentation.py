@@ -5,6 +5,7 @@ the composition of batches and the number of processes change nothing.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Protocol
 
 import torch
@@ -138,12 +139,17 @@ def _crop(padded: Tensor, down: Tensor, right: Tensor, shape: torch.Size) -> Ten
     A row of a crop is W neighbours in memory. All rows are fetched at once from a view in which row i starts at pixel i
     of the whole batch: many times faster than to index pixels.
     """
-    count, channels, height, width = shape
-    tall, wide = padded.shape[2:]
-    planes = torch.arange(count * channels, device=padded.device).view(count, channels, 1) * tall
-    rows = (planes + torch.arange(height, device=padded.device)) * wide
-    starts = rows + (down * wide + right).view(-1, 1, 1)
-    return padded.view(-1).unfold(0, width, 1).index_select(0, starts.view(-1)).view(shape)
+    wide = padded.shape[3]
+    starts = _row_starts(padded.shape, shape[2], padded.device) + (down * wide + right).view(-1, 1, 1)
+    return padded.view(-1).unfold(0, shape[3], 1).index_select(0, starts.view(-1)).view(shape)
+
+
+@lru_cache(maxsize=8)
+def _row_starts(shape: torch.Size, height: int, device: torch.device) -> Tensor:
+    """Where the first rows of padded images start in memory, ``(n, C, height)``; the same for every batch."""
+    count, channels, tall, wide = shape
+    planes = torch.arange(count * channels, device=device).view(count, channels, 1) * tall
+    return (planes + torch.arange(height, device=device)) * wide
 
 
 def make_transform(dataset: Dataset, *, training: bool, seed: int = 0) -> Transform | None:
