@@ -141,7 +141,7 @@ def _crop(padded: Tensor, down: Tensor, right: Tensor, shape: torch.Size) -> Ten
     """
     wide = padded.shape[3]
     starts = _row_starts(padded.shape, shape[2], padded.device) + (down * wide + right).view(-1, 1, 1)
-    return padded.view(-1).unfold(0, shape[3], 1).index_select(0, starts.view(-1)).view(shape)
+    return padded.reshape(-1).unfold(0, shape[3], 1).index_select(0, starts.view(-1)).view(shape)
 
 
 @lru_cache(maxsize=8)
