@@ -19,6 +19,8 @@ ROWS = {
     "accuracy": "share right",
     "nll": "log-likelihood, nats",
     "brier": "squared distance",
+    "brier_calibration": "what bins would mend",
+    "brier_refinement": "and what not",
     "ece": "15 equal-width bins",
     "mce": "worst of those bins",
     "adaptive_ece": "15 equal-mass bins",

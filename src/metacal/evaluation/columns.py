@@ -109,7 +109,9 @@ def _find_scores(names: Sequence[str], is_arrays: bool) -> tuple[list[str], list
     groups: list[tuple[list[str], list[str], bool]] = []
     for words, is_logits in ((prob_words, False), (LOGIT_WORDS, True)):
         for word in words:
-            alone = [name for name in names if name.lower() == word or (is_arrays and name.lower().endswith(f"_{word}"))]
+            alone = [
+                name for name in names if name.lower() == word or (is_arrays and name.lower().endswith(f"_{word}"))
+            ]
             if alone:
                 groups.append((alone, alone, is_logits))
             for separator in "_.":

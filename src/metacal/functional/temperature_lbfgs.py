@@ -1,4 +1,4 @@
-"""Temperature by a few L-BFGS iterations: the popular recipe, kept for comparison; `fit_temperature` is the one to use."""
+"""Temperature by a few L-BFGS iterations: a popular recipe, kept for comparison only (see `fit_temperature`)."""
 
 import torch
 from torch import Tensor
