@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 
 import metacal
-from metacal.cli import demo
+from metacal.cli import calibrate, demo, evaluate
 from metacal.errors import MetacalError
 
 app = typer.Typer(
@@ -18,6 +18,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.command("demo")(demo.demo)
+app.command("evaluate")(evaluate.evaluate)
+app.command("calibrate")(calibrate.calibrate)
 
 
 def show_version(wanted: bool) -> None:

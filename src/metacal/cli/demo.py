@@ -1,6 +1,5 @@
 """``metacal demo``: real predictions scored, as they are and after temperature scaling."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -8,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from metacal.errors import InvalidValueError
+from metacal.cli.json_file import write_json
 from metacal.evaluation.example import EXAMPLE, example_predictions
 from metacal.evaluation.scores import Scores, score_predictions, temperature_scaled
 from metacal.functional.expected_calibration_error import bin_statistics
@@ -53,7 +52,8 @@ def demo(
     if warning:
         Console().print(warning, style="yellow")
     if json_file is not None:
-        write_json(json_file, before, after, fit.temperature)
+        figures = {"temperature": fit.temperature, "before": before.as_dict(), "after": after.as_dict()}
+        write_json(json_file, figures)
 
 
 def print_table(before: Scores, after: Scores, temperature: float, samples: int) -> None:
@@ -76,14 +76,3 @@ def print_table(before: Scores, after: Scores, temperature: float, samples: int)
         f"{before.ece:.1%} to {after.ece:.1%} and leaves every prediction as it was.",
         highlight=False,
     )
-
-
-def write_json(path: Path, before: Scores, after: Scores, temperature: float) -> None:
-    """Write both columns as JSON, fractions in [0, 1]."""
-    figures = {"temperature": temperature, "before": before.as_dict(), "after": after.as_dict()}
-    try:
-        path.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise InvalidValueError(
-            f"`--json` must name a file that can be written, got {path}: {error.strerror}."
-        ) from None

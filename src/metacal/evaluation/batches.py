@@ -63,10 +63,8 @@ class PredictionFile:
         self.path = Path(path)
         is_npy, is_npz = (self.path.suffix.lower() == suffix for suffix in (".npy", ".npz"))
         self._table = open_table(self.path, target if is_npy else None)
-        if is_npy and target is not None:
-            target = [name for name in self._table.names if name != self.path.stem][0]  # the file that it named
-        elif is_npy and len(self._table.names) > 1:
-            target = self._table.names[1]
+        if is_npy and len(self._table.names) > 1:
+            target = self._table.names[1]  # the file beside, named or found
         try:
             self._layout: Layout = find_layout(
                 self._table.names,

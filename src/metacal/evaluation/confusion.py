@@ -13,7 +13,7 @@ class ClassFigures(NamedTuple):
 
     Attributes:
         name: of the class.
-        count: samples whose target it is.
+        samples: whose target it is.
         recall: share of them that were named so; None without samples.
         precision: share right of those named so; None if none was.
         mean_prob: the class's mean probability over all samples.
@@ -22,7 +22,7 @@ class ClassFigures(NamedTuple):
     """
 
     name: str
-    count: int
+    samples: int
     recall: float | None
     precision: float | None
     mean_prob: float
@@ -35,7 +35,7 @@ class ConfusedPair(NamedTuple):
 
     target: str
     predicted: str
-    count: int
+    samples: int
     share: float
 
 
@@ -84,7 +84,7 @@ def confused_pairs(counts: Tensor, class_names: tuple[str, ...], most: int = 10)
     Examples:
         >>> import torch
         >>> confused_pairs(torch.tensor([[8, 2], [1, 9]]), ("cat", "dog"))[0]
-        ConfusedPair(target='cat', predicted='dog', count=2, share=0.2)
+        ConfusedPair(target='cat', predicted='dog', samples=2, share=0.2)
     """
     off = counts.clone().fill_diagonal_(0)
     values, places = off.flatten().sort(descending=True, stable=True)

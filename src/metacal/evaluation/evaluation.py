@@ -30,6 +30,16 @@ SAMPLE_ELEMENTS = 2**26
 """Scores that a sample of rows may hold: fewer rows are kept of very many classes."""
 
 STREAMED = ("accuracy", "nll", "brier", "ece", "mce")
+MEASURES = (*STREAMED, "adaptive_ece", "classwise_ece", "debiased_ece", "sweep_ece", "smooth_ece")
+"""Figures with an interval."""
+
+FIGURES = (
+    *(name + end for name in MEASURES for end in ("", "_low", "_high")),
+    "brier_calibration",
+    "brier_refinement",
+    "aurc",
+)
+OOD_FIGURES = ("ood_auroc_max_prob", "ood_fpr95_max_prob", "ood_auroc_entropy", "ood_fpr95_entropy")
 RISKS = (0.01, 0.02, 0.05)
 
 

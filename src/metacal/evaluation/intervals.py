@@ -145,8 +145,8 @@ def _classwise(probs: Tensor, targets: Tensor, num_bins: int) -> Callable[[Tenso
     came = targets.unsqueeze(1) == classes
 
     def measure(rows: Tensor) -> Tensor:
-        flat = (values[rows].reshape(-1) for values in (index, probs, came))
-        return calibration_error(accumulate(*flat, edges, num_classes)).mean()
+        places, values, outcomes = (array[rows].reshape(-1) for array in (index, probs, came))
+        return calibration_error(accumulate(places, values, outcomes, edges, num_classes)).mean()
 
     return measure
 

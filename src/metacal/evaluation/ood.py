@@ -27,7 +27,8 @@ def max_prob_scores(probs: Tensor) -> Tensor:
 
 def entropy_scores(probs: Tensor) -> Tensor:
     """Minus the entropy of each sample's probabilities: high is inside."""
-    return torch.special.xlogy(probs, probs).sum(dim=1)
+    products: Tensor = torch.special.xlogy(probs, probs)
+    return products.sum(dim=1)
 
 
 def detection(inside: Tensor, outside: Tensor) -> Detection:
@@ -51,7 +52,7 @@ def detection(inside: Tensor, outside: Tensor) -> Detection:
 
 def ood_figures(inside: Tensor, outside: Tensor) -> dict[str, float]:
     """AUROC and FPR95 of the top probability and of the entropy, from probabilities ``(n, K)`` and ``(m, K)``."""
-    figures = {}
+    figures: dict[str, float] = {}
     for name, score in (("max_prob", max_prob_scores), ("entropy", entropy_scores)):
         found = detection(score(inside), score(outside))
         figures |= {f"ood_auroc_{name}": found.auroc, f"ood_fpr95_{name}": found.fpr95}

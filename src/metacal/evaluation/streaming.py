@@ -45,7 +45,7 @@ class StreamedScores:
     def update(self, scores: Tensor, targets: Tensor) -> None:
         """Add a batch: scores ``(m, K)`` in any memory order, targets int64 ``(m,)``."""
         rows = max(256, CHUNK_ELEMENTS // scores.shape[1])
-        for some, labels in zip(scores.split(rows), targets.split(rows), strict=True):
+        for some, labels in zip(torch.split(scores, rows), torch.split(targets, rows), strict=True):
             self._add(some, labels)
 
     @property

@@ -68,9 +68,8 @@ def temperature_gain(
         scaled[held_out] = _centred(logits[held_out]) / fit.temperature
     figures = {}
     for name, scores in (("before", logits), ("after", scaled)):
-        keywords = {"logits": scores, "targets": targets}
-        figures[f"nll_{name}"] = negative_log_likelihood(**keywords, validate=False).item()
-        ece = expected_calibration_error(**keywords, num_bins=num_bins, validate=False)
+        figures[f"nll_{name}"] = negative_log_likelihood(logits=scores, targets=targets, validate=False).item()
+        ece = expected_calibration_error(logits=scores, targets=targets, num_bins=num_bins, validate=False)
         figures[f"ece_{name}"] = ece.item()
     whole = fit_temperature(logits=logits, targets=targets, validate=False)
     return TemperatureGain(temperature=whole.temperature, **figures)

@@ -49,7 +49,7 @@ def fit_temperature_by_lbfgs(
         return value
 
     with torch.enable_grad():
-        optimizer.step(loss)  # type: ignore[arg-type]
+        optimizer.step(loss)  # type: ignore[no-untyped-call]
         loss()
     slope = float(temperature.grad) if temperature.grad is not None else 0.0
     found = float(temperature.detach())
