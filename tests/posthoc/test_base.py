@@ -16,7 +16,7 @@ from metacal.errors import InvalidTypeError, InvalidValueError, MetacalWarning, 
 from metacal.functional import negative_log_likelihood
 from metacal.posthoc import CALIBRATORS, Calibrator, TemperatureScaling, VectorScaling
 
-KINDS = [make for make in CALIBRATORS.values()]
+KINDS = list(CALIBRATORS.values())
 every = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 
 
@@ -31,7 +31,9 @@ def test_mends_what_is_too_sure(kind, as_probs):
     assert said.shape == (3000, 4) and torch.allclose(said.sum(1), torch.ones(3000, dtype=torch.float64))
     assert bool((said >= 0).all())
     before = negative_log_likelihood(logits=logits[held_out[1]], targets=targets[held_out[1]])
-    after = negative_log_likelihood(probs=said.clamp(min=1e-6) / said.clamp(min=1e-6).sum(1, True), targets=targets[3000:])
+    after = negative_log_likelihood(
+        probs=said.clamp(min=1e-6) / said.clamp(min=1e-6).sum(1, True), targets=targets[3000:]
+    )
     assert after < 0.75 * before
     assert calibrator.fit_report.converged and calibrator.fit_report.warning is None
     keeps = torch.equal(said.argmax(1), logits[held_out[1]].argmax(1))
@@ -113,7 +115,9 @@ def test_degenerate_data_give_a_defined_result_and_a_warning(kind, case, dtype):
     with pytest.warns(MetacalWarning):
         calibrator = kind().fit(logits=logits, targets=targets)
     said = calibrator.predict_proba(logits=logits)
-    assert bool(said.isfinite().all()) and torch.allclose(said.sum(1), torch.ones(len(said), dtype=said.dtype), atol=1e-5)
+    assert bool(said.isfinite().all()) and torch.allclose(
+        said.sum(1), torch.ones(len(said), dtype=said.dtype), atol=1e-5
+    )
     assert calibrator.fit_report.warning
     if isinstance(calibrator, TemperatureScaling):
         assert 1e-3 <= calibrator.temperature <= 1e3
@@ -180,10 +184,10 @@ def test_bad_files(tmp_path):
     with pytest.raises(InvalidValueError, match="without its metadata"):
         Calibrator.load(path)
     safetensors.numpy.save_file({"a": np.zeros(1)}, path, metadata={"metacal.posthoc": json.dumps({"kind": "Evil"})})
-    with pytest.raises(InvalidValueError, match="must name a saved Calibrator, got .* with a Evil"):
+    with pytest.raises(InvalidValueError, match=r"must name a saved Calibrator, got .* with a Evil"):
         Calibrator.load(path)
     TemperatureScaling().fit(logits=logits, targets=targets).save(path)
-    with pytest.raises(InvalidValueError, match="must name a saved VectorScaling, got .* with a TemperatureScaling"):
+    with pytest.raises(InvalidValueError, match=r"must name a saved VectorScaling, got .* with a TemperatureScaling"):
         VectorScaling.load(path)
     with pytest.raises(InvalidValueError, match="`path` must name a file that can be written"):
         TemperatureScaling().fit(logits=logits, targets=targets).save(tmp_path / "no" / "folder")

@@ -1,5 +1,7 @@
 """Each calibrator against an independent computation of the same thing."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -81,7 +83,7 @@ def test_histogram_binning_by_hand(binning):
     y = targets.numpy()
     binned = HistogramBinning(num_bins=6, binning=binning).fit(probs=probs, targets=y)
     edges = np.linspace(0, 1, 7) if binning == "equal_width" else np.r_[0.0, np.sort(probs)[149:-1:150], 1.0]
-    for low, high in zip(edges[:-1], edges[1:]):
+    for low, high in itertools.pairwise(edges):
         inside = (probs > low) & (probs <= high)
         assert inside.any()
         said = binned.predict_proba(probs=probs[inside])
