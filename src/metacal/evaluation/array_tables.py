@@ -63,12 +63,6 @@ def open_npy(path: Path, target: str | None = None) -> ArrayTable:
     return ArrayTable(path, arrays)
 
 
-def npy_target_name(path: Path, target: str | None) -> str | None:
-    """The name of the column that the targets' file of a ``.npy`` file becomes."""
-    partner = _partner(path, target)
-    return None if partner is None else partner.stem
-
-
 def _partner(path: Path, target: str | None) -> Path | None:
     if target is not None:
         for named in (Path(target), path.parent / target):
@@ -91,9 +85,10 @@ def _map(path: Path) -> NDArray[Any]:
 def _complaint(path: Path, error: Exception, what: str, writer: str) -> str:
     with path.open("rb") as file:
         is_pickle = file.read(1) == b"\x80"
-    if is_pickle or "pickle" in str(error):
+    if is_pickle or "Object arrays" in str(error):
         return f"holds pickled objects, which could run code when opened: refused; save plain arrays with {writer}."
-    return f"is not a whole {what} ({str(error).splitlines()[0]}); write it again with {writer}."
+    reason = "" if "pickle" in str(error) else f" ({str(error).splitlines()[0]})"  # NumPy takes any bytes for a pickle
+    return f"is not a whole {what}{reason}; write it again with {writer}."
 
 
 def _squeezed(array: NDArray[Any]) -> NDArray[Any]:
