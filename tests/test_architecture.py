@@ -25,8 +25,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "evaluation": {"functional", "posthoc"},
     "runs": {"evaluation", "files"},
     "experiments": {"runs"},
-    "reporting": {"functional", "evaluation", "posthoc", "runs"},
+    "reporting": {"functional", "evaluation", "posthoc", "runs", "files"},
     "pipeline": {"functional", "losses", "metalearning", "data", "models", "posthoc", "training", "evaluation", "runs"},
+    "simulated_study": {"functional", "losses", "metalearning", "data"},
     "engines": {"runs", "pipeline", "training", "files"},
     "cli": {
         "functional",
@@ -40,8 +41,10 @@ MAY_IMPORT: dict[str, set[str]] = {
         "files",
         "runs",
         "reporting",
+        "experiments",
         "pipeline",
         "engines",
+        "simulated_study",
         "",
     },
     "": {

@@ -1,84 +1,54 @@
-"""``metacal demo`` in a process of its own: its table, its JSON, and what it says when it cannot write."""
+"""``metacal demo``, shortened: its tables, its page, its JSON, and that nothing is done twice."""
 
 import json
-import os
-import re
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from metacal import simulated_study
 from metacal.cli import demo
 from metacal.cli.app import app, main
 
-FRACTIONS = {
-    "accuracy",
-    "ece",
-    "ece_low",
-    "ece_high",
-    "mce",
-    "adaptive_ece",
-    "classwise_ece",
-    "debiased_ece",
-    "sweep_ece",
-    "smooth_ece",
-}
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr(demo, "SIZES", (20,))
+    monkeypatch.setattr(demo, "DRAWS", range(2))
+    monkeypatch.setattr(demo, "SEEDS", range(2))
+    monkeypatch.setattr(demo, "SHARED", {**demo.SHARED, "epochs": 2, "milestones": [1]})
+    monkeypatch.setattr(simulated_study, "STEPS", 20)
 
 
-@pytest.fixture(scope="module")
-def run_and_figures(tmp_path_factory):
-    file = tmp_path_factory.mktemp("demo") / "scores.json"
-    command = [str(Path(sys.executable).with_name("metacal")), "demo", "--json", str(file)]
-    one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}
-    run = subprocess.run(command, capture_output=True, text=True, check=False, env=one_thread)
-    assert run.returncode == 0, run.stderr
-    return run, json.loads(file.read_text(encoding="utf-8"))
+@pytest.mark.usefixtures("quick")
+def test_tables_page_and_json(tmp_path, monkeypatch):
+    arguments = ["demo", "-o", str(tmp_path / "out"), "--json", str(tmp_path / "figures.json")]
+    first = CliRunner().invoke(app, arguments)
+    assert first.exit_code == 0, first.output
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert {score["method"] for score in figures["simulated"]} == {"oracle", "ce", "ls", "mc"}
+    assert len(figures["digits"]) == 6 and all(0 <= score["ece"] <= 1 for score in figures["digits"])
+    assert "meta-calibration" in first.output and "open it in a browser" in first.output
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "digits-mlp-mc-seed0" in page and "What was learned" in page
+
+    def never(*arguments, **keywords):
+        raise AssertionError("done twice")
+
+    monkeypatch.setattr(simulated_study, "simulated_scores", never)
+    again = CliRunner().invoke(app, arguments)
+    assert again.exit_code == 0 and json.loads((tmp_path / "figures.json").read_text()) == figures
 
 
-def test_table_shows_what_the_json_holds(run_and_figures):
-    run, figures = run_and_figures
-    assert run.stderr == ""
-    row = re.search(r"^│ ece\s+│\s+(\S+) │\s+(\S+) │", run.stdout, re.M)
-    assert row.groups() == (f"{figures['before']['ece']:.4f}", f"{figures['after']['ece']:.4f}")
-    for name in figures["before"]:
-        if not name.startswith("ece_"):
-            assert re.search(rf"^│ {name}\s+│\s+{figures['before'][name]:.4f} │", run.stdout, re.M), name
-    assert f"temperature {figures['temperature']:.2f}" in run.stdout and "too confident" in run.stdout
+def test_equal_labels():
+    assert {each["train_size"] + each.get("meta_size", 0) for each in demo.DIGITS.values()} == {120}
 
 
-def test_json_holds_fractions(run_and_figures):
-    _, figures = run_and_figures
-    assert set(figures) == {"temperature", "before", "after"}
-    for column in ("before", "after"):
-        scores = figures[column]
-        assert set(scores) == FRACTIONS | {"nll", "brier", "brier_calibration", "brier_refinement"}
-        assert all(0.0 <= scores[name] <= 1.0 for name in FRACTIONS)
-        assert 0.0 <= scores["brier"] <= 2.0 and scores["nll"] >= 0.0
-        assert scores["ece_low"] < scores["ece"] < scores["ece_high"]
-
-
-def test_temperature_mends_calibration_and_leaves_accuracy(run_and_figures):
-    _, figures = run_and_figures
-    before, after = figures["before"], figures["after"]
-    assert round(before["accuracy"], 2) == 0.91 and before["accuracy"] == after["accuracy"]
-    assert after["ece"] < before["ece"] / 2 and after["nll"] < before["nll"]
-    assert 1.5 < figures["temperature"] < 4.0
-
-
-@pytest.mark.parametrize(("name", "reason"), [("no/scores.json", "No such file or directory"), ("", "Is a directory")])
-def test_a_file_that_cannot_be_written_is_one_line_and_status_2(tmp_path, monkeypatch, capsys, name, reason):
-    probs, targets = demo.example_predictions()
-    monkeypatch.setattr(demo, "example_predictions", lambda: (probs[:200], targets[:200]))
-    monkeypatch.setattr(sys, "argv", ["metacal", "demo", "--json", str(tmp_path / name)])
+@pytest.mark.usefixtures("quick")
+def test_a_file_that_cannot_be_written_is_one_line_and_status_2(tmp_path, monkeypatch, capsys):
+    wrong = str(tmp_path / "no" / "figures.json")
+    monkeypatch.setattr(sys, "argv", ["metacal", "demo", "-o", str(tmp_path / "out"), "--json", wrong])
     with pytest.raises(SystemExit) as caught:
         main()
     assert caught.value.code == 2
-    errors = capsys.readouterr().err
-    assert errors == f"error: `--json` must name a file that can be written, got {tmp_path / name}: {reason}.\n"
-
-
-def test_help_has_an_example():
-    run = CliRunner().invoke(app, ["demo", "--help"])
-    assert run.exit_code == 0 and "metacal demo --json scores.json" in run.stdout
+    assert "`--json` must name a file that can be written" in capsys.readouterr().err

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 
 import metacal
-from metacal.cli import calibrate, data, demo, evaluate, report, train
+from metacal.cli import calibrate, data, demo, evaluate, ls, report, run, show, train, validate
 from metacal.errors import MetacalError
 
 app = typer.Typer(
@@ -21,6 +21,10 @@ app.command("demo")(demo.demo)
 app.command("train")(train.train)
 app.command("report")(report.report)
 app.add_typer(data.app, name="data")
+app.command("ls")(ls.ls)
+app.command("show")(show.show)
+app.command("run")(run.run)
+app.command("validate")(validate.validate)
 app.command("evaluate")(evaluate.evaluate)
 app.command("calibrate")(calibrate.calibrate)
 

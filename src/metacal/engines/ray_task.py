@@ -45,7 +45,7 @@ def execute_task(spec: RunSpec, mark: Path, hardware: Hardware, data_dir: Path |
     import ray
 
     if not mark.exists():
-        where = f"{mark.parent} on {ray.util.get_node_ip_address()}"
+        where = f"{mark.parent} on {ray.util.get_node_ip_address()}"  # type: ignore[no-untyped-call]
         return Outcome("failed", error=f"The store must be a path that all machines share, got another one: {where}.")
     stop, done = StopRequest(), threading.Event()
     told: list[Any] = []

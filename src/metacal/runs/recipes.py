@@ -54,6 +54,7 @@ DATASET_RECIPES: dict[str, dict[str, Any]] = {
 OWN_DATA_RECIPE: dict[str, Any] = {"model": "mlp", "epochs": 60, "milestones": [30, 45], "reduction": "mean"}
 AS_TEXT = ("dataset", "model", "method", "precision")
 """Keys whose values stay words, whatever they look like."""
+OF_A_CELL = {"dataset", "method", "seed"}
 MODEL_RECIPES: dict[str, dict[str, Any]] = {"resnet110": {"batch_size": 80}}
 
 
@@ -106,6 +107,26 @@ def read_assignments(
     if problems or spec is None or hardware is None:
         raise InvalidValueError("; ".join(problems) + ".")
     return spec, hardware
+
+
+def read_overrides(words: Iterable[str]) -> dict[str, Any]:
+    """Settings for many runs from words; what belongs to a run's place in a table cannot be among them.
+
+    Examples:
+        >>> read_overrides(["epochs=3"])
+        {'epochs': 3}
+    """
+    problems: list[str] = []
+    settings, machine = _sorted_out(words, problems)
+    problems += [
+        f"`{key}` must not be set for a table: its rows, methods and seeds say it"
+        for key in OF_A_CELL & settings.keys()
+    ]
+    problems += [f"`{key}` must not be set here: it is a matter of the engine" for key in machine]
+    problems += [_not_one_of("key", key, RunSpec.model_fields) for key in settings if key not in RunSpec.model_fields]
+    if problems:
+        raise InvalidValueError("; ".join(problems) + ".")
+    return settings
 
 
 def _spec(settings: Mapping[str, Any], problems: list[str]) -> RunSpec | None:

@@ -1,0 +1,77 @@
+"""``metacal ls``, ``show``, ``run`` and ``validate``: the paper's tables from the command line."""
+
+import csv
+import json
+import sys
+
+import pytest
+
+from metacal.cli import main
+
+
+@pytest.fixture
+def metacal(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["metacal", *words])
+        with pytest.raises(SystemExit) as left:
+            main()
+        return left.value.code, *capsys.readouterr()
+
+    return run
+
+
+def test_ls_names_every_table(metacal, tmp_path):
+    status, output, _ = metacal("ls", "--json", str(tmp_path / "list.json"))
+    names = [entry["name"] for entry in json.loads((tmp_path / "list.json").read_text())]
+    assert status == 0 and len(names) == 12 and all(name in output for name in names)
+
+
+def test_a_part_of_a_table_from_nothing_to_files(metacal, tmp_path):
+    words = ["hyperparameters", "--preset", "smoke", "--rows", "cifar-10/", "--methods", "ce,mc", "--seeds", "0"]
+    store = ["--store", str(tmp_path / "runs")]
+    status, output, errors = metacal("run", *words, *store, "-o", str(tmp_path / "tables"))
+    assert status == 0, errors
+    assert "[smoke preset:" in output and "4.23 ± 0.15" in output
+    with (tmp_path / "tables" / "hyperparameters.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    assert {(line["method"], line["metric"], line["seeds"]) for line in lines} == {
+        (method, metric, "1") for method in ("CE", "MC") for metric in ("ece_percent", "error_percent")
+    }
+    for suffix in ("md", "tex", "json"):
+        assert (tmp_path / "tables" / f"hyperparameters.{suffix}").stat().st_size > 100
+    before = sorted(path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("*/scores.json"))
+    assert metacal("run", *words, *store)[0] == 0
+    assert sorted(path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("*/scores.json")) == before
+    status, output, _ = metacal("show", "hyperparameters", "--preset", "smoke", *store)
+    assert status == 0 and "2 complete" in output
+    assert metacal("validate", *store)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["run", "tabel-1"], "nearest: table-1"),
+        (["run"], "`NAME` must be given, or --all"),
+        (["run", "main-ece", "--all"], "but not both"),
+        (["run", "main-ece", "--rows", "cifar-11"], "'cifar-11', nearest: cifar-1"),
+        (["run", "main-ece", "--methods", "mcc"], "'mcc', nearest: mc"),
+        (["run", "main-ece", "--seeds", "x"], "`--seeds` must be integers"),
+        (["run", "main-ece", "--preset", "tiny"], "`preset` must be one of full, cpu, smoke, got 'tiny'"),
+        (["run", "main-ece", "--engine", "slurm"], "`--engine` must be one of 'local', 'ray', got 'slurm'"),
+        (["run", "main-ece", "method=ce"], "`method` must not be set for a table"),
+        (["run", "main-ece", "epoch=3"], "unknown key 'epoch', nearest: epochs"),
+        (["show", "main_ec"], "nearest: main-ece"),
+    ],
+)
+def test_bad_input(metacal, words, message):
+    status, _, errors = metacal(*words)
+    assert status == 2 and message in errors and errors.count("\n") == 1, errors
+
+
+def test_a_store_that_cannot_be_written(metacal, tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    words = ["hyperparameters", "--preset", "smoke", "--rows", "cifar-10/", "--methods", "ce", "--seeds", "0"]
+    status, _, errors = metacal("run", *words, "--store", str(tmp_path / "file"))
+    assert status == 1 and "could not be written" in errors
