@@ -38,6 +38,7 @@ TEXT_BATCHES = 6
 TEXT_ROUNDS = 4
 TEXT_TARGET = 2.5
 LENGTH = 1000
+SAME = "The losses drift apart by float32 rounding, which Adam enlarges; in float64 the two ways are equal to 1e-15."
 OURS, PLAIN = "metacal.data.Batches", "Pillow + DataLoader"
 
 
@@ -131,7 +132,9 @@ def measure_text() -> Part:
         f"batch {BATCH}, 1 thread, best of {TEXT_ROUNDS} turns"
     )
     ratio = padded.seconds / chunked.seconds
-    return Part(title, rows, [Target("padded to 1,000 / length chunks", ratio, TEXT_TARGET, at_least=True)], [note])
+    return Part(
+        title, rows, [Target("padded to 1,000 / length chunks", ratio, TEXT_TARGET, at_least=True)], [note, SAME]
+    )
 
 
 def text_trainer(embeddings: Tensor, chunk: int | None, batches: list[tuple[Tensor, Tensor]]) -> Callable[[], float]:
