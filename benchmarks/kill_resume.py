@@ -81,15 +81,15 @@ def run_and_kill(folder: RunFolder, duration: float, draw: random.Random) -> int
 
 def outcome(folder: RunFolder) -> dict[str, Any]:
     """All that a run kept, but for the time it took."""
-    state, _ = Checkpoints(folder.checkpoints).load_last(torch.device("cpu"))
+    state, _ = Checkpoints(folder.checkpoints).load_last()
     assert state is not None
-    state["progress"].pop("seconds")
+    state["processes"][0]["progress"].pop("seconds")
     scores = folder.read_scores()
     scores.pop("train_seconds")
     files = [folder.path / "history.csv", *sorted((folder.path / "epochs").iterdir())]
     return {
         "state": state,
-        "best": Checkpoints(folder.checkpoints).load_best(torch.device("cpu")),
+        "best": Checkpoints(folder.checkpoints).load_best(),
         "scores": scores,
         "files": [file.read_bytes() for file in files],
         "predictions": [folder.read_predictions(part).logits for part in ("val", "test")],

@@ -3,16 +3,19 @@
 import math
 import shutil
 
+import numpy as np
 import pytest
 import torch
 
+from metacal import pipeline
 from metacal.errors import InvalidValueError, TrainingError
 from metacal.evaluation import score_predictions
 from metacal.functional import expected_calibration_error
+from metacal.models import MLP
 from metacal.pipeline import run
 from metacal.runs import METHODS, Hardware, RunFolder, build_spec
 from metacal.training import Stopped, StopRequest
-from metacal.training.events import BatchDone, EpochDone, Notice
+from metacal.training.events import BatchDone, CheckpointSaved, EpochDone, Notice
 
 SMALL = {
     "dataset": "digits",
@@ -141,14 +144,85 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_notice(tmp_path):
     assert (cut.path / "history.csv").read_bytes() == (whole.path / "history.csv").read_bytes()
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"lr": 1e38, "batch_size": 5000},
+        {"method": "ce-interleaved-sbece", "interleaved_lr": 1e38},
+    ],
+)
+def test_weights_that_are_not_finite(tmp_path, changes):
+    with pytest.raises(TrainingError, match=r"no longer finite|The training loss became"):
+        run(settings(epochs=3, clip_norm=None, **changes), RunFolder(tmp_path))
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_the_last_good_checkpoint_outlives_a_loss_that_is_not_finite(tmp_path, monkeypatch):
+    folder, kept, groups = RunFolder(tmp_path), [], []
+    built = pipeline.build_optimizer
+
+    def remember(*arguments, **keywords):
+        optimizer = built(*arguments, **keywords)
+        groups.extend(optimizer.param_groups)
+        return optimizer
+
+    def spoil(event):
+        if isinstance(event, CheckpointSaved):
+            kept.append((folder.checkpoints / "last.ckpt").read_bytes())
+            with torch.no_grad():
+                groups[0]["params"][0].fill_(math.nan)
+
+    monkeypatch.setattr(pipeline, "build_optimizer", remember)
+    with pytest.raises(TrainingError, match="The training loss became nan in epoch 2, batch 1"):
+        run(settings(epochs=3), folder, emit=spoil)
+    assert (folder.checkpoints / "last.ckpt").read_bytes() == kept[0]
+
+
+def test_data_that_has_changed_since(tmp_path):
+    def write(rows):
+        generator = np.random.default_rng(rows)
+        inputs = generator.normal(size=(rows, 4)).astype(np.float32)
+        np.savez(tmp_path / "own.npz", inputs=inputs, targets=generator.integers(3, size=rows))
+
+    write(200)
+    spec = build_spec({"dataset": str(tmp_path / "own.npz"), "epochs": 1, "batch_size": 32, "milestones": []})
+    folder = RunFolder(tmp_path / "run")
+    run(spec, folder)
+    (folder.path / "scores.json").unlink()
+    write(300)
+    with pytest.raises(InvalidValueError, match="got data that has changed since"):
+        run(spec, folder, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_options": {"num_classes": 5}}, "model_options must not set what the data decides, got num_classes"),
+        ({"model_options": {"in_features": 5}}, "`model_options` must not set what the data decides, got in_features"),
+        ({"seed": 10**30}, "seed"),
+        ({"precision": "16"}, "`precision` must be 32, 64 or bf16 on a CPU, got 16"),
+    ],
+)
+def test_settings_that_cannot_be(tmp_path, changes, message):
+    with pytest.raises(InvalidValueError, match=message):
+        run(settings(**changes), RunFolder(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_model_that_does_not_fit_the_data(tmp_path, monkeypatch):
+    monkeypatch.setattr(pipeline, "create_model", lambda *names, **keywords: MLP(5, 10))
+    with pytest.raises(InvalidValueError, match=r"`model` must take inputs of shape \(64, 1, 8, 8\), got: "):
+        run(settings(), RunFolder(tmp_path / "run"))
+    monkeypatch.setattr(pipeline, "create_model", lambda *names, **keywords: MLP(64, 7))
+    with pytest.raises(InvalidValueError, match=r"must return logits of shape \(64, 10\), got \(64, 7\)"):
+        run(settings(), RunFolder(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_loss_that_is_not_finite(tmp_path):
     folder = RunFolder(tmp_path)
     with pytest.raises(TrainingError, match=r"The training loss became (nan|inf) in epoch \d+, batch \d+: lower `lr`"):
         run(settings(lr=1e30, epochs=3, clip_norm=None), folder)
-    last = folder.checkpoints / "last.ckpt"
-    if last.exists():
-        state = torch.load(__import__("io").BytesIO(last.read_bytes()[53:]), weights_only=True)
-        assert all(math.isfinite(float(loss)) for loss in state["progress"]["losses"])
 
 
 def test_fsdp_with_something_learned_is_refused(tmp_path):

@@ -1,5 +1,7 @@
 """The one place that turns the names in a spec into objects: data -> model -> train -> evaluate, straight down."""
 
+import hashlib
+import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -10,7 +12,7 @@ from typing import Any
 
 import torch
 from lightning_fabric import Fabric
-from torch import nn
+from torch import Tensor, nn
 
 from metacal import losses, metalearning
 from metacal.data import Batches, Dataset, Splits, load_dataset, make_splits, make_transform
@@ -33,7 +35,7 @@ from metacal.training import (
     build_optimizer,
     train,
 )
-from metacal.training.events import EpochDone, Event, Listener, TrainingBegan, silence
+from metacal.training.events import EpochDone, Event, Listener, Notice, TrainingBegan, silence
 from metacal.training.predict import predict, share_of
 
 LOSSES: dict[str, type[Loss]] = {
@@ -97,15 +99,54 @@ def run(
     )
     if wants_channels_last(hardware, dataset, fabric):
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    training = prepare(spec, dataset, splits, model, fabric, folder, emit, StopRequest() if stop is None else stop)
+    check_output(training, dataset)
     with folder.lock() if fabric.is_global_zero else nullcontext():
-        if fabric.is_global_zero and not folder.exists:
-            folder.write_splits(splits.indices)
-            circumstances = {"device": str(fabric.device), "processes": fabric.world_size, "data": dataset.files}
-            folder.write_spec(spec, circumstances)
-            folder.write_superclasses(dataset.superclasses)
-        training = prepare(spec, dataset, splits, model, fabric, folder, emit, StopRequest() if stop is None else stop)
+        if fabric.is_global_zero:
+            folder.check_free_for(spec, resume=resume)
+            begin(spec, dataset, splits, fabric, folder)
         progress = train(training, resume=resume)
         return finish(spec, dataset, splits, training, folder, progress.seconds)
+
+
+def begin(spec: RunSpec, dataset: Dataset, splits: Splits, fabric: Fabric, folder: RunFolder) -> None:
+    """Write what the run is into its folder, or hold it to what is written there: the data must be the same."""
+    data_hash = fingerprint(dataset)
+    if folder.exists:
+        folder.check_data(data_hash, splits.indices)
+        return
+    folder.write_splits(splits.indices)
+    folder.write_superclasses(dataset.superclasses)
+    circumstances = {"device": str(fabric.device), "processes": fabric.world_size, "data": dataset.files}
+    folder.write_spec(spec, {**circumstances, "data_hash": data_hash})
+
+
+def fingerprint(dataset: Dataset) -> str:
+    """A hash of all inputs and targets."""
+    digest = hashlib.sha256()
+    for part in (dataset.train, dataset.test):
+        for values in (part.inputs, part.targets):
+            digest.update(values.contiguous().numpy().data)
+    return digest.hexdigest()
+
+
+@torch.no_grad()
+def check_output(training: Training, dataset: Dataset) -> None:
+    """Raise unless the model gives logits of this data's classes; before anything is written."""
+    x, _ = next(iter(training.val))
+    module, devices = training.model, [training.fabric.device] if training.fabric.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices), training.fabric.autocast():
+        module.eval()
+        try:
+            logits = module.module(x.to(next(module.parameters()).dtype) if x.is_floating_point() else x)
+        except (RuntimeError, TypeError, ValueError, IndexError) as error:
+            reason = str(error).splitlines()[0]
+            raise InvalidValueError(f"`model` must take inputs of shape {tuple(x.shape)}, got: {reason}.") from None
+        module.train()
+    wanted = (len(x), dataset.num_classes)
+    if not isinstance(logits, Tensor) or tuple(logits.shape) != wanted:
+        found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        raise InvalidValueError(f"`model` must return logits of shape {wanted}, got {found}.")
 
 
 def load_data(spec: RunSpec, data_dir: Path | None) -> tuple[Dataset, Splits]:
@@ -129,18 +170,28 @@ def load_data(spec: RunSpec, data_dir: Path | None) -> tuple[Dataset, Splits]:
 
 def make_fabric(spec: RunSpec, hardware: Hardware) -> Fabric:
     """Devices, precision and processes, started."""
-    if hardware.strategy == "fsdp" and spec.method.hyperparameters:
-        raise InvalidValueError(
-            f"`strategy` must be auto or ddp for {spec.method.name}, got fsdp: the meta step needs the whole head."
+    if hardware.strategy == "fsdp":
+        reason = (
+            "the meta step needs the whole head" if spec.method.hyperparameters else "checkpoints hold whole models"
         )
+        raise InvalidValueError(f"`strategy` must be auto or ddp for {spec.method.name}, got fsdp: {reason}.")
     if hardware.threads is not None:
         torch.set_num_threads(hardware.threads)
-    fabric = Fabric(
-        accelerator=hardware.accelerator,
-        devices=hardware.devices,
-        strategy=hardware.strategy,
-        precision=PRECISIONS[spec.precision],  # type: ignore[arg-type]
-    )
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*AMP with fp16 is not supported on CPU")  # refused below
+            fabric = Fabric(
+                accelerator=hardware.accelerator,
+                devices=hardware.devices,
+                strategy=hardware.strategy,
+                precision=PRECISIONS[spec.precision],  # type: ignore[arg-type]
+            )
+    except (RuntimeError, ValueError) as error:
+        raise InvalidValueError(
+            f"`accelerator`, `devices` and `strategy` must be what this machine has: {str(error).splitlines()[0]}"
+        ) from None
+    if spec.precision == "16" and fabric.device.type == "cpu":
+        raise InvalidValueError("`precision` must be 32, 64 or bf16 on a CPU, got 16.")
     fabric.launch()
     return fabric
 
@@ -183,6 +234,8 @@ def prepare(
         calibration = PlainObjective(model, sum_of(spec.method.interleaved), "mean")
         batches = batches_of(spec, dataset, splits, "meta", fabric)
         phases.append(Phase(batches, calibration, spec.interleaved_lr or spec.lr))
+    if spec.schedule == "multistep" and spec.milestones and spec.milestones[0] >= spec.epochs:
+        emit(Notice(f"The learning rate never drops: milestones {list(spec.milestones)} with {spec.epochs} epochs."))
     return Training(
         fabric=fabric,
         model=model,
@@ -274,7 +327,7 @@ def finish(
     """Predictions and scores of the best checkpoint."""
     fabric = training.fabric
     fabric.barrier()
-    best = training.checkpoints.load_best(fabric.device)
+    best = training.checkpoints.load_best()
     training.model.load_state_dict(best["model"])
     said = {}
     for part in ("val", "test"):

@@ -52,7 +52,7 @@ def ends_of(folder):
 
 def test_a_run_from_names_to_scores(tmp_path):
     done = metacal_train(
-        *QUICK, "method=mc", "epochs=3", "--run-dir", str(tmp_path / "run"), "--json", str(tmp_path / "s")
+        *QUICK, "method=mc", "epochs=5", "--run-dir", str(tmp_path / "run"), "--json", str(tmp_path / "s")
     )
     assert done.returncode == 0, done.stderr
     assert "classwise_ece" in done.stdout and done.stderr == ""  # nobody watches: no bar
@@ -108,15 +108,38 @@ def test_two_processes_train_as_one(method, launcher, tmp_path):
         joint = [str(Path(sys.executable).parent / "torchrun"), "--standalone", "--nproc-per-node=2", *joint]
     done = subprocess.run(joint, capture_output=True, text=True, env=ENVIRONMENT, timeout=180)
     assert done.returncode == 0, done.stderr
-    for alone, together in zip(one.read_history(), two.read_history()):
-        for name in ("train_loss", "val_loss", "val_dece"):
+    for alone, together in zip(one.read_history(), two.read_history(), strict=True):
+        for name in ("train_loss", "train_error", "train_ece", "val_loss", "val_dece"):
             assert together[name] == pytest.approx(alone[name], rel=1e-5), name
     torch.testing.assert_close(two.read_predictions().logits, one.read_predictions().logits, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_two_processes_stop_and_go_on_to_the_same_end(tmp_path):
+    machine = ["accelerator=cpu", "devices=2", "strategy=ddp"]
+    words = [*QUICK, "epochs=60", "method=mc", *machine]
+    whole, cut = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "cut")
+    assert metacal_train(*words, "--run-dir", str(whole.path)).returncode == 0
+    process = subprocess.Popen(
+        command(*words, "--run-dir", str(cut.path)), env=ENVIRONMENT, stderr=subprocess.PIPE, text=True
+    )
+    while len(cut.read_history()) < 3:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    _, complaint = process.communicate(timeout=60)
+    assert process.returncode == 143, complaint
+    said = next(line for line in complaint.splitlines() if line.startswith("Stopped"))
+    assert " ".join(machine) in said
+    again = metacal_train(*machine, "--run-dir", str(cut.path), "--resume")
+    assert again.returncode == 0, again.stderr
+    assert ends_of(cut) == ends_of(whole)
 
 
 @pytest.mark.parametrize(
     ("words", "messages"),
     [
+        (["dataset=digits", "model=:Net"], ["model"]),
+        (["dataset=digits", "accelerator=gpu"], ["accelerator"]),
         (["dataset=digts"], ["digts", "digits"]),
         (["dataset=digits", "model=resnt18"], ["resnt18", "resnet18"]),
         (["dataset=digits", "method=mc-x", "epoch=3"], ["mc-x", "epoch", "epochs"]),

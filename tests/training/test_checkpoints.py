@@ -9,8 +9,6 @@ import torch
 from metacal.errors import StorageError
 from metacal.training.checkpoints import Checkpoints, read_checkpoint, write_checkpoint
 
-CPU = torch.device("cpu")
-
 
 @pytest.fixture
 def two(tmp_path):
@@ -35,19 +33,19 @@ def damage_empty(path):
 
 
 def test_the_last_one_is_read(two):
-    state, complaints = two.load_last(CPU)
+    state, complaints = two.load_last()
     assert state["number"] == 2 and torch.equal(state["weights"], torch.arange(1000.0))
     assert complaints == []
 
 
 def test_no_checkpoint_is_no_state(tmp_path):
-    assert Checkpoints(tmp_path).load_last(CPU) == (None, [])
+    assert Checkpoints(tmp_path).load_last() == (None, [])
 
 
 @pytest.mark.parametrize("damage", [damage_cut, damage_flip, damage_empty])
 def test_a_damaged_one_is_passed_over(two, damage):
     damage(two.last)
-    state, complaints = two.load_last(CPU)
+    state, complaints = two.load_last()
     assert state["number"] == 1
     assert len(complaints) == 1 and "last.ckpt is damaged" in complaints[0]
 
@@ -56,18 +54,18 @@ def test_with_both_damaged_it_says_so(two):
     damage_cut(two.last)
     damage_flip(two.previous)
     with pytest.raises(StorageError, match="No other checkpoint is left"):
-        two.load_last(CPU)
+        two.load_last()
 
 
 def test_killed_between_the_two_moves(two):
     write_checkpoint(two.folder / "next.ckpt", {"number": 3})
     os.replace(two.last, two.previous)  # and then the process was gone
-    assert two.load_last(CPU)[0]["number"] == 2
+    assert two.load_last()[0]["number"] == 2
 
 
 def test_killed_while_writing(two):
     (two.folder / ".next.ckpt.abc").write_bytes(b"half a checkpoint")
-    assert two.load_last(CPU)[0]["number"] == 2
+    assert two.load_last()[0]["number"] == 2
     assert not (two.folder / ".next.ckpt.abc").exists()
 
 
@@ -78,7 +76,7 @@ def test_a_full_disk_leaves_what_was_there(two, monkeypatch):
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(StorageError, match=r"could not be written: No space left on device. What was there is kept."):
         two.save_last({"number": 3})
-    assert two.load_last(CPU)[0]["number"] == 2
+    assert two.load_last()[0]["number"] == 2
     assert sorted(path.name for path in two.folder.iterdir()) == ["last.ckpt", "previous.ckpt"]
 
 
@@ -89,4 +87,4 @@ def test_opening_one_runs_no_code(tmp_path):
 
     write_checkpoint(tmp_path / "evil.ckpt", {"evil": Evil()})
     with pytest.raises(Exception, match=r"weights_only|Weights only|Unsupported"):
-        read_checkpoint(tmp_path / "evil.ckpt", CPU)
+        read_checkpoint(tmp_path / "evil.ckpt")

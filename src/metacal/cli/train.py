@@ -1,5 +1,6 @@
 """``metacal train``: one run from names to a scored, checkpointed, resumable model."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from metacal.cli.json_file import write_json
-from metacal.runs import Hardware, RunFolder, read_assignments
+from metacal.runs import RunFolder, are_of_hardware, read_assignments, read_hardware
 from metacal.runs.processes import is_first_process
 
 SHOWN = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "classwise_ece")
@@ -61,10 +62,11 @@ def train(
     from metacal.pipeline import run
     from metacal.training import Stopped, StopRequest
 
-    if not settings and resume and run_dir is not None:
-        spec, hardware = RunFolder(run_dir).read_spec(), Hardware()
+    words = settings or []
+    if resume and run_dir is not None and are_of_hardware(words):
+        spec, hardware = RunFolder(run_dir).read_spec(), read_hardware(words)
     else:
-        spec, hardware = read_assignments(settings or [], datasets=SOURCES, models=MODELS)
+        spec, hardware = read_assignments(words, datasets=SOURCES, models=MODELS)
     folder = RunFolder(run_dir or Path("runs") / f"{spec.title}-{spec.hash[:8]}")
     stop = StopRequest()
     try:
@@ -73,7 +75,7 @@ def train(
     except Stopped as stopped:
         if is_first_process():
             Console(stderr=True).print(
-                f"Stopped; everything is saved. Go on with: metacal train --run-dir {folder.path} --resume",
+                f"Stopped; everything is saved. Go on with: {resuming(words, folder, data_dir)}",
                 highlight=False,
                 soft_wrap=True,
             )
@@ -82,6 +84,13 @@ def train(
         print_scores(folder, scores)
         if json_file is not None:
             write_json(json_file, scores)
+
+
+def resuming(words: list[str], folder: RunFolder, data_dir: Path | None) -> str:
+    """The command that goes on with a run."""
+    machine = [word for word in words if are_of_hardware([word])]
+    data = [] if data_dir is None else ["--data-dir", str(data_dir)]
+    return shlex.join(["metacal", "train", *machine, "--run-dir", str(folder.path), "--resume", *data])
 
 
 def print_scores(folder: RunFolder, scores: dict[str, Any]) -> None:

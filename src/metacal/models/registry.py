@@ -46,7 +46,7 @@ def create_model(
         num_classes: K.
         input_shape: of one sample: ``(C, H, W)`` for images, ``(d,)`` for vectors.
         embeddings: ``(words, d)`` word vectors, for models of text.
-        options: passed on to the class: ``width``, ``hidden``, ``dropout``, ...
+        options: arguments of the class: ``width``, ``hidden``, ``dropout``, ...
 
     Examples:
         >>> create_model("resnet18", num_classes=10).head
@@ -72,8 +72,10 @@ def create_model(
         arguments = {"num_classes": num_classes, "embeddings": embeddings}
     else:
         raise InvalidValueError(unknown_model(name))
+    if taken := options.keys() & arguments.keys():
+        raise InvalidValueError(f"`model_options` must not set what the data decides, got {', '.join(sorted(taken))}.")
     try:
-        model = factory(**{**arguments, **options})
+        model = factory(**arguments, **options)
     except TypeError as error:
         raise InvalidTypeError(f"`model_options` must be arguments of {name}, got {options}: {error}.") from None
     if not isinstance(getattr(model, "head", None), nn.Module):
@@ -93,8 +95,9 @@ def _imported(path: str) -> Callable[..., nn.Module]:
         sys.path.insert(0, os.getcwd())  # as `python -m` would: a model beside the user's data is found
     try:
         factory = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError) as error:
-        raise InvalidValueError(f"`model` must be importable as 'module:Class', got {path!r}: {error}.") from None
+    except Exception as error:  # whatever the user's own file raises while it is imported
+        reason = f"{type(error).__name__}: {error}"
+        raise InvalidValueError(f"`model` must be importable as 'module:Class', got {path!r}: {reason}.") from None
     if not callable(factory):
         raise InvalidTypeError(f"`model` must name a class or function, got {path!r}: a {type(factory).__name__}.")
     found: Callable[..., nn.Module] = factory

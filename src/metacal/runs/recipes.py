@@ -109,6 +109,29 @@ def read_assignments(
     return spec, hardware
 
 
+def are_of_hardware(words: Iterable[str]) -> bool:
+    """Whether all of these words are about the machine, and none about the run."""
+    return all(word.partition("=")[0] in Hardware.model_fields for word in words)
+
+
+def read_hardware(words: Iterable[str]) -> Hardware:
+    """The hardware that words describe.
+
+    Examples:
+        >>> read_hardware(["devices=2"]).devices
+        2
+    """
+    problems: list[str] = []
+    _, machine = _sorted_out(words, problems)
+    try:
+        hardware = Hardware.model_validate(machine)
+    except ValidationError as error:
+        problems += _sentences(error)
+    if problems:
+        raise InvalidValueError("; ".join(problems) + ".")
+    return hardware
+
+
 def read_overrides(words: Iterable[str]) -> dict[str, Any]:
     """Settings for many runs from words; what belongs to a run's place in a table cannot be among them.
 

@@ -100,7 +100,7 @@ class RunSpec(BaseModel):
     meta_every: Count | None = None
     meta_lr: Positive | None = None
     meta_batch_size: Count | None = None
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
 
     @field_validator("method", mode="before")
     @classmethod
@@ -118,6 +118,8 @@ class RunSpec(BaseModel):
             raise ValueError("nesterov needs optimizer=sgd with a momentum above 0")
         if self.accumulate > self.batch_size:
             raise ValueError(f"accumulate must be at most batch_size ({self.batch_size}), got {self.accumulate}")
+        if reserved := {"num_classes", "input_shape", "embeddings"} & self.model_options.keys():
+            raise ValueError(f"model_options must not set what the data decides, got {', '.join(sorted(reserved))}")
         if list(self.milestones) != sorted(set(self.milestones)):
             raise ValueError(f"milestones must increase, got {list(self.milestones)}")
         return self

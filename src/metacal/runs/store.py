@@ -23,7 +23,9 @@ from pathlib import Path
 from typing import Any
 
 import safetensors.torch
+import torch
 from filelock import FileLock, Timeout
+from pydantic import ValidationError
 from torch import Tensor
 
 from metacal.errors import InUseError, InvalidValueError, StorageError
@@ -90,6 +92,16 @@ class RunFolder:
                 f"`--run-dir` must be free, got {self.path} with this run {state}; --resume goes on with it."
             )
 
+    def check_data(self, data_hash: str, indices: Mapping[str, Tensor]) -> None:
+        """Raise unless the run was begun with this data and these splits."""
+        begun = read_json(self.path / "environment.json").get("data_hash")
+        splits = self.read_splits()
+        same = splits.keys() == indices.keys() and all(torch.equal(splits[name], indices[name]) for name in splits)
+        if begun != data_hash or not same:
+            raise InvalidValueError(
+                f"`dataset` must be what the run in {self.path} was begun with, got data that has changed since."
+            )
+
     def write_spec(self, spec: RunSpec, circumstances: Mapping[str, Any]) -> None:
         """Begin a run; ``circumstances`` are kept beside the machine and the versions."""
         write_json(self.path / "environment.json", {**environment(), **circumstances})
@@ -103,7 +115,15 @@ class RunFolder:
             raise InvalidValueError(
                 f"{self.path / 'spec.json'} must be of schema {SCHEMA}, got {found}: it was written by another version."
             )
-        return RunSpec.model_validate(stored["spec"])
+        try:
+            spec = RunSpec.model_validate(stored["spec"])
+        except (KeyError, ValidationError):
+            spec = None
+        if spec is None or spec.hash != stored.get("hash"):
+            raise StorageError(
+                f"{self.path / 'spec.json'} is damaged: its contents do not have the hash it was written with."
+            )
+        return spec
 
     def write_splits(self, indices: Mapping[str, Tensor]) -> None:
         """Keep which samples went where."""
@@ -135,7 +155,12 @@ class RunFolder:
         if not path.exists():
             return []
         with path.open(newline="", encoding="utf-8") as file:
-            return [{key: float(value) for key, value in row.items() if value} for row in csv.DictReader(file)]
+            try:
+                return [{key: float(value) for key, value in row.items() if value} for row in csv.DictReader(file)]
+            except (TypeError, ValueError) as error:
+                raise StorageError(
+                    f"{path} is damaged: {error}. Without it the run goes on, with the history from now on."
+                ) from None
 
     def epoch_file(self, epoch: int) -> Path:
         """Where an epoch's tensors are."""

@@ -34,33 +34,36 @@ class Checkpoints:
         """Write the state to go on from; what was last becomes the one before."""
         fresh = self.folder / "next.ckpt"
         write_checkpoint(fresh, state)
-        if self.last.exists():
-            os.replace(self.last, self.previous)
-        os.replace(fresh, self.last)
+        try:
+            if self.last.exists():
+                os.replace(self.last, self.previous)
+            os.replace(fresh, self.last)
+        except OSError as error:
+            raise StorageError(f"{self.last} could not be written: {error.strerror}.") from None
 
     def save_best(self, state: dict[str, Any]) -> None:
         """Write the state that did best."""
         write_checkpoint(self.best, state)
 
-    def load_last(self, device: torch.device) -> tuple[dict[str, Any] | None, list[str]]:
+    def load_last(self) -> tuple[dict[str, Any] | None, list[str]]:
         """The newest state that is whole, or None if there is none, and what was found wrong on the way to it."""
         for leftover in self.folder.glob(".*.ckpt.*"):  # of a process that was killed while writing
-            leftover.unlink()
+            leftover.unlink(missing_ok=True)
         complaints: list[str] = []
         for path in (self.last, self.previous):
             if not path.exists():
                 continue
             try:
-                return read_checkpoint(path, device), complaints
+                return read_checkpoint(path), complaints
             except StorageError as error:
                 complaints.append(str(error))
         if complaints:
             raise StorageError(f"{' '.join(complaints)} No other checkpoint is left to go on from.")
         return None, complaints
 
-    def load_best(self, device: torch.device) -> dict[str, Any]:
+    def load_best(self) -> dict[str, Any]:
         """The state that did best."""
-        return read_checkpoint(self.best, device)
+        return read_checkpoint(self.best)
 
 
 def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
@@ -78,8 +81,8 @@ def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
     write_whole(path, fill)
 
 
-def read_checkpoint(path: Path, device: torch.device) -> dict[str, Any]:
-    """The state in a checkpoint.
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """The state in a checkpoint, on the CPU: what takes it up puts it where it belongs.
 
     Raises:
         StorageError: it is missing, cut short or altered.
@@ -92,5 +95,5 @@ def read_checkpoint(path: Path, device: torch.device) -> dict[str, Any]:
     found = hashlib.sha256(memoryview(data)[header:]).digest()
     if data[: len(MARK)] != MARK or data[len(MARK) : header] != found:
         raise StorageError(f"{path} is damaged: its contents do not have the hash it was written with.")
-    state: dict[str, Any] = torch.load(io.BytesIO(data[header:]), map_location=device, weights_only=True)
+    state: dict[str, Any] = torch.load(io.BytesIO(data[header:]), map_location="cpu", weights_only=True)
     return state

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from metacal.errors import TrainingError
 from metacal.functional import cross_entropy, dece, expected_calibration_error
 from metacal.training.events import BatchDone, EpochDone, Notice, TrainingBegan
 from metacal.training.predict import gathered_rows, predict
@@ -62,9 +63,11 @@ def run_epoch(training: Training, progress: Progress) -> None:
             progress.batch += 1
             if number == 0:
                 progress.add(loss, logits, y)
+            else:
+                progress.add_later(loss)
             training.emit(BatchDone(progress.epoch, progress.batch, loss / len(y)))
             clock.tick()
-            if should_stop(training, progress):
+            if should_stop(training, progress, is_last=progress.batch == len(phase.batches)):
                 save(training, progress)
                 raise Stopped(training.stop.signal or 15)
             if clock.since_save > training.save_seconds and training.fabric.world_size == 1:
@@ -108,11 +111,16 @@ def train_batch(training: Training, phase: Phase, x: Any, y: Tensor, lr: float, 
 def close_epoch(training: Training, progress: Progress, lr: float) -> None:
     """Figures of the epoch, told and kept: first its record, then the best state, then the state to go on from."""
     fabric, objective = training.fabric, training.phases[0].objective
+    check_finite(training, progress)
     seen = progress.seen()
-    check_finite(seen[0], progress)
     if fabric.world_size > 1:
         seen = tuple(gathered_rows(fabric, values) for values in seen)  # type: ignore[assignment]
     logits, targets = predict(fabric, training.model, training.val)
+    if not bool(torch.isfinite(logits).all()):
+        raise TrainingError(
+            f"The validation logits are no longer finite in epoch {progress.epoch + 1}: lower `lr` or set `clip_norm`. "
+            "The last checkpoint is from before."
+        )
     record = {
         "epoch": float(progress.epoch + 1),
         "lr": lr,
@@ -142,11 +150,11 @@ def error_rate(logits: Tensor, targets: Tensor) -> float:
     return float((predicted != targets).double().mean())
 
 
-def should_stop(training: Training, progress: Progress) -> bool:
+def should_stop(training: Training, progress: Progress, *, is_last: bool) -> bool:
     """Whether a signal came, to this process or another one; several processes ask each other only now and then."""
     if training.fabric.world_size == 1:
         return bool(training.stop)
-    if progress.batch % ASK_EVERY:
+    if progress.batch % ASK_EVERY and not is_last:
         return False
     asked = torch.tensor(float(bool(training.stop)), device=training.fabric.device)
     return float(training.fabric.all_reduce(asked, reduce_op="sum")) > 0  # type: ignore[arg-type]

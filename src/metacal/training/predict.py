@@ -26,7 +26,10 @@ def predict(fabric: Fabric, model: nn.Module, share: Batches) -> tuple[Tensor, T
     """
     was_training = model.training
     model.eval()
-    parts = [model(x) for x, _ in share]
+    # Not through DDP, whose forward would join buffers over processes that may have different numbers of batches.
+    module, dtype = getattr(model, "module", model), next(model.parameters()).dtype
+    with fabric.autocast():
+        parts = [module(x.to(dtype) if x.is_floating_point() else x) for x, _ in share]
     model.train(was_training)
     logits, targets = torch.cat(parts), share.examples.targets
     logits = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits

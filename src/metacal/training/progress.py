@@ -26,6 +26,7 @@ class Progress:
         self.best_error, self.best_epoch = math.inf, 0
         self.seconds = 0.0
         self._losses: list[Tensor] = []
+        self._later_losses: list[Tensor] = []
         self._confidences: list[Tensor] = []
         self._correct: list[Tensor] = []
 
@@ -38,6 +39,14 @@ class Progress:
         top = torch.softmax(wide, dim=1).max(dim=1)
         self._confidences.append(top.values)
         self._correct.append(top.indices == targets)
+
+    def add_later(self, loss: Tensor) -> None:
+        """Take in a batch of a later phase: only whether its loss is finite matters."""
+        self._later_losses.append(loss.detach().double())
+
+    def losses(self) -> Tensor:
+        """Losses of all batches of the running epoch so far, whatever their phase."""
+        return torch.stack([*self._losses, *self._later_losses]) if self._losses else torch.zeros(0)
 
     def seen(self) -> tuple[Tensor, Tensor, Tensor]:
         """Losses ``(batches,)``, confidences and correctness ``(n,)`` of the running epoch."""
@@ -57,19 +66,19 @@ class Progress:
     def next_epoch(self) -> None:
         """Close the running epoch."""
         self.epoch, self.phase, self.batch = self.epoch + 1, 0, 0
-        self._losses, self._confidences, self._correct = [], [], []
+        self._losses, self._later_losses, self._confidences, self._correct = [], [], [], []
 
     def state_dict(self) -> dict[str, Any]:
         """All of it, as tensors and plain values."""
-        losses, confidences, correct = self.seen()
+        losses, confidences, correct = (values.cpu() for values in self.seen())
         counters = {name: value for name, value in vars(self).items() if not name.startswith("_")}
         return {**counters, "losses": losses, "confidences": confidences, "correct": correct}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a saved state."""
+    def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
+        """Go on from a saved state, with its tensors on a device."""
         for name in ("epoch", "phase", "batch", "best_error", "best_epoch", "seconds"):
             setattr(self, name, state[name])
         has_seen = len(state["losses"]) > 0
-        self._losses = list(state["losses"].unbind()) if has_seen else []
-        self._confidences = [state["confidences"]] if has_seen else []
-        self._correct = [state["correct"]] if has_seen else []
+        self._losses = list(state["losses"].to(device).unbind()) if has_seen else []
+        self._confidences = [state["confidences"].to(device)] if has_seen else []
+        self._correct = [state["correct"].to(device)] if has_seen else []
