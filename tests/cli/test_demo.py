@@ -53,7 +53,7 @@ def test_json_holds_fractions(run_and_figures):
     assert set(figures) == {"temperature", "before", "after"}
     for column in ("before", "after"):
         scores = figures[column]
-        assert set(scores) == FRACTIONS | {"nll", "brier"}
+        assert set(scores) == FRACTIONS | {"nll", "brier", "brier_calibration", "brier_refinement"}
         assert all(0.0 <= scores[name] <= 1.0 for name in FRACTIONS)
         assert 0.0 <= scores["brier"] <= 2.0 and scores["nll"] >= 0.0
         assert scores["ece_low"] < scores["ece"] < scores["ece_high"]

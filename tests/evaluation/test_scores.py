@@ -13,6 +13,8 @@ from metacal.evaluation.scores import score_predictions, temperature_scaled
 FUNCTIONS = {
     "nll": F.negative_log_likelihood,
     "brier": F.brier_score,
+    "brier_calibration": lambda **keywords: F.brier_decomposition(**keywords).calibration,
+    "brier_refinement": lambda **keywords: F.brier_decomposition(**keywords).refinement,
     "ece": F.expected_calibration_error,
     "mce": lambda **keywords: F.expected_calibration_error(**keywords, norm="max"),
     "adaptive_ece": F.adaptive_calibration_error,

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 
 import metacal
-from metacal.cli import data, demo, report, train
+from metacal.cli import calibrate, data, demo, evaluate, report, train
 from metacal.errors import MetacalError
 
 app = typer.Typer(
@@ -19,6 +19,8 @@ app = typer.Typer(
 )
 app.command("demo")(demo.demo)
 app.command("train")(train.train)
+app.command("evaluate")(evaluate.evaluate)
+app.command("calibrate")(calibrate.calibrate)
 app.command("report")(report.report)
 app.add_typer(data.app, name="data")
 

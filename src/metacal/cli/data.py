@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
 
-from metacal.cli.json_file import write_figures
+from metacal.cli.json_file import write_json
 from metacal.data.downloads import DOWNLOADS, RemoteFile
 from metacal.data.fetch import Stock, check_dataset, fetch_dataset, take_stock
 from metacal.data.files import Verdict, fetch_command
@@ -45,7 +45,7 @@ def show_stock(data_dir: Folder = None, json_file: JsonFile = None) -> None:
     console.print(table)
     console.print("Your own data: the path of an .npz file, or of a folder of images by class, in place of a name.")
     if json_file is not None:
-        write_figures(json_file, {stock.source.name: _as_dict(stock) for stock in stocks})
+        write_json(json_file, {stock.source.name: _as_dict(stock) for stock in stocks})
 
 
 @app.command("fetch")
@@ -96,7 +96,7 @@ def check(names: Names, data_dir: Folder = None, json_file: JsonFile = None) -> 
             console.print(line, highlight=False, soft_wrap=True, markup=False)
         console.print(f"{source.name}: read without an error", highlight=False)
     if json_file is not None:
-        write_figures(json_file, found)
+        write_json(json_file, found)
 
 
 class RichBar:

@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from metacal.cli.json_file import write_figures
+from metacal.cli.json_file import write_json
 from metacal.evaluation.example import EXAMPLE, example_predictions
 from metacal.evaluation.scores import Scores, score_predictions, temperature_scaled
 from metacal.functional.expected_calibration_error import bin_statistics
@@ -18,6 +18,8 @@ ROWS = {
     "accuracy": "share right",
     "nll": "log-likelihood, nats",
     "brier": "squared distance",
+    "brier_calibration": "what bins would mend",
+    "brier_refinement": "and what not",
     "ece": "15 equal-width bins",
     "mce": "worst of those bins",
     "adaptive_ece": "15 equal-mass bins",
@@ -50,7 +52,8 @@ def demo(
     if warning:
         Console().print(warning, style="yellow")
     if json_file is not None:
-        write_json(json_file, before, after, fit.temperature)
+        figures = {"temperature": fit.temperature, "before": before.as_dict(), "after": after.as_dict()}
+        write_json(json_file, figures)
 
 
 def print_table(before: Scores, after: Scores, temperature: float, samples: int) -> None:
@@ -73,8 +76,3 @@ def print_table(before: Scores, after: Scores, temperature: float, samples: int)
         f"{before.ece:.1%} to {after.ece:.1%} and leaves every prediction as it was.",
         highlight=False,
     )
-
-
-def write_json(path: Path, before: Scores, after: Scores, temperature: float) -> None:
-    """Write both columns as JSON, fractions in [0, 1]."""
-    write_figures(path, {"temperature": temperature, "before": before.as_dict(), "after": after.as_dict()})

@@ -63,12 +63,6 @@ def open_npy(path: Path, target: str | None = None) -> ArrayTable:
     return ArrayTable(path, arrays)
 
 
-def npy_target_name(path: Path, target: str | None) -> str | None:
-    """The name of the column that the targets' file of a ``.npy`` file becomes."""
-    partner = _partner(path, target)
-    return None if partner is None else partner.stem
-
-
 def _partner(path: Path, target: str | None) -> Path | None:
     if target is not None:
         for named in (Path(target), path.parent / target):

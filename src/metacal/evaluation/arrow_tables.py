@@ -30,7 +30,9 @@ def open_arrow_table(path: Path, suffix: str) -> "ParquetTable | ArrowTable | CS
             return ParquetTable(path)
         return CSVTable(path) if suffix in (".csv", ".tsv") else ArrowTable(path)
     except pa.ArrowException as error:
-        raise InvalidFileError(f"{path}: is not a whole {suffix} file ({_first_line(error)}); write it again.") from None
+        raise InvalidFileError(
+            f"{path}: is not a whole {suffix} file ({_first_line(error)}); write it again."
+        ) from None
 
 
 class ParquetTable:
@@ -183,8 +185,10 @@ def _column(name: str, array: Any) -> Column:
         array = array.cast(pa.float64())
     elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind)):
         raise BadRow(0, f"column {name} holds {kind}, not numbers; write it as numbers")
-    values: Column = array.cast(pa.float64()).to_numpy(zero_copy_only=False) if pa.types.is_null(kind) else (
-        array.to_numpy(zero_copy_only=False)
+    values: Column = (
+        array.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        if pa.types.is_null(kind)
+        else (array.to_numpy(zero_copy_only=False))
     )
     return values
 

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from metacal.errors import InvalidFileError, InvalidValueError
 from metacal.evaluation.columns import Layout, find_layout
-from metacal.evaluation.tables import BATCH_ELEMENTS, BadRow, Column, Strings, open_table
+from metacal.evaluation.read_ahead import read_ahead
+from metacal.evaluation.tables import BATCH_ELEMENTS, CHUNK_ELEMENTS, BadRow, Column, Strings, open_table
 from metacal.evaluation.targets import class_numbers
 from metacal.functional.inputs import row_sum_tolerance
 
@@ -62,10 +63,8 @@ class PredictionFile:
         self.path = Path(path)
         is_npy, is_npz = (self.path.suffix.lower() == suffix for suffix in (".npy", ".npz"))
         self._table = open_table(self.path, target if is_npy else None)
-        if is_npy and target is not None:
-            target = [name for name in self._table.names if name != self.path.stem][0]  # the file that it named
-        elif is_npy and len(self._table.names) > 1:
-            target = self._table.names[1]
+        if is_npy and len(self._table.names) > 1:
+            target = self._table.names[1]  # the file beside, named or found
         try:
             self._layout: Layout = find_layout(
                 self._table.names,
@@ -94,24 +93,31 @@ class PredictionFile:
         return len(self.class_names)
 
     def batches(self) -> Iterator[Batch]:
-        """Yield checked batches; a file without rows is refused."""
+        """Yield checked batches, read by a second thread; a file without rows is refused."""
+        return read_ahead(self._batches, depth=4)
+
+    def _batches(self) -> Iterator[Batch]:
         layout, first_row = self._layout, 0
         columns = [*layout.scores, *((layout.target,) if layout.target else ())]
-        rows = max(1024, BATCH_ELEMENTS // self.num_classes)
+        at_once, rows = (max(1024, size // self.num_classes) for size in (BATCH_ELEMENTS, CHUNK_ELEMENTS))
         try:
-            for table in self._table.batches(columns, rows, text=layout.target):
-                scores = self._scores(table)
-                targets = None
-                if layout.target is not None:
-                    numbers = class_numbers(table[layout.target], self.class_names, layout.numbers, layout.target)
-                    targets = torch.from_numpy(numbers)
-                first_row += len(scores)
-                if len(scores):
-                    yield Batch(scores, targets)
+            for table in self._table.batches(columns, at_once, text=layout.target):
+                length = len(table[columns[0]])
+                for first in range(0, length, rows):
+                    some = {name: column[first : first + rows] for name, column in table.items()}
+                    yield self._batch(some)
+                    first_row += len(some[columns[0]])
         except BadRow as bad:
             raise InvalidFileError(f"{self.path}: row {first_row + bad.row + 1}: {bad.problem}.") from None
         if not first_row:
             raise InvalidFileError(f"{self.path}: holds no rows, only a header; write the predictions again.")
+
+    def _batch(self, table: dict[str, Column]) -> Batch:
+        scores, target = self._scores(table), self._layout.target
+        if target is None:
+            return Batch(scores, None)
+        numbers = class_numbers(table[target], self.class_names, self._layout.numbers, target)
+        return Batch(scores, torch.from_numpy(numbers))
 
     def _name_classes(self) -> tuple[str, ...]:
         """Names by the layout; for a single column, which may hold lists, by a look at the first row."""
@@ -183,12 +189,13 @@ def check_scores(scores: Tensor, is_logits: bool, names: Sequence[str], dtype: A
     if not len(scores):
         return
     sums = scores.sum(dim=1)
+    lowest = scores.amin(dim=1).min()  # over whole columns first: faster than over all at once
     tolerance = 1e-2 if dtype == np.float16 else row_sum_tolerance(scores.dtype)
     low, high = (float(end) for end in torch.aminmax(sums))
     if is_logits:
         fits = low > -torch.inf and high < torch.inf
     else:
-        fits = abs(low - 1.0) <= tolerance and abs(high - 1.0) <= tolerance and float(scores.min()) >= 0.0
+        fits = abs(low - 1.0) <= tolerance and abs(high - 1.0) <= tolerance and float(lowest) >= 0.0
     if fits:
         return
     finite = torch.isfinite(scores)

@@ -1,6 +1,5 @@
 """Which columns of a table hold the scores and which the target: by clear rules, or as named. Never by values."""
 
-import os.path
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -109,7 +108,9 @@ def _find_scores(names: Sequence[str], is_arrays: bool) -> tuple[list[str], list
     groups: list[tuple[list[str], list[str], bool]] = []
     for words, is_logits in ((prob_words, False), (LOGIT_WORDS, True)):
         for word in words:
-            alone = [name for name in names if name.lower() == word or (is_arrays and name.lower().endswith(f"_{word}"))]
+            alone = [
+                name for name in names if name.lower() == word or (is_arrays and name.lower().endswith(f"_{word}"))
+            ]
             if alone:
                 groups.append((alone, alone, is_logits))
             for separator in "_.":
@@ -151,7 +152,12 @@ def _ordered(
 
 
 def _without_common_prefix(names: list[str]) -> list[str]:
-    prefix = os.path.commonprefix(names) if len(names) > 1 else ""
+    shared = 0
+    for letters in zip(*names, strict=False):
+        if len(set(letters)) > 1:
+            break
+        shared += 1
+    prefix = names[0][:shared] if len(names) > 1 else ""
     cut = max((prefix.rfind(separator) for separator in "_. -/"), default=-1) + 1
     return [name[cut:] or name for name in names]
 

@@ -17,7 +17,7 @@ def read_predictions(
     target: str | None = None,
     class_names: Sequence[str] | None = None,
 ) -> Predictions:
-    """Read a file of predictions: CSV, Parquet, Arrow, Feather, NPZ, NPY or JSON lines.
+    r"""Read a file of predictions: CSV, Parquet, Arrow, Feather, NPZ, NPY or JSON lines.
 
     Args:
         path: the file.
@@ -35,7 +35,7 @@ def read_predictions(
     Examples:
         >>> import pathlib, tempfile
         >>> file = pathlib.Path(tempfile.mkdtemp(), "said.csv")
-        >>> _ = file.write_text("p_cat,p_dog,label\\n0.9,0.1,cat\\n0.3,0.7,cat\\n")
+        >>> _ = file.write_text("p_cat,p_dog,label\n0.9,0.1,cat\n0.3,0.7,cat\n")
         >>> said = read_predictions(file)
         >>> said.class_names, said.targets.tolist(), said.name
         (('cat', 'dog'), [0, 0], 'said')

@@ -8,7 +8,7 @@ from torch import Tensor
 from metacal.errors import InvalidValueError
 from metacal.functional.binning import calibration_error, equal_width_statistics
 from metacal.functional.bootstrap import binned_interval
-from metacal.functional.brier_score import brier_sums
+from metacal.functional.brier_score import brier_sums, split_brier
 from metacal.functional.classwise_calibration_error import class_statistics
 from metacal.functional.confidence import confidence_and_correctness
 from metacal.functional.debiased_calibration_error import debiased_error
@@ -26,6 +26,8 @@ class Scores:
     accuracy: float
     nll: float
     brier: float
+    brier_calibration: float
+    brier_refinement: float
     ece: float
     ece_low: float
     ece_high: float
@@ -59,17 +61,22 @@ def score_predictions(*, probs: Tensor, targets: Tensor, num_bins: int = 15) -> 
     equal_width = equal_width_statistics(confidences, correct, num_bins)
     equal_mass = equal_mass_statistics(confidences, correct, num_bins)
     ece = binned_interval(confidences, correct, num_bins)
-    nll_sum, brier_sum = likelihood_sums(inputs)[0], brier_sums(inputs)[0]
+    nll_sum = likelihood_sums(inputs)[0]
+    brier_sum, count = brier_sums(inputs)
+    classes = class_statistics(inputs, num_bins)
+    brier_parts = split_brier(brier_sum / count, count, classes)
     return Scores(
         accuracy=correct.double().mean().item(),
         nll=nll_sum.item() / len(correct),
         brier=brier_sum.item() / len(correct),
+        brier_calibration=brier_parts.calibration.item(),
+        brier_refinement=brier_parts.refinement.item(),
         ece=ece.estimate.item(),
         ece_low=ece.low.item(),
         ece_high=ece.high.item(),
         mce=calibration_error(equal_width, "max").item(),
         adaptive_ece=calibration_error(equal_mass).item(),
-        classwise_ece=calibration_error(class_statistics(inputs, num_bins)).mean().item(),
+        classwise_ece=calibration_error(classes).mean().item(),
         debiased_ece=debiased_error(equal_mass).item(),
         sweep_ece=calibration_error(sweep_statistics(confidences, correct)).item(),
         smooth_ece=smooth_error(confidences, correct).item(),

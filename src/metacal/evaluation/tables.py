@@ -17,6 +17,9 @@ from metacal.errors import InvalidFileError
 BATCH_ELEMENTS = 2**22
 """Numbers read at once: 16 MB of float32."""
 
+CHUNK_ELEMENTS = 2**19
+"""Scores handled at once: they stay in cache between the passes over them."""
+
 FORMATS = ".csv, .tsv, .parquet, .arrow, .feather, .ipc, .npz, .npy, .jsonl, .ndjson"
 
 
@@ -29,6 +32,9 @@ class Strings:
 
     def __len__(self) -> int:
         return len(self.codes)
+
+    def __getitem__(self, rows: slice) -> "Strings":
+        return Strings(self.codes[rows], self.values)
 
 
 Column = NDArray[Any] | Strings

@@ -71,7 +71,9 @@ def _from_numbers(
         bad = np.flatnonzero((values < 0) | (values >= len(class_names))) if not is_inside else values[:0]
         allowed = f"0..{len(class_names) - 1}"
     if len(bad):
-        raise BadRow(int(bad[0]), f"{name} is {values[bad[0]]}, classes are {allowed}; mend the target or its numbering")
+        raise BadRow(
+            int(bad[0]), f"{name} is {values[bad[0]]}, classes are {allowed}; mend the target or its numbering"
+        )
     return places
 
 

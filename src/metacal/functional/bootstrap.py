@@ -132,8 +132,13 @@ def bootstrap_interval(
     for first in range(0, num_resamples, at_once):
         shape = (min(at_once, num_resamples - first), size)
         values.append(statistic(torch.randint(size, shape, generator=generator, device=device)))
-    tails = torch.tensor([(1.0 - level) / 2.0, (1.0 + level) / 2.0], dtype=torch.float64, device=device)
-    low, high = torch.quantile(torch.cat(values).double(), tails)
+    return basic_interval(estimate, torch.cat(values), level)
+
+
+def basic_interval(estimate: Tensor, values: Tensor, level: float = 0.95) -> Interval:
+    """The "basic" interval of `bootstrap_interval`, given the values ``(R,)`` of the resamples."""
+    tails = torch.tensor([(1.0 - level) / 2.0, (1.0 + level) / 2.0], dtype=torch.float64, device=values.device)
+    low, high = torch.quantile(values.double(), tails)
     return Interval(
         estimate, torch.minimum(2.0 * estimate - high, estimate), torch.maximum(2.0 * estimate - low, estimate)
     )

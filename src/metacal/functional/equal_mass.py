@@ -17,11 +17,15 @@ class SortedSamples:
     Args:
         confidences: ``(n,)`` in [0, 1].
         correct: bool ``(n,)``.
+        is_sorted: whether the confidences are in ascending order already.
     """
 
-    def __init__(self, confidences: Tensor, correct: Tensor) -> None:
-        self.confidences, order = torch.sort(confidences)
-        self.correct_before = _prefix_sums(correct[order].to(torch.int64))
+    def __init__(self, confidences: Tensor, correct: Tensor, is_sorted: bool = False) -> None:
+        self.confidences = confidences
+        if not is_sorted:
+            self.confidences, order = torch.sort(confidences)
+            correct = correct[order]
+        self.correct_before = _prefix_sums(correct.to(torch.int64))
         self.units_before = _prefix_sums(to_units(self.confidences))
 
     def __len__(self) -> int:

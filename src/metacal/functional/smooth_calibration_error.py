@@ -39,7 +39,7 @@ def smooth_calibration_error(
     return smooth_error(*confidence_and_correctness(inputs))
 
 
-def smooth_error(confidences: Tensor, correct: Tensor) -> Tensor:
+def smooth_error(confidences: Tensor, correct: Tensor, bisections: int = BISECTIONS) -> Tensor:
     r"""SmECE of given confidences, float64 scalar.
 
     With residuals :math:`r_i = y_i - c_i` and :math:`K_\sigma` a Gaussian reflected at 0 and 1,
@@ -48,7 +48,7 @@ def smooth_error(confidences: Tensor, correct: Tensor) -> Tensor:
 
     falls as :math:`\sigma` grows; the error is where the two meet, :math:`\sigma^* = \mathrm{smECE}_{\sigma^*}`.
     A reflected Gaussian is diagonal in the cosine basis, so one transform of the residuals, gathered on a fine
-    grid, serves every bandwidth that the bisection looks at.
+    grid, serves every bandwidth that the bisection looks at; ``bisections`` halve its bracket, the unit interval.
     """
     if not len(confidences):
         return torch.full((), torch.nan, dtype=torch.float64, device=confidences.device)
@@ -61,7 +61,7 @@ def smooth_error(confidences: Tensor, correct: Tensor) -> Tensor:
 
     low = torch.full((), 1.0 / GRID, dtype=torch.float64, device=confidences.device)
     high = torch.ones_like(low)
-    for _ in range(BISECTIONS):  # always as many, so that a GPU is never asked for a decision
+    for _ in range(bisections):  # always as many, so that a GPU is never asked for a decision
         middle = 0.5 * (low + high)
         is_below = error_at(middle) > middle
         low, high = torch.where(is_below, middle, low), torch.where(is_below, high, middle)

@@ -53,15 +53,20 @@ def sweep_calibration_error(
 
 def sweep_statistics(confidences: Tensor, correct: Tensor) -> BinStatistics:
     """Statistics over the largest number of equal-mass bins, counting up from 1, whose accuracies never fall."""
-    samples = SortedSamples(confidences, correct)
+    return sweep_sorted(SortedSamples(confidences, correct))
+
+
+def sweep_sorted(samples: SortedSamples) -> BinStatistics:
+    """`sweep_statistics` of samples that are in order."""
+    device = samples.confidences.device
     most = min(len(samples), MAX_BINS)
     if not most:
         return samples.statistics(1)
     # One bin a sample: merging neighbours of a rising sequence leaves it rising, so all before it pass too.
-    if most == len(samples) and bool(_never_falls(samples, torch.tensor([most], device=confidences.device))):
+    if most == len(samples) and bool(_never_falls(samples, torch.tensor([most], device=device))):
         return samples.statistics(most)
     for first in range(1, most + 1, BLOCK):
-        numbers = torch.arange(first, min(first + BLOCK, most + 1), device=confidences.device)
+        numbers = torch.arange(first, min(first + BLOCK, most + 1), device=device)
         falls = (~_never_falls(samples, numbers)).nonzero()
         if len(falls):
             return samples.statistics(max(1, int(numbers[falls[0, 0]]) - 1))

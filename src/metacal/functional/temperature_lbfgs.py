@@ -1,4 +1,4 @@
-"""Temperature by a few L-BFGS iterations: the popular recipe, kept for comparison; `fit_temperature` is the one to use."""
+"""Temperature by a few L-BFGS iterations: a popular recipe, kept for comparison only (see `fit_temperature`)."""
 
 import torch
 from torch import Tensor
@@ -49,7 +49,7 @@ def fit_temperature_by_lbfgs(
         return value
 
     with torch.enable_grad():
-        optimizer.step(loss)  # type: ignore[arg-type]
+        optimizer.step(loss)  # type: ignore[no-untyped-call]
         loss()
     slope = float(temperature.grad) if temperature.grad is not None else 0.0
     found = float(temperature.detach())

@@ -13,6 +13,7 @@
 
 from metacal.posthoc.base import Calibrator, FitReport
 from metacal.posthoc.beta_calibration import BetaCalibration
+from metacal.posthoc.choose import CALIBRATORS, Trial, choose_calibrator
 from metacal.posthoc.dirichlet_calibration import DirichletCalibration
 from metacal.posthoc.histogram_binning import HistogramBinning
 from metacal.posthoc.isotonic_calibration import IsotonicCalibration
@@ -21,6 +22,7 @@ from metacal.posthoc.temperature_scaling import TemperatureScaling
 from metacal.posthoc.vector_scaling import VectorScaling
 
 __all__ = [
+    "CALIBRATORS",
     "BetaCalibration",
     "Calibrator",
     "DirichletCalibration",
@@ -29,5 +31,7 @@ __all__ = [
     "IsotonicCalibration",
     "MatrixScaling",
     "TemperatureScaling",
+    "Trial",
     "VectorScaling",
+    "choose_calibrator",
 ]

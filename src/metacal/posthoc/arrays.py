@@ -1,4 +1,4 @@
-"""Arrays and tensors on their way in and out: what came as NumPy leaves as NumPy, with its shape and a fitting dtype."""
+"""Arrays and tensors on their way in and out: what came as NumPy leaves as NumPy, in its shape and a fitting dtype."""
 
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -101,4 +101,3 @@ def to_tensor(name: str, values: Any) -> Tensor:
     if not array.flags.writeable or any(stride < 0 for stride in array.strides):
         array = array.copy()
     return torch.from_numpy(array)
-

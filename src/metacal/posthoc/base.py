@@ -138,7 +138,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         for name, array in arrays.items():
             setattr(calibrator, name, float(array) if array.ndim == 0 else array)
         calibrator.num_classes, calibrator.fit_report = about["num_classes"], FitReport(**about["fit_report"])
-        return calibrator  # type: ignore[return-value]
+        return calibrator
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "fit_report")

@@ -63,7 +63,7 @@ def fit_linear(features: Tensor, targets: Tensor, *, is_matrix: bool, penalty: P
         return value
 
     with torch.enable_grad():
-        optimizer.step(loss)  # type: ignore[arg-type]
+        optimizer.step(loss)  # type: ignore[no-untyped-call]
         loss()
     steepest = max(float(values.grad.abs().max()) for values in (weight, bias) if values.grad is not None)
     iterations = int(optimizer.state[weight]["n_iter"])

@@ -49,4 +49,6 @@ class VectorScaling(Calibrator):
 
 def not_converged(converged: bool, iterations: int) -> str | None:
     """One sentence if the optimiser stopped short."""
-    return None if converged else f"The fit did not converge in {iterations} iterations: the weights may be improved on."
+    return (
+        None if converged else f"The fit did not converge in {iterations} iterations: the weights may be improved on."
+    )

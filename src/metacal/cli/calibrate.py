@@ -1,0 +1,154 @@
+"""``metacal calibrate``: fit a calibrator on one file of predictions and apply it to another."""
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from metacal.cli.json_file import write_json
+from metacal.cli.prediction_options import ClassNames, Logits, Probs, Target, read_class_names
+from metacal.errors import InvalidValueError, MetacalWarning
+from metacal.evaluation.batches import PredictionFile
+from metacal.evaluation.predictions import Predictions
+from metacal.evaluation.reading import gather
+from metacal.evaluation.writing import check_writable, write_predictions
+from metacal.functional.arguments import check_choice
+from metacal.posthoc import CALIBRATORS, Calibrator, TemperatureScaling, Trial, choose_calibrator
+
+AUTO = "auto"
+
+
+def calibrate(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Predictions to calibrate; targets are not needed.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where to write: .parquet, .arrow, .csv or .npz.")],
+    method: Annotated[
+        str, typer.Option("--method", metavar="NAME", help=f"{', '.join(CALIBRATORS)}, or {AUTO}.")
+    ] = "temperature",
+    fit_on: Annotated[
+        Path | None, typer.Option("--fit-on", metavar="FILE", help="Predictions with targets, not those of FILE.")
+    ] = None,
+    use: Annotated[
+        Path | None,
+        typer.Option("--use", metavar="FILE", help="Apply a calibrator that --save wrote; nothing is fitted."),
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option("--save", metavar="FILE", help="Also write the fitted calibrator (.safetensors).")
+    ] = None,
+    probs: Probs = None,
+    logits: Logits = None,
+    target: Target = None,
+    class_names: ClassNames = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Also write what was fitted, and chosen by, as JSON.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the folds of --method auto.")] = 0,
+) -> None:
+    """Fit a calibrator on held-out predictions and write the calibrated probabilities of another file.
+
+    With --method auto every calibrator is tried by five-fold cross-validation on the fitting file; the one with the
+    least NLL is fitted on all of it. Only temperature leaves every predicted class as it is.
+
+    Examples:
+    [bold]metacal calibrate test.parquet --fit-on val.parquet --out calibrated.parquet[/]
+
+    [bold]metacal calibrate test.npz --method auto --fit-on val.npz --out mended.npz --save calibrator.safetensors[/]
+
+    [bold]metacal calibrate new.csv --use calibrator.safetensors --out calibrated.csv[/]
+    """
+    console = Console()
+    check_writable(out)
+    check_choice("--method", method, (*CALIBRATORS, AUTO))
+    if (fit_on is None) == (use is None):
+        raise InvalidValueError(
+            "Exactly one of `--fit-on` and `--use` must be given: fit a calibrator, or use a saved one."
+        )
+    names = read_class_names(class_names)
+    keywords = {"probs": probs, "logits": logits, "target": target, "class_names": names}
+    opened = PredictionFile(file, **keywords, needs_target=False)  # type: ignore[arg-type]
+    about: dict[str, object] = {"file": str(file), "out": str(out)}
+    calibrator: Calibrator | None
+    if use is not None:
+        calibrator = Calibrator.load(use)
+        check_classes(calibrator.num_classes, opened.num_classes, file)
+    else:
+        assert fit_on is not None
+        fitting = PredictionFile(fit_on, **keywords)  # type: ignore[arg-type]
+        if fitting.class_names != opened.class_names:
+            check_classes(fitting.num_classes, opened.num_classes, file)
+            raise InvalidValueError(f"`--fit-on` must have the classes of {file} in the same order, got {fit_on}.")
+        calibrator, about["fit"] = fit_calibrator(method, gather(fitting), seed, console)
+    rows = write_predictions(out, calibrated(opened, calibrator), opened.class_names)
+    console.print(f"Wrote {rows:,} rows to {out}.", highlight=False, markup=False)
+    if save is not None and calibrator is not None:
+        calibrator.save(save)
+        console.print(f"Saved the calibrator to {save}.", highlight=False, markup=False)
+    if json_file is not None:
+        write_json(json_file, about | {"rows": rows})
+
+
+def fit_calibrator(
+    method: str, fitting: Predictions, seed: int, console: Console
+) -> tuple[Calibrator | None, dict[str, object]]:
+    """Choose if asked to, fit, and say what was found; None means that the scores are best left as they are."""
+    kind = "logits" if fitting.is_logits else "probs"
+    keywords = {kind: fitting.scores}
+    about: dict[str, object] = {"samples": len(fitting)}
+    if method == AUTO:
+        method, trials = choose_calibrator(**keywords, targets=fitting.targets, seed=seed)  # type: ignore[arg-type]
+        print_trials(trials, method, console)
+        about["trials"] = [
+            trial._asdict() | {"nll": None if trial.nll == float("inf") else trial.nll} for trial in trials
+        ]
+    about["method"] = method
+    if method not in CALIBRATORS:
+        console.print("No calibrator does better than none: probabilities are written as they are.")
+        return None, about
+    calibrator = CALIBRATORS[method]()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", MetacalWarning)
+        calibrator.fit(**keywords, targets=fitting.targets)
+    for warning in caught:
+        Console(stderr=True).print(f"warning: {warning.message}", style="yellow", highlight=False, markup=False)
+    about |= {"fit_report": calibrator.fit_report._asdict(), "keeps_predictions": calibrator.keeps_predictions}
+    found = ""
+    if isinstance(calibrator, TemperatureScaling):
+        about["temperature"] = calibrator.temperature
+        found = f": T = {calibrator.temperature:.4g}"
+    classes = "stay" if calibrator.keeps_predictions else "may change"
+    console.print(f"Fitted {method}{found} on {len(fitting):,} samples; predicted classes {classes}.", highlight=False)
+    return calibrator, about
+
+
+def calibrated(file: PredictionFile, calibrator: Calibrator | None) -> Iterator[tuple[Tensor, Tensor | None]]:
+    """Batches of calibrated probabilities with their targets, if there are any."""
+    for batch in file.batches():
+        scores = batch.scores.contiguous()
+        if calibrator is None:
+            yield scores.softmax(dim=1) if file.is_logits else scores, batch.targets
+        elif file.is_logits:
+            yield calibrator.predict_proba(logits=scores), batch.targets
+        else:
+            yield calibrator.predict_proba(probs=scores), batch.targets
+
+
+def check_classes(fitted: int, found: int, file: Path) -> None:
+    """Raise unless a calibrator of so many classes fits the file."""
+    if fitted != found:
+        raise InvalidValueError(f"{file}: has {found} classes, but the calibrator is for {fitted}; use one that fits.")
+
+
+def print_trials(trials: list[Trial], chosen: str, console: Console) -> None:
+    """Draw the table that the choice was made by."""
+    table = Table(title="NLL by five-fold cross-validation on the fitting file", title_justify="left")
+    for heading in ("method", "NLL", "predicted classes", ""):
+        table.add_column(heading, justify="right" if heading == "NLL" else "left")
+    for trial in trials:
+        nll = "-" if trial.nll is None else f"{trial.nll:.5f}"
+        note = "chosen" if trial.name == chosen else trial.note
+        table.add_row(trial.name, nll, "stay" if trial.keeps_predictions else "may change", note)
+    console.print(table)

@@ -1,0 +1,111 @@
+"""What ``metacal evaluate`` prints: a table of figures, a column for each file, and what they mean."""
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from metacal.evaluation.evaluation import STREAMED, Evaluation
+
+ROWS = {
+    "accuracy": "share right",
+    "nll": "log-likelihood, nats",
+    "brier": "squared distance",
+    "brier_calibration": "bins would mend this",
+    "brier_refinement": "and not this",
+    "ece": "equal-width bins",
+    "mce": "worst of those bins",
+    "adaptive_ece": "equal-mass bins",
+    "classwise_ece": "one against the rest",
+    "debiased_ece": "l2, bias taken out",
+    "sweep_ece": "bins by monotony",
+    "smooth_ece": "no bins: a kernel",
+    "aurc": "mean selective risk",
+    "ood_auroc_max_prob": "OOD told by confidence",
+    "ood_fpr95_max_prob": "mistaken, 95 % kept",
+    "ood_auroc_entropy": "OOD told by entropy",
+    "ood_fpr95_entropy": "mistaken, 95 % kept",
+}
+
+SIDE_BY_SIDE = 2
+"""Files up to which there is room for what each figure is."""
+
+
+def print_evaluations(evaluations: Sequence[Evaluation], console: Console) -> None:
+    """Draw the figures side by side, then what they mean, file by file."""
+    if len(evaluations) == 1:
+        console.print(_title(evaluations[0]), style="bold", highlight=False, markup=False, soft_wrap=True)
+    table = Table()
+    table.add_column("measure", no_wrap=True)
+    for heading in _headings(evaluations):
+        table.add_column(heading, justify="right", overflow="fold")
+        if len(evaluations) == 1:
+            table.add_column("95 % interval", justify="right", no_wrap=True)
+    if len(evaluations) <= SIDE_BY_SIDE:
+        table.add_column("what it is", style="dim")
+    is_sampled = any(evaluation.is_sampled for evaluation in evaluations)
+    for name, meaning in ROWS.items():
+        if name not in evaluations[0].figures:
+            continue
+        mark = " *" if is_sampled and name not in STREAMED else ""
+        cells = [cell for evaluation in evaluations for cell in _cells(evaluation, name, len(evaluations) == 1)]
+        table.add_row(name + mark, *cells, *([meaning] if len(evaluations) <= SIDE_BY_SIDE else []))
+    for risk in evaluations[0].coverage_at_risk:
+        shares = [f"{evaluation.coverage_at_risk[risk]:.4f}" for evaluation in evaluations]
+        blank = [""] if len(evaluations) == 1 else []
+        label = f"coverage at {risk:.0%} risk".replace("%", " %")
+        meaning = ["share answered"] if len(evaluations) <= SIDE_BY_SIDE else []
+        table.add_row(label + (" *" if is_sampled else ""), *shares, *blank, *meaning)
+    console.print(table)
+    for evaluation in evaluations:
+        _print_meaning(evaluation, console, is_named=len(evaluations) > 1)
+
+
+def _title(evaluation: Evaluation) -> str:
+    return f"{evaluation.path}: {evaluation.rows:,} samples, {evaluation.num_classes} classes"
+
+
+def _headings(evaluations: Sequence[Evaluation]) -> list[str]:
+    if len(evaluations) == 1:
+        return ["value"]
+    names = [evaluation.name for evaluation in evaluations]
+    return [escape(e.name if names.count(e.name) == 1 else e.path) for e in evaluations]
+
+
+def _cells(evaluation: Evaluation, name: str, with_interval: bool) -> list[str]:
+    figures = evaluation.figures
+    value = f"{figures[name]:.4f}"
+    interval = ""
+    if f"{name}_low" in figures:
+        interval = f"{figures[f'{name}_low']:.4f} .. {figures[f'{name}_high']:.4f}"
+    if with_interval:
+        return [value, interval]
+    return [f"{value}\n{interval}" if interval and name in ("accuracy", "ece") else value]
+
+
+def _print_meaning(evaluation: Evaluation, console: Console, is_named: bool) -> None:
+    def say(text: str, style: str | None = None) -> None:
+        console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
+
+    if is_named:
+        say(f"\n{_title(evaluation)}", "bold")
+    say(evaluation.verdict)
+    gain = evaluation.gain
+    if gain is not None:
+        helps = "takes" if gain.nll_after < gain.nll_before else "would not help: it takes"
+        say(
+            f"Temperature scaling (T = {gain.temperature:.3g}, cross-fitted) {helps} NLL from {gain.nll_before:.4f} to "
+            f"{gain.nll_after:.4f} and ECE from {gain.ece_before:.4f} to {gain.ece_after:.4f}."
+        )
+    if evaluation.confused:
+        pairs = [f"{pair.target} as {pair.predicted} ({pair.samples})" for pair in evaluation.confused[:5]]
+        say(f"Most often confused: {', '.join(pairs)}.")
+    worst = sorted(evaluation.classes, key=lambda figures: figures.ece, reverse=True)[:3]
+    if evaluation.num_classes > 2:
+        listed = ", ".join(f"{figures.name} ({figures.ece:.4f})" for figures in worst)
+        say(f"Worst calibrated classes (one against the rest): {listed}.")
+    if evaluation.is_sampled:
+        say(f"* of a random sample of {evaluation.sample_rows:,} of the {evaluation.rows:,} rows.", "dim")
+    if evaluation.warning is not None:
+        say(evaluation.warning, "yellow")

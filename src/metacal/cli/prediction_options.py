@@ -1,0 +1,46 @@
+"""Options that every verb reading prediction files has: which columns hold what, said once."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from metacal.errors import InvalidValueError
+
+Probs = Annotated[
+    str | None,
+    typer.Option(
+        "--probs",
+        metavar="COLUMNS",
+        help="Columns (or NPZ key) of the probabilities: a name, several with commas, or a pattern such as 'p_*'.",
+    ),
+]
+Logits = Annotated[
+    str | None,
+    typer.Option("--logits", metavar="COLUMNS", help="The same for logits (raw scores before the softmax)."),
+]
+Target = Annotated[
+    str | None,
+    typer.Option("--target", metavar="COLUMN", help="Column (or NPZ key, or NPY file) of the target."),
+]
+ClassNames = Annotated[
+    str | None,
+    typer.Option(
+        "--class-names",
+        metavar="NAMES",
+        help="The classes in the order of the scores: names with commas, or a text file with one a line.",
+    ),
+]
+
+
+def read_class_names(text: str | None) -> list[str] | None:
+    """Names with commas, or the lines of a file; None stays None."""
+    if text is None:
+        return None
+    if Path(text).is_file():
+        names = [line.strip() for line in Path(text).read_text(encoding="utf-8").splitlines() if line.strip()]
+    else:
+        names = [name.strip() for name in text.split(",")]
+    if len(set(names)) != len(names) or not all(names):
+        raise InvalidValueError(f"`--class-names` must hold different names, or name a file that does, got {text!r}.")
+    return names

@@ -1,0 +1,171 @@
+"""Bootstrap intervals of all figures at once: each resample is drawn once and every figure is read off it."""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from metacal.evaluation.predictions import Predictions
+from metacal.functional.binning import (
+    BinStatistics,
+    accumulate,
+    calibration_error,
+    equal_width_edges,
+    equal_width_index,
+)
+from metacal.functional.bootstrap import basic_interval
+from metacal.functional.classwise_calibration_error import class_statistics
+from metacal.functional.debiased_calibration_error import debiased_error
+from metacal.functional.equal_mass import SortedSamples
+from metacal.functional.inputs import read_inputs
+from metacal.functional.smooth_calibration_error import smooth_error
+from metacal.functional.sweep_calibration_error import sweep_sorted
+
+RESAMPLES = 200
+SMOOTH_BISECTIONS = 16
+"""Enough for the spread of the smooth error: 1.5e-5."""
+
+MOST_CELLS = 2**18
+"""Probabilities, over all rows and classes, up to which classwise figures are resampled row by row."""
+
+Figures = dict[str, float]
+
+
+def figure_intervals(
+    predictions: Predictions, num_bins: int = 15, num_resamples: int = RESAMPLES, seed: int = 0
+) -> dict[str, tuple[float, float]]:
+    """95 % intervals of the figures of `score_predictions`, by name (ECE has its own, in `Scores`).
+
+    Rows are drawn with replacement; the interval is the basic one (see `_ends`). Classwise figures of very many
+    probabilities are resampled from their bins, each class on its own.
+
+    Args:
+        predictions: what to measure.
+        num_bins: M.
+        num_resamples: draws.
+        seed: of the draws.
+    """
+    probs, targets = predictions.probs, predictions.targets
+    confidences, predicted = probs.max(dim=1)
+    correct = predicted == targets
+    ordered, order = confidences.sort()
+    right = correct[order]
+    at_target = probs.gather(1, targets.unsqueeze(1)).squeeze(1).double()
+    squares = probs.double().square().sum(dim=1) - at_target.square() + (1.0 - at_target).square()
+    losses = _losses(predictions)[order], squares[order]
+    classwise = _classwise(probs[order], targets[order], num_bins)
+    generator = torch.Generator(device=probs.device).manual_seed(seed)
+
+    edges = equal_width_edges(num_bins, probs.device)
+
+    def of_confidences(confidences: Tensor, correct: Tensor) -> Figures:
+        """Figures of confidences in ascending order."""
+        samples = SortedSamples(confidences, correct, is_sorted=True)
+        equal_mass = samples.statistics(num_bins)
+        equal_width = accumulate(equal_width_index(confidences, num_bins), confidences, correct, edges)
+        figures = {
+            "mce": calibration_error(equal_width, "max"),
+            "adaptive_ece": calibration_error(equal_mass),
+            "debiased_ece": debiased_error(equal_mass),
+            "sweep_ece": calibration_error(sweep_sorted(samples)),
+            "smooth_ece": smooth_error(confidences, correct, SMOOTH_BISECTIONS),
+        }
+        return {name: value.item() for name, value in figures.items()}
+
+    def of_rows(rows: Tensor) -> Figures:
+        means = {"accuracy": right[rows].double(), "nll": losses[0][rows], "brier": losses[1][rows]}
+        figures = of_confidences(ordered[rows], right[rows]) | {name: v.mean().item() for name, v in means.items()}
+        return figures if classwise is None else figures | {"classwise_ece": classwise(rows).item()}
+
+    all_rows = torch.arange(len(targets), device=probs.device)
+    estimates, draws, chances = of_rows(all_rows), [], []
+    for _ in range(num_resamples):
+        drawn = torch.randint(len(targets), targets.shape, generator=generator, device=probs.device)
+        counts = torch.bincount(drawn, minlength=len(targets))
+        draws.append(of_rows(torch.repeat_interleave(all_rows, counts)))
+        luck = torch.rand(ordered.shape, dtype=ordered.dtype, generator=generator, device=probs.device) < ordered
+        chances.append(of_confidences(ordered, luck))
+    found = {name: (value, _column(draws, name), _column(chances, name)) for name, value in estimates.items()}
+    statistics = class_statistics(read_inputs(probs=probs, targets=targets, validate=False), num_bins)
+    values = calibration_error(resampled_bins(statistics, num_resamples, seed)).mean(dim=1)
+    if classwise is not None:
+        values = found["classwise_ece"][1]
+    chance = calibration_error(resampled_bins(statistics, num_resamples, seed, is_calibrated=True)).mean(dim=1)
+    found["classwise_ece"] = (calibration_error(statistics).mean().item(), values, chance)
+    return {name: _ends(name, *parts) for name, parts in found.items()}
+
+
+def streamed_interval(statistics: BinStatistics, norm: str = "l1", seed: int = 0) -> tuple[float, float]:
+    """95 % interval of an error over bins of very many samples: the bins' counts are drawn again, not the rows."""
+    values, chance = (
+        calibration_error(resampled_bins(statistics, 1000, seed, is_calibrated), norm)
+        for is_calibrated in (False, True)
+    )
+    return _ends("ece", calibration_error(statistics, norm).item(), values, chance)
+
+
+def resampled_bins(
+    statistics: BinStatistics, num_resamples: int, seed: int = 0, is_calibrated: bool = False
+) -> BinStatistics:
+    """Counts and right answers of each set of bins drawn again, ``(R, ..., M)``; mean confidences stay.
+
+    With ``is_calibrated`` counts stay too, and right answers are drawn as a calibrated model would give them.
+    """
+    generator = np.random.default_rng(seed)
+    shares, totals = statistics.weights.cpu().numpy(), statistics.total.cpu().numpy()
+    shares = shares / shares.sum(axis=-1, keepdims=True)
+    if is_calibrated:
+        counts = np.broadcast_to(statistics.counts.cpu().numpy(), (num_resamples, *statistics.counts.shape)).copy()
+    else:
+        counts = generator.multinomial(totals, shares, size=(num_resamples, *totals.shape))
+    chances = statistics.confidences if is_calibrated else statistics.accuracies
+    right = generator.binomial(counts, chances.clamp(0.0, 1.0).cpu().numpy())
+    means = (statistics.confidence_units.double() / statistics.counts.clamp(min=1)).cpu()
+    drawn = torch.from_numpy(counts)
+    return BinStatistics(drawn, torch.from_numpy(right), (drawn * means).round().long(), statistics.edges.cpu())
+
+
+def _losses(predictions: Predictions) -> Tensor:
+    """-log p(target) of each row, float64; finite for logits however large."""
+    rows = predictions.targets.unsqueeze(1)
+    if predictions.is_logits:
+        return -torch.log_softmax(predictions.scores.double(), dim=1).gather(1, rows).squeeze(1)
+    return -predictions.scores.double().gather(1, rows).squeeze(1).clamp(max=1.0).log()
+
+
+def _classwise(probs: Tensor, targets: Tensor, num_bins: int) -> Callable[[Tensor], Tensor] | None:
+    """Classwise ECE as a function of row numbers, or None where that would take too long."""
+    if probs.numel() > MOST_CELLS:
+        return None
+    num_classes = probs.shape[1]
+    edges = equal_width_edges(num_bins, probs.device)
+    classes = torch.arange(num_classes, device=probs.device)
+    index = equal_width_index(probs.reshape(-1), num_bins).view_as(probs) + classes * num_bins
+    came = targets.unsqueeze(1) == classes
+
+    def measure(rows: Tensor) -> Tensor:
+        places, values, outcomes = (array[rows].reshape(-1) for array in (index, probs, came))
+        return calibration_error(accumulate(places, values, outcomes, edges, num_classes)).mean()
+
+    return measure
+
+
+def _column(figures: list[Figures], name: str) -> Tensor:
+    """One figure over all draws; empty if they do not have it."""
+    return torch.tensor([figure[name] for figure in figures if name in figure], dtype=torch.float64)
+
+
+def _ends(name: str, estimate: float, values: Tensor, chance: Tensor) -> tuple[float, float]:
+    """Ends of the basic interval, within the figure's domain.
+
+    It reaches down to 0 if chance alone gives a calibrated model as high an error. What has its bias taken out and is
+    then cut at 0 has no spread to turn over at 0: its upper end is no less than the quantile of the resamples.
+    """
+    interval = basic_interval(torch.tensor(estimate, dtype=torch.float64), values)
+    low, high = max(interval.low.item(), 0.0), interval.high.item()
+    if len(chance) and estimate <= chance.quantile(0.975):
+        low = 0.0
+    if name == "debiased_ece":
+        high = max(high, values.quantile(0.975).item())
+    return low, high if name in ("nll", "brier") else min(high, 1.0)

@@ -1,0 +1,120 @@
+"""Choosing a calibrator: by the likelihood of samples that it was not fitted on."""
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from metacal.errors import InvalidValueError, MetacalWarning
+from metacal.functional.arguments import check_integer
+from metacal.posthoc.arrays import Given, read_scores
+from metacal.posthoc.base import Calibrator
+from metacal.posthoc.beta_calibration import BetaCalibration
+from metacal.posthoc.dirichlet_calibration import DirichletCalibration
+from metacal.posthoc.histogram_binning import HistogramBinning
+from metacal.posthoc.isotonic_calibration import IsotonicCalibration
+from metacal.posthoc.matrix_scaling import MatrixScaling
+from metacal.posthoc.temperature_scaling import TemperatureScaling
+from metacal.posthoc.vector_scaling import VectorScaling
+
+FOLDS = 5
+NONE = "none"
+
+CALIBRATORS: dict[str, Callable[[], Calibrator]] = {
+    "temperature": TemperatureScaling,
+    "beta": BetaCalibration,
+    "vector": VectorScaling,
+    "dirichlet": DirichletCalibration,
+    "matrix": MatrixScaling,
+    "isotonic": IsotonicCalibration,
+    "histogram": HistogramBinning,
+}
+"""By the name that the command line knows them by; of equal likelihoods the first is taken."""
+
+PARAMETERS_GROW_AS_SQUARE = ("dirichlet", "matrix")
+
+
+class Trial(NamedTuple):
+    """How one calibrator did on held-out folds.
+
+    Attributes:
+        name: of `CALIBRATORS`, or ``"none"`` for the scores as they are.
+        nll: mean over all samples, each scored by the fit on the other folds; None if it was not tried.
+        keeps_predictions: whether the predicted class stays.
+        note: why it was not tried, or what the fits warned of.
+    """
+
+    name: str
+    nll: float | None
+    keeps_predictions: bool
+    note: str = ""
+
+
+def choose_calibrator(
+    *, logits: Any = None, probs: Any = None, targets: Any, folds: int = FOLDS, seed: int = 0
+) -> tuple[str, list[Trial]]:
+    """Name of the calibrator with the best cross-validated NLL, and what all of them reached.
+
+    Calibrators with a parameter for every pair of classes are left out where there are more parameters than samples.
+
+    Args:
+        logits: see `Calibrator.fit`, as for ``probs`` and ``targets``.
+        probs: see there.
+        targets: see there.
+        folds: parts, drawn at random.
+        seed: of the draw.
+
+    Examples:
+        >>> import numpy as np
+        >>> generator = np.random.default_rng(1)
+        >>> logits = 2.0 * generator.normal(size=(3000, 3))
+        >>> targets = (logits + generator.gumbel(size=(3000, 3))).argmax(axis=1)  # drawn from softmax(logits)
+        >>> name, trials = choose_calibrator(logits=3.0 * logits, targets=targets)
+        >>> name, len(trials)
+        ('temperature', 8)
+    """
+    check_integer("folds", folds, 2)
+    given, labels = read_scores(logits, probs, targets)
+    assert labels is not None
+    if len(labels) < 2 * folds:
+        raise InvalidValueError(f"`targets` must hold at least {2 * folds} samples to choose by, got {len(labels)}.")
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed)).to(labels.device)
+    parts = [order[first::folds] for first in range(folds)]
+    trials = [Trial(NONE, float(_losses(given.probs, labels).mean()), True)]
+    num_classes = given.scores.shape[1]
+    for name, make in CALIBRATORS.items():
+        keeps = make().keeps_predictions
+        if name in PARAMETERS_GROW_AS_SQUARE and num_classes * (num_classes + 1) > len(labels):
+            note = f"not tried: {num_classes * (num_classes + 1):,} parameters for {len(labels):,} samples"
+            trials.append(Trial(name, None, keeps, note))
+        else:
+            trials.append(_try(name, make, given, labels, parts))
+    best = min((trial for trial in trials if trial.nll is not None), key=lambda trial: trial.nll or 0.0)
+    return best.name, trials
+
+
+def _try(name: str, make: Callable[[], Calibrator], given: Given, targets: Tensor, parts: list[Tensor]) -> Trial:
+    kind = "logits" if given.is_logits else "probs"
+    losses = torch.zeros(len(targets), dtype=torch.float64, device=targets.device)
+    notes: list[str] = []
+    calibrator = make()
+    for held_out in parts:
+        is_used = torch.ones_like(targets, dtype=torch.bool)
+        is_used[held_out] = False
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", MetacalWarning)
+            calibrator.fit(**{kind: given.scores[is_used]}, targets=targets[is_used])
+        notes += [str(warning.message) for warning in caught if str(warning.message) not in notes]
+        said = calibrator.predict_proba(**{kind: given.scores[held_out]})
+        losses[held_out] = _losses(said, targets[held_out])
+    nll = float(losses.mean())
+    if math.isinf(nll):
+        notes.insert(0, "gave a probability of 0 to a class that came")
+    return Trial(name, nll, calibrator.keeps_predictions, "; ".join(notes))
+
+
+def _losses(probs: Tensor, targets: Tensor) -> Tensor:
+    return -probs.double().gather(1, targets.unsqueeze(1)).squeeze(1).clamp(max=1.0).log()
