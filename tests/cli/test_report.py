@@ -17,10 +17,10 @@ from metacal.reporting import read_run
 
 @pytest.fixture
 def metacal(monkeypatch, capsys):
-    """Run the command in this process: ``(status, output, errors)``."""
+    """Run the command in this process, with rough intervals: ``(status, output, errors)``."""
 
     def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["metacal", *map(str, arguments)])
+        monkeypatch.setattr(sys, "argv", ["metacal", *map(str, arguments), "--resamples", "10"])
         with pytest.raises(SystemExit) as caught:
             main()
         return caught.value.code, *capsys.readouterr()

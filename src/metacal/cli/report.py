@@ -38,6 +38,7 @@ def report(
         Path | None, typer.Option(metavar="FILE", help="Names of the classes, one a line, in the order of the scores.")
     ] = None,
     title: Annotated[str, typer.Option(metavar="TEXT", help="Heading of the page.")] = "Calibration report",
+    resamples: Annotated[int, typer.Option("--resamples", min=10, help="Bootstrap resamples.")] = 200,
     show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
     """Show how calibrated predictions are, what a temperature would mend, and what runs have learned.
@@ -63,7 +64,9 @@ def report(
             else read_predictions(path, probs=probs, logits=logits, target=target, class_names=names)
             for path in paths
         ]
-        prepared = prepare_report(subjects, title, lambda name: status.update(f"Working on {escape(name)}"))
+        prepared = prepare_report(
+            subjects, title, resamples, progress=lambda name: status.update(f"Working on {escape(name)}")
+        )
         status.update("Writing")
         page = render_page(prepared, metacal.__version__)
         write_text("--output", output, page)
