@@ -53,6 +53,7 @@ format: .venv/.dev  ## Mend formatting and what lint can mend.
 bench: .venv-bench/.ready  ## Measure speed and memory side by side with the peers.
 	@$(BENCH)/python -m benchmarks.calibration
 	@$(BENCH)/python -m benchmarks.meta_step
+	@$(BENCH)/python -m benchmarks.data_pipeline
 
 conformance: .venv-bench/.ready  ## Write docs/conformance.md: our figures and the peers', and who is right.
 	@$(BENCH)/python -m benchmarks.conformance

@@ -55,7 +55,18 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 MAX_LINES = 400
 BANNED_STEMS = {"utils", "util", "helpers", "helper", "common", "misc"}
-NOT_LOADED_BY_IMPORT = ("polars", "lightning", "sklearn", "pandas", "torchmetrics", "matplotlib", "scipy")
+NOT_LOADED_BY_IMPORT = (
+    "polars",
+    "plotly",
+    "lightning",
+    "sklearn",
+    "pandas",
+    "torchmetrics",
+    "matplotlib",
+    "scipy",
+    "PIL",
+    "pooch",
+)
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
 

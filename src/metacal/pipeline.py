@@ -100,9 +100,9 @@ def run(
     with folder.lock() if fabric.is_global_zero else nullcontext():
         if fabric.is_global_zero and not folder.exists:
             folder.write_splits(splits.indices)
-            folder.write_spec(
-                spec, {"device": str(fabric.device), "processes": fabric.world_size, "data": dataset.files}
-            )
+            circumstances = {"device": str(fabric.device), "processes": fabric.world_size, "data": dataset.files}
+            folder.write_spec(spec, circumstances)
+            folder.write_superclasses(dataset.superclasses)
         training = prepare(spec, dataset, splits, model, fabric, folder, emit, StopRequest() if stop is None else stop)
         progress = train(training, resume=resume)
         return finish(spec, dataset, splits, training, folder, progress.seconds)
@@ -290,6 +290,6 @@ def finish(
     if fabric.is_global_zero:
         for part, predictions in said.items():
             folder.write_predictions(part, predictions)
-        folder.write_hyperparameters({name: value.tolist() for name, value in best["learned"].items()})
+        folder.write_hyperparameters(training.phases[0].objective.export(best["learned"]))
         folder.write_scores(scores)
     return scores

@@ -59,6 +59,17 @@ def test_no_generator_is_moved_along_and_inputs_are_left_alone():
     assert torch.equal(state, torch.random.get_rng_state()) and torch.equal(before, IMAGES)
 
 
+@pytest.mark.parametrize("channels", [1, 3])
+def test_any_memory_layout(channels):
+    images = IMAGES[:, :channels].contiguous()
+    wanted = pad_crop_flip(images, seed=0, epoch=0, samples=SAMPLES)
+    other = images.to(memory_format=torch.channels_last)
+    assert torch.equal(pad_crop_flip(other, seed=0, epoch=0, samples=SAMPLES), wanted)
+    assert torch.equal(pad_crop_flip(IMAGES[:, :channels], seed=0, epoch=0, samples=SAMPLES), wanted)
+    plain = pad_crop_flip(images, seed=0, epoch=0, samples=SAMPLES, flip=False)
+    assert torch.equal(pad_crop_flip(other, seed=0, epoch=0, samples=SAMPLES, flip=False), plain)
+
+
 def test_padding_and_flip_can_be_left_out():
     assert torch.equal(pad_crop_flip(IMAGES, seed=0, epoch=0, samples=SAMPLES, padding=0, flip=False), IMAGES)
     moved = pad_crop_flip(IMAGES, seed=0, epoch=0, samples=SAMPLES, padding=0)

@@ -92,6 +92,11 @@ def test_npz_without_a_test_set(tmp_path):
     assert (len(data.train), len(data.test), data.num_classes) == (10, 10, 3)
 
 
+def test_npz_with_names_as_bytes(tmp_path):
+    np.savez(tmp_path / "mine.npz", inputs=X, targets=Y, class_names=np.array([b"cat", b"dog"]))
+    assert load_dataset(tmp_path / "mine.npz").class_names == ("cat", "dog")
+
+
 def test_npz_of_text(tmp_path):
     path = tmp_path / "text.npz"
     np.savez(path, inputs=np.arange(40).reshape(20, 2), targets=Y, embeddings=np.zeros((40, 5)))

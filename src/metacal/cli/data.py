@@ -69,7 +69,8 @@ def fetch(
             console.print(f"{source.name} is built in: nothing to download.", highlight=False)
             continue
         size = sum(remote.megabytes for remote in DOWNLOADS[source.name])
-        console.print(f"{source.name}: {size:,.0f} MB to {data_folder(data_dir)}", highlight=False, soft_wrap=True)
+        line = f"{source.name}: to {data_folder(data_dir)}, {size:,.0f} MB unless they are there"
+        console.print(line, highlight=False, soft_wrap=True, markup=False)
         with _progress(console) as progress:
             files = fetch_dataset(
                 source.name, folder=data_dir, mirror=mirror, progress=lambda remote: RichBar(progress, remote)

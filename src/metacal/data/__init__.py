@@ -10,6 +10,7 @@ from metacal.data.cycle import cycle
 from metacal.data.dataset import Dataset, Examples
 from metacal.data.folder import data_folder
 from metacal.data.registry import SOURCES, load_dataset
+from metacal.data.sources.simulated import simulated_oracle
 from metacal.data.splits import Splits, make_splits, split_off
 
 __all__ = [
@@ -27,5 +28,6 @@ __all__ = [
     "make_splits",
     "make_transform",
     "pad_crop_flip",
+    "simulated_oracle",
     "split_off",
 ]

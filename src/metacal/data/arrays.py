@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from metacal.data.dataset import KINDS, Dataset, Examples
-from metacal.data.splits import test_indices
+from metacal.data.splits import draw_test_set
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.functional.arguments import check_choice, check_integer
 
@@ -66,7 +66,7 @@ def from_arrays(
         raise InvalidValueError("`test_inputs` and `test_targets` must be given both or neither.")
     train = _examples("train", train_inputs, train_targets, kind)
     if test_inputs is None:
-        train_rows, test_rows = test_indices(train.targets, test_share, seed)
+        train_rows, test_rows = draw_test_set(train.targets, test_share, seed)
         train, test = train.select(train_rows), train.select(test_rows)
     else:
         test = _examples("test", test_inputs, test_targets, kind)

@@ -5,6 +5,7 @@ the composition of batches and the number of processes change nothing.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Protocol
 
 import torch
@@ -55,7 +56,8 @@ class Normalise:
             )
         scale, shift = self._scale_and_shift(inputs.device, is_image)
         ones = (1,) * (inputs.ndim - 2)
-        return torch.mul(inputs, scale.view(-1, *ones)).add_(shift.view(-1, *ones))
+        wide = inputs.to(torch.float32, copy=True)
+        return wide.mul_(scale.view(-1, *ones)).add_(shift.view(-1, *ones))
 
     def _scale_and_shift(self, device: torch.device, is_image: bool) -> tuple[Tensor, Tensor]:
         if (device, is_image) not in self._ready:
@@ -120,17 +122,34 @@ def pad_crop_flip(
             f"{tuple(images.shape)}."
         )
     bits = random_bits(mixed(AUGMENTATION, seed, epoch), samples.to(images.device))
-    if padding:
-        places = 2 * padding + 1
-        # 24 bits times a small number, shifted: a place from 0 to 2 * padding, even to 1 in a million.
-        down, right = (((bits >> first) & 0xFFFFFF) * places >> 24 for first in (0, 24))
-        height, width = images.shape[2:]
-        padded = torch.nn.functional.pad(images, (padding,) * 4)
-        crops = padded.unfold(2, height, 1).unfold(3, width, 1)  # a view: (n, C, places, places, H, W)
-        images = crops[torch.arange(len(images), device=images.device), :, down, right]
     if flip:
-        images = torch.where(((bits >> 48) & 1).bool().view(-1, 1, 1, 1), images.flip(3), images)
-    return images
+        mirrored = (bits >> 48) & 1
+        both = torch.cat((images, images.flip(3)))
+        images = both.index_select(0, torch.arange(len(images), device=images.device) + mirrored * len(images))
+    if not padding:
+        return images
+    # 24 bits times a small number, shifted: a place from 0 to 2 * padding, even to 1 in a million.
+    down, right = (((bits >> first) & 0xFFFFFF) * (2 * padding + 1) >> 24 for first in (0, 24))
+    return _crop(torch.nn.functional.pad(images, (padding,) * 4), down, right, images.shape)
+
+
+def _crop(padded: Tensor, down: Tensor, right: Tensor, shape: torch.Size) -> Tensor:
+    """Crops of this shape, each from its own place.
+
+    A row of a crop is W neighbours in memory. All rows are fetched at once from a view in which row i starts at pixel i
+    of the whole batch: many times faster than to index pixels.
+    """
+    wide = padded.shape[3]
+    starts = _row_starts(padded.shape, shape[2], padded.device) + (down * wide + right).view(-1, 1, 1)
+    return padded.reshape(-1).unfold(0, shape[3], 1).index_select(0, starts.view(-1)).view(shape)
+
+
+@lru_cache(maxsize=8)
+def _row_starts(shape: torch.Size, height: int, device: torch.device) -> Tensor:
+    """Where the first rows of padded images start in memory, ``(n, C, height)``; the same for every batch."""
+    count, channels, tall, wide = shape
+    planes = torch.arange(count * channels, device=device).view(count, channels, 1) * tall
+    return (planes + torch.arange(height, device=device)) * wide
 
 
 def make_transform(dataset: Dataset, *, training: bool, seed: int = 0) -> Transform | None:

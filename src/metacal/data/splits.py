@@ -132,7 +132,7 @@ def split_off(dataset: Any, share: float, seed: int = 0, stratified: bool = Fals
     return train, meta
 
 
-def test_indices(targets: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
+def draw_test_set(targets: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
     """Sorted sample numbers ``(train, test)`` of data that comes without a test set: a seeded share.
 
     It is stratified where the classes have samples enough for that.

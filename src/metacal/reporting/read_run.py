@@ -1,18 +1,79 @@
 """`read_run`: the run folder that ``metacal report`` is given, as a `RunView`."""
 
 from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from metacal.errors import InvalidValueError
 from metacal.reporting.run_view import RunView
+from metacal.runs import RunFolder
 
 
 def read_run(folder: Path) -> RunView:
     """The run stored in a folder.
 
     Raises:
-        InvalidValueError: the folder does not hold a run.
+        InvalidValueError: the folder holds no run, or one that is not complete.
+        StorageError: a file of it is damaged.
     """
-    raise InvalidValueError(
-        f"`{folder}` must be a prediction file or the folder of a run, got a folder that holds no run; "
-        "name the prediction files in it one by one."
+    run = RunFolder(folder)
+    if not run.exists:
+        raise InvalidValueError(
+            f"`{folder}` must be a prediction file or the folder of a run, got a folder that holds no run; "
+            "name the prediction files in it one by one."
+        )
+    if not run.is_complete:
+        raise InvalidValueError(
+            f"`{folder}` must be the folder of a complete run, got one that was only begun; "
+            f"go on with it by: metacal train --run-dir {folder} --resume"
+        )
+    spec, predictions, history = run.read_spec(), run.read_predictions("test"), run.read_history()
+    learned = members(run.read_hyperparameters())
+    names = dict.fromkeys(name for row in history for name in row if name != "epoch")
+    return RunView(
+        name=spec.title,
+        method=spec.method.name,
+        dataset=spec.dataset,
+        class_names=predictions.class_names,
+        epochs={name: [row.get(name, float("nan")) for row in history] for name in names},
+        strengths=strengths_of(run, len(history)),
+        smoothing=smoothing_of(learned),
+        l2=l2_of(learned),
+        superclasses=run.read_superclasses(),
+        predictions=predictions,
     )
+
+
+def members(learned: dict[str, Any]) -> dict[str, Any]:
+    """What several hyper-parameters have learned, side by side."""
+    flat: dict[str, Any] = {}
+    for name, value in learned.items():
+        flat.update(value if isinstance(value, dict) else {name: value})
+    return flat
+
+
+def strengths_of(run: RunFolder, epochs: int) -> Tensor | None:
+    """Smoothing strengths ``(epochs, K)`` (or 1 for K); None where none are learned."""
+    rows = []
+    for epoch in range(1, epochs + 1):
+        found = [value for name, value in run.read_epoch(epoch).items() if name.endswith("strength")]
+        if not found:
+            return None
+        rows.append(found[0].reshape(-1).double())
+    return torch.stack(rows) if rows else None
+
+
+def smoothing_of(learned: dict[str, Any]) -> Tensor | None:
+    """What the soft label of each class gives to the others, ``(K, K)`` with an empty diagonal."""
+    if "soft_labels" not in learned:
+        return None
+    labels = torch.tensor(learned["soft_labels"], dtype=torch.float64)
+    return labels.fill_diagonal_(0.0)
+
+
+def l2_of(learned: dict[str, Any]) -> dict[str, Tensor] | None:
+    """Coefficients by parameter of the head."""
+    found = {name: torch.tensor(learned[name]) for name in ("weight", "bias") if name in learned}
+    return found or None

@@ -16,7 +16,7 @@ import json
 import os
 import platform
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -163,6 +163,21 @@ class RunFolder:
     def write_hyperparameters(self, learned: Mapping[str, Any]) -> None:
         """Keep what was learned, as plain numbers."""
         write_json(self.path / "hyperparameters.json", dict(learned))
+
+    def read_hyperparameters(self) -> dict[str, Any]:
+        """What was learned; empty for a method that learns nothing."""
+        learned: dict[str, Any] = read_json(self.path / "hyperparameters.json")
+        return learned
+
+    def write_superclasses(self, superclasses: Sequence[int] | None) -> None:
+        """Keep the superclass of every class, where classes have them."""
+        if superclasses is not None:
+            write_json(self.path / "superclasses.json", list(superclasses))
+
+    def read_superclasses(self) -> tuple[int, ...] | None:
+        """The superclass of every class, if classes have them."""
+        path = self.path / "superclasses.json"
+        return tuple(read_json(path)) if path.exists() else None
 
     def write_scores(self, scores: Mapping[str, Any]) -> None:
         """Finish the run."""

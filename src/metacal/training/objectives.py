@@ -26,6 +26,10 @@ class Objective(Protocol):
         """Every hyper-parameter in full, by name, as it is now."""
         ...
 
+    def export(self, learned: dict[str, Tensor]) -> dict[str, Any]:
+        """What `learned` gave at some time, as plain numbers; soft labels among them. The objective then holds it."""
+        ...
+
     def summary(self) -> dict[str, float]:
         """The numbers worth plotting about them."""
         ...
@@ -58,6 +62,10 @@ class PlainObjective:
         return (value * len(y) if self.reduction == "sum" else value), logits.detach()
 
     def learned(self) -> dict[str, Tensor]:
+        """Nothing."""
+        return {}
+
+    def export(self, learned: dict[str, Tensor]) -> dict[str, Any]:
         """Nothing."""
         return {}
 
@@ -95,6 +103,11 @@ class MetaObjective:
         """Omega."""
         named = self.calibrator.hyperparameters.named_parameters()
         return {name: value.detach().clone() for name, value in named}
+
+    def export(self, learned: dict[str, Tensor]) -> dict[str, Any]:
+        """Take omega up again and say it in plain numbers."""
+        self.calibrator.hyperparameters.load_state_dict(learned, strict=False)
+        return self.calibrator.export()
 
     def summary(self) -> dict[str, float]:
         """What the hyper-parameters say of themselves."""

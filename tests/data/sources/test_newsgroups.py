@@ -60,6 +60,13 @@ def test_folders_give_what_the_archive_gives(folder, tmp_path_factory, layout):
     assert same(one, two) and torch.equal(one.embeddings, two.embeddings)
 
 
+def test_copies_further_down_are_not_read_twice(tmp_path):
+    files.write_folder(tmp_path, files.newsgroup_files())
+    files.write_folder(tmp_path / "backup", files.newsgroup_files())
+    files.write_glove(tmp_path)
+    assert len(load_dataset("20newsgroups", folder=tmp_path, split="bydate").train) == 20
+
+
 @pytest.mark.parametrize("packed", [True, False])
 def test_the_older_edition(tmp_path, packed):
     contents = files.newsgroup_files(("20_newsgroup",)) | {"20_newsgroup/README": b"no message"}

@@ -1,5 +1,6 @@
 """20 Newsgroups (the bydate or the 19,997 edition) as tokens with GloVe vectors, prepared as published."""
 
+import math
 from pathlib import Path, PurePosixPath
 
 import torch
@@ -38,6 +39,8 @@ FOLDERS = ("20_newsgroup", "20_newsgroups", "20news-bydate")
 ARCHIVES = ("news20.tar.gz", "20_newsgroup*.tar.gz", "20news-bydate.tar.gz", "20news-bydate*.tar.gz")
 VOCABULARY = 20_000
 LENGTH = 1000
+DEPTH = 3
+"""Parts of a message's path in a folder: part/group/number, or group/number."""
 SPLIT = 4
 """Sets the random numbers of this module apart from those of others with the same seed."""
 
@@ -105,10 +108,12 @@ def load(folder: Path, *, split: str = "random", test_share: float = 0.2, seed: 
 def read_documents(path: Path) -> tuple[list[PurePosixPath], list[str]]:
     """Names and texts of all messages by group and number, in whatever order a folder or archive has them."""
     groups = set(GROUPS)
-    found = [
-        (name, content.decode("latin-1"))
-        for name, content in read_members(path, lambda name: name.parent.name in groups and name.name.isdigit())
-    ]
+    deepest = DEPTH if path.is_dir() else math.inf  # a data folder may hold other copies further down
+
+    def wanted(name: PurePosixPath) -> bool:
+        return name.parent.name in groups and name.name.isdigit() and len(name.parts) <= deepest
+
+    found = [(name, content.decode("latin-1")) for name, content in read_members(path, wanted)]
     if not found:
         raise damaged(path, "no message was found in a folder with the name of a newsgroup")
     found.sort(key=lambda pair: (pair[0].parent.name, int(pair[0].name), str(pair[0])))

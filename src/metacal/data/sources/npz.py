@@ -45,7 +45,7 @@ def load(
         wanted = "; or ".join(", ".join(keys) for keys in SPELLINGS)
         raise InvalidValueError(f"{path} must hold the arrays {wanted}; got {', '.join(sorted(arrays)) or 'none'}.")
     if class_names is None and "class_names" in arrays:
-        class_names = [str(name) for name in arrays["class_names"].reshape(-1)]
+        class_names = [str(name) for name in arrays["class_names"].reshape(-1).astype(str)]
     try:
         return from_arrays(
             *(arrays[key] for key in keys),
