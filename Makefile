@@ -32,7 +32,7 @@ help:  ## Show this list.
 	@$(PYTHON) -m venv .venv-bench
 	@$(BENCH_PIP) --upgrade pip
 	@$(BENCH_PIP) torch
-	@$(BENCH_PIP) -e . netcal pycalib relplot uncertainty-calibration
+	@$(BENCH_PIP) -e . netcal numba probmetrics pycalib relplot uncertainty-calibration
 	@touch $@
 
 demo: .venv/.base  ## Score the predictions that ship with the package and print a table.
@@ -54,6 +54,8 @@ bench: .venv-bench/.ready  ## Measure speed and memory side by side with the pee
 	@$(BENCH)/python -m benchmarks.calibration
 	@$(BENCH)/python -m benchmarks.meta_step
 	@$(BENCH)/python -m benchmarks.data_pipeline
+	@$(BENCH)/python -m benchmarks.temperature
+	@$(BENCH)/python -m benchmarks.evaluate_stream
 
 conformance: .venv-bench/.ready  ## Write docs/conformance.md: our figures and the peers', and who is right.
 	@$(BENCH)/python -m benchmarks.conformance

@@ -27,6 +27,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "experiments": {"runs"},
     "reporting": {"functional", "evaluation", "posthoc", "runs"},
     "pipeline": {"functional", "losses", "metalearning", "data", "models", "posthoc", "training", "evaluation", "runs"},
+    "engines": {"runs", "pipeline", "training", "files"},
     "cli": {
         "functional",
         "losses",
@@ -40,6 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "runs",
         "reporting",
         "pipeline",
+        "engines",
         "",
     },
     "": {

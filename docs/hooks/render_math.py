@@ -1,4 +1,4 @@
-"""Formulas of docstrings as pictures, drawn when the documentation is built: the reader needs no script, no network.
+"""Formulas of docstrings as pictures, drawn when the documentation is built: no script, no network for the reader.
 
 A griffe extension: ``:math:`x``` and ``.. math:: x`` become images with the formula's source as their text.
 """

@@ -41,5 +41,9 @@ class StorageError(MetacalError, OSError):
     """A file could not be written or read: no space, no permission, or damage."""
 
 
+class InUseError(StorageError):
+    """A run folder is held by another process."""
+
+
 class TrainingError(MetacalError, RuntimeError):
     """Training cannot go on: the loss is no longer finite."""

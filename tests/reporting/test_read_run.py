@@ -32,7 +32,9 @@ def test_smoothing(tmp_path):
     best = RunFolder(tmp_path).read_scores()["best_epoch"]
     given = view.smoothing.sum(1)
     strengths = view.strengths[best - 1]
-    assert ((given - strengths).abs() <= 1e-3 * strengths + 1e-6).sum() >= 5  # a row without a distribution gives nothing
+    assert (
+        (given - strengths).abs() <= 1e-3 * strengths + 1e-6
+    ).sum() >= 5  # a row without a distribution gives nothing
     assert "What was learned" in render_page(prepare_report([view], "Report"), "1")
 
 

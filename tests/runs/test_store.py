@@ -23,7 +23,7 @@ def test_two_processes_cannot_hold_one_folder(folder):
     code = f"from metacal.runs import RunFolder\nwith RunFolder({str(folder.path)!r}).lock(): print('held')"
     with folder.lock():
         other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "StorageError" in other.stderr and "is in use by another process" in other.stderr
+    assert "InUseError" in other.stderr and "is in use by another process" in other.stderr
     again = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert again.stdout == "held\n"
 

@@ -19,10 +19,10 @@ app = typer.Typer(
 )
 app.command("demo")(demo.demo)
 app.command("train")(train.train)
-app.command("evaluate")(evaluate.evaluate)
-app.command("calibrate")(calibrate.calibrate)
 app.command("report")(report.report)
 app.add_typer(data.app, name="data")
+app.command("evaluate")(evaluate.evaluate)
+app.command("calibrate")(calibrate.calibrate)
 
 
 def show_version(wanted: bool) -> None:

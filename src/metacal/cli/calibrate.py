@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -18,16 +18,20 @@ from metacal.evaluation.predictions import Predictions
 from metacal.evaluation.reading import gather
 from metacal.evaluation.writing import check_writable, write_predictions
 from metacal.functional.arguments import check_choice
-from metacal.posthoc import CALIBRATORS, Calibrator, TemperatureScaling, Trial, choose_calibrator
+
+if TYPE_CHECKING:
+    from metacal.posthoc import Calibrator, Trial
 
 AUTO = "auto"
+METHODS = ("temperature", "beta", "vector", "dirichlet", "matrix", "isotonic", "histogram")
+"""The names of `metacal.posthoc.CALIBRATORS`, which is imported where it is used: scikit-learn is slow to load."""
 
 
 def calibrate(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Predictions to calibrate; targets are not needed.")],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where to write: .parquet, .arrow, .csv or .npz.")],
     method: Annotated[
-        str, typer.Option("--method", metavar="NAME", help=f"{', '.join(CALIBRATORS)}, or {AUTO}.")
+        str, typer.Option("--method", metavar="NAME", help=f"{', '.join(METHODS)}, or {AUTO}.")
     ] = "temperature",
     fit_on: Annotated[
         Path | None, typer.Option("--fit-on", metavar="FILE", help="Predictions with targets, not those of FILE.")
@@ -60,9 +64,11 @@ def calibrate(
 
     [bold]metacal calibrate new.csv --use calibrator.safetensors --out calibrated.csv[/]
     """
+    from metacal.posthoc import Calibrator
+
     console = Console()
     check_writable(out)
-    check_choice("--method", method, (*CALIBRATORS, AUTO))
+    check_choice("--method", method, (*METHODS, AUTO))
     if (fit_on is None) == (use is None):
         raise InvalidValueError(
             "Exactly one of `--fit-on` and `--use` must be given: fit a calibrator, or use a saved one."
@@ -93,8 +99,10 @@ def calibrate(
 
 def fit_calibrator(
     method: str, fitting: Predictions, seed: int, console: Console
-) -> tuple[Calibrator | None, dict[str, object]]:
+) -> tuple["Calibrator | None", dict[str, object]]:
     """Choose if asked to, fit, and say what was found; None means that the scores are best left as they are."""
+    from metacal.posthoc import CALIBRATORS, TemperatureScaling, choose_calibrator
+
     kind = "logits" if fitting.is_logits else "probs"
     keywords = {kind: fitting.scores}
     about: dict[str, object] = {"samples": len(fitting)}
@@ -124,7 +132,7 @@ def fit_calibrator(
     return calibrator, about
 
 
-def calibrated(file: PredictionFile, calibrator: Calibrator | None) -> Iterator[tuple[Tensor, Tensor | None]]:
+def calibrated(file: PredictionFile, calibrator: "Calibrator | None") -> Iterator[tuple[Tensor, Tensor | None]]:
     """Batches of calibrated probabilities with their targets, if there are any."""
     for batch in file.batches():
         scores = batch.scores.contiguous()
@@ -142,7 +150,7 @@ def check_classes(fitted: int, found: int, file: Path) -> None:
         raise InvalidValueError(f"{file}: has {found} classes, but the calibrator is for {fitted}; use one that fits.")
 
 
-def print_trials(trials: list[Trial], chosen: str, console: Console) -> None:
+def print_trials(trials: list["Trial"], chosen: str, console: Console) -> None:
     """Draw the table that the choice was made by."""
     table = Table(title="NLL by five-fold cross-validation on the fitting file", title_justify="left")
     for heading in ("method", "NLL", "predicted classes", ""):

@@ -80,12 +80,14 @@ def evaluate(
     if ood is not None:
         outside = PredictionFile(ood, probs=probs, logits=logits, target=None, class_names=names, needs_target=False)
     evaluations = []
+    console = Console(stderr=True)
     with Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
         TimeElapsedColumn(),
-        console=Console(stderr=True),
+        console=console,
         transient=True,
+        disable=not console.is_terminal,
     ) as progress:
         for file in opened:
             task = progress.add_task(f"reading {file.path.name}", total=None)

@@ -55,8 +55,8 @@ def print_evaluations(evaluations: Sequence[Evaluation], console: Console) -> No
         shares = [f"{evaluation.coverage_at_risk[risk]:.4f}" for evaluation in evaluations]
         blank = [""] if len(evaluations) == 1 else []
         label = f"coverage at {risk:.0%} risk".replace("%", " %")
-        meaning = ["share answered"] if len(evaluations) <= SIDE_BY_SIDE else []
-        table.add_row(label + (" *" if is_sampled else ""), *shares, *blank, *meaning)
+        shown = ["share answered"] if len(evaluations) <= SIDE_BY_SIDE else []
+        table.add_row(label + (" *" if is_sampled else ""), *shares, *blank, *shown)
     console.print(table)
     for evaluation in evaluations:
         _print_meaning(evaluation, console, is_named=len(evaluations) > 1)

@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from metacal.files import write_json
+from metacal.cli.json_file import write_json
 from metacal.runs import Hardware, RunFolder, read_assignments
 from metacal.runs.processes import is_first_process
 

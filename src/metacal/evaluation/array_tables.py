@@ -85,9 +85,10 @@ def _map(path: Path) -> NDArray[Any]:
 def _complaint(path: Path, error: Exception, what: str, writer: str) -> str:
     with path.open("rb") as file:
         is_pickle = file.read(1) == b"\x80"
-    if is_pickle or "pickle" in str(error):
+    if is_pickle or "Object arrays" in str(error):
         return f"holds pickled objects, which could run code when opened: refused; save plain arrays with {writer}."
-    return f"is not a whole {what} ({str(error).splitlines()[0]}); write it again with {writer}."
+    reason = "" if "pickle" in str(error) else f" ({str(error).splitlines()[0]})"  # NumPy takes any bytes for a pickle
+    return f"is not a whole {what}{reason}; write it again with {writer}."
 
 
 def _squeezed(array: NDArray[Any]) -> NDArray[Any]:

@@ -1,5 +1,6 @@
 """CSV, Parquet and Arrow (Feather, IPC) files as tables, read in batches so that size does not matter."""
 
+import csv
 import gzip
 import re
 from collections.abc import Iterator, Sequence
@@ -95,8 +96,7 @@ class CSVTable:
         with gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb") as file:
             header = file.readline(2**24).decode("utf-8-sig", errors="replace")
         self._delimiter = max(",;\t", key=header.count)
-        with pa.csv.open_csv(path, parse_options=self._parse_options()) as reader:
-            self.names = list(reader.schema.names)
+        self.names = next(csv.reader([header], delimiter=self._delimiter), [])
 
     def batches(self, columns: Sequence[str], rows: int, text: str | None = None) -> Iterator[dict[str, Column]]:
         """Yield blocks of parsed rows: numbers where all of a block's column are, else text."""

@@ -80,7 +80,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         scores = given.logits if self.reads == "logits" else given.probs
         report = self._fit(scores, labels)
         self.num_classes, self.fit_report = scores.shape[1], report
-        message = report.warning or self._degeneracy(scores, labels)
+        message = self._degeneracy(scores, labels, report)
         if message is not None:
             self.fit_report = report._replace(warning=message)
             warnings.warn(message, MetacalWarning, stacklevel=2)
@@ -103,7 +103,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         """Write parameters and fitted arrays to one safetensors file: opening it runs no code."""
         if not self.__sklearn_is_fitted__():
             raise NotFittedError(f"{type(self).__name__} must be fitted before `save`.")
-        arrays = {name: np.ascontiguousarray(getattr(self, name), dtype=np.float64) for name in self.fitted}
+        arrays = {name: np.array(getattr(self, name), dtype=np.float64, order="C") for name in self.fitted}
         about = {
             "kind": type(self).__name__,
             "params": self.get_params(),
@@ -143,10 +143,12 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "fit_report")
 
-    def _degeneracy(self, scores: Tensor, targets: Tensor) -> str | None:
+    def _degeneracy(self, scores: Tensor, targets: Tensor, report: FitReport) -> str | None:
         """One sentence if the samples cannot tell how sure the model should be."""
         if bool((targets == targets[0]).all()):
             return f"All {len(targets)} targets are of class {int(targets[0])}: the fit knows no other."
+        if report.warning is not None:
+            return report.warning
         chance = 1.0 / scores.shape[1]
         accuracy = float((scores.argmax(dim=1) == targets).double().mean())
         if accuracy < chance - 4.0 * (chance * (1.0 - chance) / len(targets)) ** 0.5:

@@ -11,8 +11,8 @@ from metacal.functional.temperature import fit_temperature
 RIDGE = 1e-6
 """Pull of the weights towards temperature scaling: too weak to be felt, but it makes the optimum unique and finite."""
 
-MAX_ITERATIONS = 500
-FLAT = 1e-5
+MAX_ITERATIONS = 1000
+FLAT = 3e-5
 """Largest entry of the gradient of the mean NLL that counts as an optimum."""
 
 Penalty = Callable[[Tensor, Tensor], Tensor]

@@ -75,5 +75,5 @@ def smoothing_of(learned: dict[str, Any]) -> Tensor | None:
 
 def l2_of(learned: dict[str, Any]) -> dict[str, Tensor] | None:
     """Coefficients by parameter of the head."""
-    found = {name: torch.tensor(learned[name]) for name in ("weight", "bias") if name in learned}
+    found: dict[str, Tensor] = {name: torch.tensor(learned[name]) for name in ("weight", "bias") if name in learned}
     return found or None

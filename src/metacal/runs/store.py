@@ -26,7 +26,7 @@ import safetensors.torch
 from filelock import FileLock, Timeout
 from torch import Tensor
 
-from metacal.errors import InvalidValueError, StorageError
+from metacal.errors import InUseError, InvalidValueError, StorageError
 from metacal.evaluation.predictions import Predictions
 from metacal.files import read_json, write_json, write_text, write_whole
 from metacal.runs.spec import SCHEMA, RunSpec
@@ -50,7 +50,7 @@ class RunFolder:
             lock = FileLock(self.path / "run.lock")
             lock.acquire(timeout=0)
         except Timeout:
-            raise StorageError(f"{self.path} is in use by another process: wait for it, or name another run.") from None
+            raise InUseError(f"{self.path} is in use by another process: wait for it, or name another run.") from None
         except OSError as error:
             raise StorageError(f"{self.path} could not be written: {error.strerror or error}.") from None
         try:

@@ -1,0 +1,135 @@
+"""Streaming a file larger than memory should be: ``python -m benchmarks.evaluate_stream``.
+
+Writes a Parquet file of 20 million rows of 10 float32 probabilities and a label, reads it as batches and does nothing
+else, then streams it into accuracy, NLL, Brier score, ECE and MCE with a reservoir of rows beside, each in a process of
+its own that reports its time and its highest resident size. The file is deleted afterwards. The exit status is 1 if a
+target is missed.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from rich.console import Console
+
+from benchmarks.data import synthetic_predictions
+from benchmarks.memory_probe import read_status
+from benchmarks.report import BUSY, Part, Row, Target, describe_run, save, show
+from benchmarks.timing import OthersMeter, wait_for_quiet
+from metacal.evaluation.batches import PredictionFile
+from metacal.evaluation.evaluation import SAMPLE, one_thread
+from metacal.evaluation.reservoir import Reservoir
+from metacal.evaluation.streaming import StreamedScores
+
+ROWS, NUM_CLASSES = 20_000_000, 10
+ROUNDS = 5
+SPEED_TARGET, MEMORY_TARGET_MB = 0.5, 1000.0
+RESULTS = Path("results/benchmarks/evaluate_stream.json")
+
+
+def main() -> int:
+    """Measure, print, save; the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=ROWS, help=f"of the file; {ROWS:,}")
+    parser.add_argument("--json", type=Path, default=RESULTS, metavar="FILE", help=f"where to save; {RESULTS}")
+    parser.add_argument("--wait", type=float, default=0.0, metavar="SECONDS", help="wait so long for a quiet machine")
+    parser.add_argument("--probe", nargs=2, metavar=("WHAT", "FILE"), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.probe:
+        print(json.dumps(probe(*arguments.probe)))
+        return 0
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "predictions.parquet"
+        write_file(path, arguments.rows)
+        wait_for_quiet(arguments.wait, BUSY)
+        meter = OthersMeter()
+        part = measure(path, arguments.rows)
+        part = replace(part, others_share=meter.share())
+    console = Console()
+    show(part, console)
+    versions = {name: version(name) for name in ("metacal", "torch", "pyarrow", "numpy")}
+    command = " ".join(["python -m benchmarks.evaluate_stream", *sys.argv[1:]])
+    save(arguments.json, {"stream": part}, describe_run(command, versions))
+    console.print(f"Saved {arguments.json}")
+    return 0 if all(target.is_met for target in part.targets) else 1
+
+
+def write_file(path: Path, rows: int) -> None:
+    """Write probabilities ``p_0`` ... and ``label`` in row groups of a million."""
+    schema = pa.schema([(f"p_{k}", pa.float32()) for k in range(NUM_CLASSES)] + [("label", pa.int64())])
+    with pq.ParquetWriter(path, schema) as writer:
+        for number, first in enumerate(range(0, rows, 1_000_000)):
+            probs, labels = synthetic_predictions(min(1_000_000, rows - first), NUM_CLASSES, seed=number)
+            columns = [column.numpy() for column in probs.t().contiguous()]
+            writer.write_table(pa.table([*columns, labels.numpy()], schema=schema))
+
+
+def measure(path: Path, rows: int) -> Part:
+    """Read and stream in turns, in new processes; keep the best time and the highest memory of each."""
+    best: dict[str, dict[str, float]] = {}
+    for _ in range(ROUNDS):
+        for what in ("read", "stream"):
+            command = [sys.executable, "-m", "benchmarks.evaluate_stream", "--probe", what, str(path)]
+            found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+            known = best.setdefault(what, found)
+            best[what] = found | {
+                "seconds": min(known["seconds"], found["seconds"]),
+                "peak_mb": max(known["peak_mb"], found["peak_mb"]),
+            }
+    table: list[Row] = [
+        {
+            "what": "reading its batches alone" if what == "read" else "streaming it into figures",
+            "seconds": found["seconds"],
+            "million rows / s": rows / found["seconds"] / 1e6,
+            "peak MB": found["peak_mb"],
+        }
+        for what, found in best.items()
+    ]
+    size = f"{rows:,} x {NUM_CLASSES} Parquet ({path.stat().st_size / 1e6:,.0f} MB)"
+    speed = best["read"]["seconds"] / best["stream"]["seconds"]
+    figures = ", ".join(f"{name} {best['stream'][name]:.6f}" for name in ("accuracy", "nll", "brier", "ece", "mce"))
+    return Part(
+        f"Streaming a {size}",
+        table,
+        [
+            Target("speed of streaming / of merely reading", speed, SPEED_TARGET, at_least=True),
+            Target("highest resident size, MB", best["stream"]["peak_mb"], MEMORY_TARGET_MB, at_least=False),
+        ],
+        notes=(
+            f"Best of {ROUNDS} processes each, taking turns; time without the start of Python and imports, memory with "
+            f"them. Reading is pyarrow's ParquetFile.iter_batches with its own settings. A seeded reservoir of "
+            f"{SAMPLE:,} rows is filled meanwhile. Found: {figures}.",
+        ),
+    )
+
+
+def probe(what: str, file: str) -> dict[str, float]:
+    """Do one of the two in this process and say what it took."""
+    start = time.perf_counter()
+    figures: dict[str, float] = {}
+    if what == "read":
+        with pq.ParquetFile(file) as parquet:
+            for _ in parquet.iter_batches():
+                pass
+    else:
+        opened = PredictionFile(file)
+        streamed, reservoir = StreamedScores(opened.is_logits), Reservoir(SAMPLE)
+        with one_thread():
+            for batch in opened.batches():
+                assert batch.targets is not None
+                streamed.update(batch.scores, batch.targets)
+                reservoir.add(batch.scores, batch.targets)
+        figures = {name: getattr(streamed, name) for name in ("accuracy", "nll", "brier", "ece", "mce")}
+    return figures | {"seconds": time.perf_counter() - start, "peak_mb": read_status("VmHWM") / 1e6}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,189 @@
+"""`RayEngine`: every run is a task of a Ray cluster; a worker or a node that dies costs only the time since a save."""
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from uuid import uuid4
+
+from metacal.engines.attempt import Outcome, sentence
+from metacal.engines.events import Listener, silence
+from metacal.engines.ledger import Ledger
+from metacal.engines.local import stopping
+from metacal.engines.ray_cluster import connected, import_ray
+from metacal.engines.ray_task import Mailbox, execute_task
+from metacal.errors import InvalidValueError
+from metacal.files import write_text
+from metacal.runs import Hardware, RunSpec
+from metacal.runs.run_store import RunStore
+from metacal.training import Stopped, StopRequest
+
+PAUSE = 0.2
+STOP_SECONDS = 60.0
+"""How long runs may take to save their state when asked to stop; they are cancelled after that."""
+
+
+class RayEngine:
+    """Executes runs on a Ray cluster whose machines share the store's path (and the data's).
+
+    Args:
+        address: ``HOST:PORT`` of the cluster, or ``auto`` for the one that this machine is part of. By default the one
+            that is connected, or that ``RAY_ADDRESS`` names, or else a new one on this machine.
+        cpus: CPUs of each run, which are also its threads.
+        gpus: GPUs of each run: 0, 1, or a part of one that several runs share.
+        retries: how often a run whose worker or machine died is tried again, from its last checkpoint.
+    """
+
+    def __init__(self, address: str | None = None, cpus: float = 1, gpus: float = 0, retries: int = 3) -> None:
+        if not cpus > 0:
+            raise InvalidValueError(f"`cpus` must be a number > 0, got {cpus}.")
+        if not 0 <= gpus <= 1:
+            raise InvalidValueError(f"`gpus` must be a number from 0 to 1, as a run here is one process, got {gpus}.")
+        if retries < 0:
+            raise InvalidValueError(f"`retries` must be an integer >= 0, got {retries}.")
+        self.address, self.cpus, self.gpus, self.retries = address, cpus, gpus, retries
+
+    @property
+    def hardware(self) -> Hardware:
+        """Of each run."""
+        return Hardware(accelerator="gpu" if self.gpus else "cpu", threads=max(1, int(self.cpus)))
+
+    def execute(
+        self,
+        specs: Sequence[RunSpec],
+        store: RunStore,
+        *,
+        data_dir: Path | None = None,
+        emit: Listener = silence,
+        stop: StopRequest | None = None,
+    ) -> dict[str, str]:
+        """Complete every run that can be completed; see `LocalEngine.execute`.
+
+        Raises:
+            Stopped: a signal asked for it; runs have saved their state.
+            InvalidValueError: the address does not answer within ten seconds, or no machine has what a run needs.
+            MetacalError: Ray is not installed.
+        """
+        ray = import_ray()
+        with stopping(stop) as request:
+            ledger = Ledger(specs, store, emit)
+            if len(ledger):
+                with connected(ray, self.address), shared_mark(store.root.resolve()) as mark:
+                    check_resources(ray, self.cpus, self.gpus)
+                    Crew(ray, self, mark, data_dir).execute(ledger, emit, request)
+            return ledger.failures
+
+
+class Crew:
+    """The tasks of one call of `RayEngine.execute`.
+
+    Args:
+        ray: the module.
+        engine: what a task is given.
+        mark: a file in the store that every worker must see.
+        data_dir: folder of the datasets.
+    """
+
+    def __init__(self, ray: ModuleType, engine: RayEngine, mark: Path, data_dir: Path | None) -> None:
+        self.ray, self.engine, self.mark = ray, engine, mark
+        named = data_dir or os.environ.get("METACAL_DATA")
+        self.data_dir = Path(named).resolve() if named else None
+        here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+            ray.get_runtime_context().get_node_id(), soft=True
+        )
+        self.mailbox = (
+            ray.remote(Mailbox).options(num_cpus=0, max_restarts=-1, scheduling_strategy=here).remote()
+        )  # beside this process: it must not be lost with a machine that is
+        self._tasks: dict[Any, RunSpec] = {}
+
+    def execute(self, ledger: Ledger, emit: Listener, stop: StopRequest) -> None:
+        """Execute until nothing is left, or until asked to stop."""
+        deadline = None
+        try:
+            while self._tasks or (len(ledger) and deadline is None):
+                if stop and deadline is None:
+                    deadline = time.monotonic() + STOP_SECONDS
+                    self.mailbox.ask_to_stop.remote(stop.signal)
+                while deadline is None and (spec := ledger.take()) is not None:
+                    self._tasks[self._submit(spec)] = spec
+                done = self._wait()
+                self._pass_on(emit)
+                for task in done:
+                    spec, outcome = self._tasks.pop(task), self._outcome(task)
+                    if not (deadline is not None and outcome.kind == "stopped"):
+                        ledger.settle(spec, outcome)
+                if deadline is not None and time.monotonic() > deadline:
+                    break
+            if deadline is not None:
+                raise Stopped(stop.signal or 0)
+        finally:
+            for task in self._tasks:
+                with suppress(self.ray.exceptions.RayError):
+                    self.ray.cancel(task, force=True)
+            self.ray.kill(self.mailbox)
+
+    def _submit(self, spec: RunSpec) -> Any:
+        engine = self.engine
+        task = self.ray.remote(execute_task).options(
+            name=f"metacal:{spec.title}",
+            num_cpus=engine.cpus,
+            num_gpus=engine.gpus,
+            max_retries=engine.retries,
+        )
+        return task.remote(spec, self.mark, engine.hardware, self.data_dir, self.mailbox)
+
+    def _wait(self) -> list[Any]:
+        if not self._tasks:
+            time.sleep(PAUSE)
+            return []
+        done: list[Any] = self.ray.wait(list(self._tasks), num_returns=len(self._tasks), timeout=PAUSE)[0]
+        return done
+
+    def _pass_on(self, emit: Listener) -> None:
+        try:
+            events = self.ray.get(self.mailbox.drain.remote(), timeout=5.0)
+        except self.ray.exceptions.RayError:  # a late or lost report of progress; outcomes come another way
+            return
+        for event in events:
+            emit(event)
+
+    def _outcome(self, task: Any) -> Outcome:
+        errors = self.ray.exceptions
+        try:
+            outcome: Outcome = self.ray.get(task)
+        except (errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError) as error:
+            times = f"{self.engine.retries + 1} times" if self.engine.retries else "once"
+            return Outcome("failed", error=f"Its worker died {times}: {first_line(error)}")
+        except errors.RayError as error:
+            return Outcome("failed", error=first_line(error))
+        return outcome
+
+
+@contextmanager
+def shared_mark(root: Path) -> Iterator[Path]:
+    """A file in the store, by which workers see that it is the store they share with this process."""
+    mark = root / f".shared-{uuid4().hex}"
+    write_text(mark, "Workers that see this file share the store.\n")
+    try:
+        yield mark
+    finally:
+        mark.unlink(missing_ok=True)
+
+
+def check_resources(ray: ModuleType, cpus: float, gpus: float) -> None:
+    """Raise unless some machine has what a run needs: its task would wait for ever."""
+    machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    if any(machine.get("CPU", 0) >= cpus and machine.get("GPU", 0) >= gpus for machine in machines):
+        return
+    found = "; ".join(f"{machine.get('CPU', 0):g} CPUs and {machine.get('GPU', 0):g} GPUs" for machine in machines)
+    raise InvalidValueError(
+        f"`cpus` and `gpus` must be what some machine of the cluster has ({found}), got {cpus:g} and {gpus:g}."
+    )
+
+
+def first_line(error: BaseException) -> str:
+    """What Ray's page of text begins with."""
+    return sentence(error).strip().splitlines()[0]

@@ -1,0 +1,135 @@
+"""``metacal calibrate`` as a shell meets it: fit on one file, write another, choose and say by what."""
+
+import json
+import re
+import sys
+
+import numpy as np
+import pytest
+import torch
+from tests.evaluation.files import NAMES, columns, draw, write
+
+from metacal.cli.app import main
+from metacal.cli.calibrate import METHODS
+from metacal.evaluation import read_predictions, score_predictions
+from metacal.posthoc import CALIBRATORS, Calibrator, TemperatureScaling
+
+
+@pytest.fixture
+def metacal(monkeypatch, capsys):
+    """Run the command in this process: ``(status, output, errors)``."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["metacal", *map(str, arguments)])
+        monkeypatch.setenv("COLUMNS", "150")
+        with pytest.raises(SystemExit) as caught:
+            main()
+        return caught.value.code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Logits of an over-confident model: to fit on, and to calibrate."""
+    made = []
+    for seed, name in enumerate(("val", "test")):
+        logits, _, targets = draw(n=900, seed=seed)
+        made.append(write(tmp_path / f"{name}.parquet", columns(3.0 * logits, targets, "logit_")))
+    return made
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".feather", ".arrow", ".csv", ".npz"])
+def test_temperature(metacal, files, tmp_path, suffix):
+    out = tmp_path / f"calibrated{suffix}"
+    status, output, errors = metacal(
+        "calibrate", files[1], "--method", "temperature", "--fit-on", files[0], "--out", out, "--json", tmp_path / "j"
+    )
+    assert (status, errors) == (0, "")
+    about = json.loads((tmp_path / "j").read_text())
+    temperature = about["fit"]["temperature"]
+    assert temperature == pytest.approx(3.0, rel=0.1) and about["fit"]["fit_report"]["converged"]
+    assert re.search(r"Fitted temperature: T = \S+ on 900 samples; predicted classes stay\.", output)
+    before, after = read_predictions(files[1]), read_predictions(out)
+    assert not after.is_logits and after.class_names == NAMES and torch.equal(after.targets, before.targets)
+    expected = torch.softmax(before.logits.double() / temperature, 1)
+    np.testing.assert_allclose(after.probs.numpy(), expected.numpy(), atol=1e-5)
+    assert torch.equal(after.probs.argmax(1), before.logits.argmax(1))
+    scores = [score_predictions(probs=p.probs, targets=p.targets).ece for p in (before, after)]
+    assert scores[1] < scores[0] / 2
+
+
+def test_methods_are_the_calibrators():
+    assert tuple(CALIBRATORS) == METHODS
+
+
+def test_auto_prints_the_table_it_chose_by(metacal, files, tmp_path):
+    out = tmp_path / "calibrated.parquet"
+    status, output, _ = metacal(
+        "calibrate", files[1], "--method", "auto", "--fit-on", files[0], "--out", out, "--json", tmp_path / "j"
+    )
+    assert status == 0 and "NLL by five-fold cross-validation on the fitting file" in output
+    fit = json.loads((tmp_path / "j").read_text())["fit"]
+    tried = {trial["name"]: trial["nll"] for trial in fit["trials"] if trial["nll"] is not None}
+    assert fit["method"] == min(tried, key=tried.get) and "none" in tried
+    assert re.search(rf"^│ {fit['method']}\s+│ {tried[fit['method']]:.5f} │ .* chosen", output, re.M)
+    assert f"Fitted {fit['method']}" in output and read_predictions(out).num_classes == 3
+
+
+def test_save_and_use_without_targets(metacal, files, tmp_path):
+    saved, first, second = (tmp_path / name for name in ("t.safetensors", "a.csv", "b.csv"))
+    assert metacal("calibrate", files[1], "--fit-on", files[0], "--out", first, "--save", saved)[0] == 0
+    assert isinstance(Calibrator.load(saved), TemperatureScaling)
+    table = columns(3.0 * draw(n=900, seed=1)[0], draw(n=900, seed=1)[2], "logit_")
+    del table["label"]
+    bare = write(tmp_path / "bare.parquet", table)
+    status, _, errors = metacal("calibrate", bare, "--use", saved, "--out", second)
+    assert (status, errors) == (0, "")
+    lines = [path.read_text().splitlines() for path in (first, second)]
+    assert lines[1][0] == '"prob_cat","prob_dog","prob_eel"'
+    assert [line.rsplit(",", 1)[0] for line in lines[0][1:4]] == lines[1][1:4]
+
+
+def test_a_degenerate_fit_warns(metacal, tmp_path):
+    logits = torch.eye(3).repeat(20, 1) * 5
+    path = write(tmp_path / "easy.csv", columns(logits, torch.arange(3).repeat(20), "logit_"))
+    status, output, errors = metacal("calibrate", path, "--fit-on", path, "--out", tmp_path / "out.csv")
+    assert status == 0 and "warning: The temperature is 0.001, its lower bound" in errors and "T = 0.001" in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--out", "out.parquet"], "Exactly one of `--fit-on` and `--use` must be given"),
+        (["--fit-on", "VAL", "--use", "x", "--out", "out.parquet"], "Exactly one of `--fit-on` and `--use`"),
+        (["--fit-on", "VAL", "--out", "out.xlsx"], "`--out` must end in one of .parquet, .arrow"),
+        (["--fit-on", "VAL", "--out", "no/out.csv"], "`--out` must name a file in a folder that exists"),
+        (["--fit-on", "VAL", "--out", "out.csv", "--method", "magic"], "`--method` must be one of 'temperature'"),
+        (["--fit-on", "OTHER", "--out", "out.csv"], "has 3 classes, but the calibrator is for 2; use one that fits."),
+        (["--fit-on", "nowhere.csv", "--out", "out.csv"], "nowhere.csv: no such file"),
+        (["--use", "nowhere.st", "--out", "out.csv"], "must name a calibrator's safetensors file"),
+    ],
+)
+def test_bad_input(metacal, files, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    logits, _, targets = draw(num_classes=2)
+    other = write(tmp_path / "two.csv", columns(logits, targets, "logit_", names=NAMES[:2]))
+    places = {"VAL": files[0], "OTHER": other}
+    status, _, errors = metacal("calibrate", files[1], *(places.get(word, word) for word in arguments))
+    assert status == 2 and errors.count("\n") == 1 and message in errors
+    assert not list(tmp_path.glob("out.*"))
+
+
+def test_classes_in_another_order_are_refused(metacal, files, tmp_path):
+    logits, _, targets = draw()
+    other = write(tmp_path / "order.csv", columns(logits, targets, "logit_", names=("dog", "cat", "eel")))
+    status, _, errors = metacal("calibrate", files[1], "--fit-on", other, "--out", tmp_path / "out.csv")
+    assert status == 2 and "`--fit-on` must have the classes of" in errors
+
+
+def test_a_bad_row_leaves_no_file_behind(metacal, files, tmp_path):
+    path = tmp_path / "bad.csv"
+    path.write_text("logit_cat,logit_dog,logit_eel\n0,0,0\n0,nan,0\n")
+    status, _, errors = metacal("calibrate", path, "--fit-on", files[0], "--out", tmp_path / "out.csv")
+    assert status == 2 and "bad.csv: row 2: column logit_dog holds nan" in errors
+    assert not list(tmp_path.glob("out.csv*"))

@@ -1,0 +1,170 @@
+"""``metacal evaluate`` as a shell meets it: table, JSON, several files, gates with exit status 0 and 1."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.evaluation.files import NAMES, columns, draw, write
+from typer.testing import CliRunner
+
+from metacal.cli.app import app, main
+from metacal.evaluation import read_predictions, score_predictions
+from metacal.evaluation.evaluation import FIGURES, OOD_FIGURES
+
+FAST = ["--resamples", "10"]
+
+
+@pytest.fixture
+def metacal(monkeypatch, capsys):
+    """Run the command in this process: ``(status, output, errors)``."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["metacal", *map(str, arguments)])
+        monkeypatch.setenv("COLUMNS", "120")
+        with pytest.raises(SystemExit) as caught:
+            main()
+        return caught.value.code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def said(tmp_path):
+    """A file of an over-confident model's probabilities."""
+    logits, _, targets = draw(n=500)
+    return write(tmp_path / "said.parquet", columns(torch.softmax(3.0 * logits, 1), targets))
+
+
+def test_table_and_json_agree_with_the_library(metacal, said, tmp_path):
+    status, output, errors = metacal("evaluate", said, "--json", tmp_path / "scores.json", *FAST)
+    assert status == 0 and errors == ""
+    figures = json.loads((tmp_path / "scores.json").read_text())
+    assert set(FIGURES) <= set(figures) and figures["rows"] == 500 and figures["num_classes"] == 3
+    predictions = read_predictions(said)
+    scores = score_predictions(probs=predictions.probs, targets=predictions.targets).as_dict()
+    for name, value in scores.items():
+        assert figures[name] == pytest.approx(value, abs=1e-12), name
+    for name in ("accuracy", "nll", "ece", "smooth_ece"):
+        interval = f"{figures[f'{name}_low']:.4f} .. {figures[f'{name}_high']:.4f}"
+        assert re.search(rf"^│ {name}\s+│ {figures[name]:.4f} │ {re.escape(interval)} │", output, re.M), name
+    assert "Over-confident: it says" in output and "Temperature scaling (T = 3" in output
+    assert "Most often confused: " in output and " as " in output
+    assert figures["temperature_scaling"]["ece_after"] < figures["ece"]
+    assert {figures["classes"][0][key] for key in ("name", "samples")} >= {"cat"}
+
+
+def test_several_files_side_by_side(metacal, said, tmp_path):
+    logits, _, targets = draw(n=300, seed=1)
+    other = write(tmp_path / "other.csv", columns(logits, targets, "logit_"))
+    status, output, _ = metacal("evaluate", said, other, "--json", tmp_path / "scores.json", *FAST)
+    assert status == 0
+    found = json.loads((tmp_path / "scores.json").read_text())["files"]
+    assert [entry["rows"] for entry in found] == [500, 300]
+    row = re.search(r"^│ nll\s+│\s+(\S+) │\s+(\S+) │", output, re.M)
+    assert row.groups() == tuple(f"{entry['nll']:.4f}" for entry in found)
+    assert f"{said}: 500 samples, 3 classes" in output.replace("\n", "") and "other" in output
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "says"),
+    [
+        (["--fail-above", "ece=0.5"], 0, "is at most 0.5"),
+        (["--fail-above", "ece=0.01"], 1, "FAILS: above 0.01"),
+        (["--fail-above", "ece=0.5", "--fail-above", "nll=0.1"], 1, "FAILS: above 0.1"),
+        (["--fail-above", "ece_low=0.9"], 0, "is at most 0.9"),
+        (["--fail-below", "accuracy=0.99"], 1, "FAILS: below 0.99"),
+        (["--fail-below", "accuracy=0.2", "--fail-above", "brier=1"], 0, "is at least 0.2"),
+    ],
+)
+def test_gates(metacal, said, options, status, says):
+    found, output, errors = metacal("evaluate", said, *options, *FAST)
+    assert found == status and says in (errors if status else output)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--fail-above", "ece"], "`--fail-above` must be KEY=NUMBER, such as ece=0.05, got 'ece'."),
+        (["--fail-above", "ece=low"], "`--fail-above` must be KEY=NUMBER, such as ece=0.05, got 'ece=low'."),
+        (["--fail-below", "acc=0.9"], "`--fail-below` must name one of accuracy, accuracy_low"),
+        (["--fail-above", "ood_fpr95_entropy=1"], "got 'ood_fpr95_entropy'."),
+        (["--class-names", "a,a,b"], "`--class-names` must hold different names"),
+    ],
+)
+def test_bad_options(metacal, said, options, message):
+    status, output, errors = metacal("evaluate", said, *options)
+    assert status == 2 and output == "" and errors.count("\n") == 1 and message in errors
+
+
+def test_json_that_cannot_be_written(metacal, said, tmp_path):
+    status, _, errors = metacal("evaluate", said, "--json", tmp_path / "no" / "scores.json", *FAST)
+    assert status == 2 and "`--json` must name a file that can be written" in errors
+
+
+def test_out_of_distribution(metacal, said, tmp_path):
+    flat = torch.softmax(0.3 * draw(n=200, seed=2)[0], 1)
+    table = columns(flat, torch.zeros(200, dtype=torch.int64))
+    del table["label"]
+    ood = write(tmp_path / "ood.parquet", table)
+    options = ["--ood", ood, "--json", tmp_path / "scores.json", "--fail-below", "ood_auroc_max_prob=0.8"]
+    status, output, _ = metacal("evaluate", said, *options, *FAST)
+    figures = json.loads((tmp_path / "scores.json").read_text())
+    assert status == 0 and set(OOD_FIGURES) <= set(figures) and "ood_auroc_max_prob" in output
+    assert figures["ood_auroc_max_prob"] > 0.9 and figures["ood_fpr95_max_prob"] < 0.5
+
+
+def test_a_sample_and_too_few_rows_are_said(metacal, said, tmp_path):
+    _, output, _ = metacal("evaluate", said, "--sample", "100", *FAST)
+    assert "* of a random sample of 100 of the 500 rows." in output and re.search(r"│ smooth_ece \*", output)
+    assert re.search(r"│ ece  ", output)
+    _, probs, targets = draw(n=30)
+    few = write(tmp_path / "few.csv", columns(probs, targets))
+    _, output, _ = metacal("evaluate", few, *FAST)
+    assert "30 samples are too few for 15 bins: chance alone gives a calibrated model an ECE of about" in output
+
+
+def test_names_that_look_like_markup_stay_text(metacal, tmp_path):
+    _, probs, targets = draw(n=60)
+    names = ("[red]cat[/]", "<script>alert(1)</script>", "[/]")
+    path = write(tmp_path / "said.parquet", columns(probs, targets, names=names))
+    status, output, _ = metacal("evaluate", path, *FAST)
+    assert status == 0 and "[red]cat[/]" in output and "<script>alert(1)</script>" in output
+
+
+def test_options_name_columns(metacal, tmp_path):
+    _, probs, targets = draw(n=60)
+    table = {f"s{k}": probs[:, k].numpy() for k in range(3)} | {"truth": [NAMES[t] for t in targets]}
+    path = write(tmp_path / "said.csv", table)
+    (tmp_path / "names.txt").write_text("cat\ndog\neel\n")
+    options = ["--probs", "s*", "--target", "truth", "--class-names", tmp_path / "names.txt"]
+    status, output, errors = metacal("evaluate", path, *options, *FAST)
+    assert (status, errors) == (0, "") and "60 samples, 3 classes" in output
+    assert metacal("evaluate", path, *options[:-1], "cat,dog,eel", *FAST)[0] == 0
+
+
+def test_help_has_examples_and_exit_statuses():
+    output = CliRunner().invoke(app, ["evaluate", "--help"], env={"COLUMNS": "120"}).stdout
+    assert "metacal evaluate test.parquet" in output and "--fail-above ece=0.05" in output and "1 a figure" in output
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("name", "accuracy", "ece"),
+    [("wideresnet-16-4-cifar-10", 0.9109, 0.0537), ("densenet-bc-100-cifar-100", 0.7541, 0.1422)],
+)
+def test_real_predictions_in_a_process_of_their_own(data_folder, tmp_path, name, accuracy, ece):
+    command = [str(Path(sys.executable).with_name("metacal")), "evaluate", *FAST]
+    command += [str(data_folder / "predictions" / f"{name}.npz"), "--json", str(tmp_path / "scores.json")]
+    run = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    assert run.returncode == 0, run.stderr
+    figures = json.loads((tmp_path / "scores.json").read_text())
+    assert (round(figures["accuracy"], 4), round(figures["ece"], 4)) == (accuracy, ece)
+    assert np.isclose(figures["ece_low"], ece, atol=0.01) and "Over-confident" in run.stdout

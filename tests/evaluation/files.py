@@ -1,0 +1,283 @@
+"""Small prediction files in every format, good ones and bad ones."""
+
+import json
+import pickle
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.feather
+import pyarrow.parquet
+import torch
+
+NAMES = ("cat", "dog", "eel")
+
+
+def draw(n=60, num_classes=3, seed=0, dtype=torch.float32):
+    """Logits, probs and targets."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = 2.0 * torch.randn(n, num_classes, generator=generator, dtype=torch.float64)
+    targets = torch.multinomial(torch.softmax(logits, 1), 1, generator=generator).squeeze(1)
+    return logits.to(dtype), torch.softmax(logits, 1).to(dtype), targets
+
+
+def columns(scores, targets, prefix="p_", names=NAMES, target="label", as_names=True):
+    """A dictionary of columns, the target by name or by number."""
+    table = {f"{prefix}{name}": scores[:, k].numpy() for k, name in enumerate(names)}
+    table[target] = [names[t] for t in targets] if as_names else targets.numpy()
+    return table
+
+
+def write(path, table):
+    """Write columns to a file of the format that its name says."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    suffix = path.suffix
+    if suffix in (".jsonl", ".ndjson"):
+        rows = zip(*(np.asarray(column).tolist() for column in table.values()))
+        path.write_text("".join(json.dumps(dict(zip(table, row))) + "\n" for row in rows))
+    elif suffix == ".npz":
+        np.savez(path, **{name: np.asarray(column) for name, column in table.items()})
+    elif suffix in (".csv", ".tsv"):
+        options = pa.csv.WriteOptions(delimiter="\t" if suffix == ".tsv" else ",")
+        pa.csv.write_csv(pa.table(table), path, options)
+    elif suffix == ".parquet":
+        pa.parquet.write_table(pa.table(table), path)
+    elif suffix == ".feather":
+        pa.feather.write_feather(pa.table(table), str(path))
+    else:
+        rows = pa.table(table)
+        opener = pa.ipc.new_file if suffix == ".arrow" else pa.ipc.new_stream
+        with pa.OSFile(str(path), "wb") as sink, opener(sink, rows.schema) as writer:
+            writer.write_table(rows)
+    return path
+
+
+def text(name, content):
+    """A maker of a text file."""
+    return lambda folder: _put(folder / name, content.encode())
+
+
+def _put(path, content):
+    path.write_bytes(content)
+    return path
+
+
+def _npz(folder, **arrays):
+    np.savez(folder / "bad.npz", **arrays)
+    return folder / "bad.npz"
+
+
+def _objects(folder):
+    np.savez(folder / "bad.npz", probs=np.array([{"a": 1}, None], dtype=object), targets=np.array([0, 1]))
+    return folder / "bad.npz"
+
+
+def _truncated(folder):
+    path = write(folder / "whole.parquet", columns(*draw()[1:]))
+    return _put(folder / "bad.parquet", path.read_bytes()[:-60])
+
+
+PROBS = np.array([[0.5, 0.5], [0.9, 0.1]])
+
+BAD_FILES = {
+    # name: (maker of the file, options, what the one line must say)
+    "missing file": (lambda folder: folder / "nowhere.csv", [], "nowhere.csv: no such file"),
+    "folder": (lambda folder: folder, [], "is a folder; name a file in it"),
+    "unknown extension": (text("bad.xlsx", "x"), [], "bad.xlsx: unknown extension .xlsx; save as one of .csv"),
+    "no extension": (text("bad", "x"), [], "unknown extension (none); save as one of"),
+    "empty csv": (text("bad.csv", ""), [], "bad.csv: is empty (0 bytes); write the predictions again"),
+    "empty parquet": (text("bad.parquet", ""), [], "bad.parquet: is empty (0 bytes)"),
+    "empty npz": (text("bad.npz", ""), [], "bad.npz: is empty (0 bytes)"),
+    "empty jsonl": (text("bad.jsonl", ""), [], "bad.jsonl: is empty (0 bytes)"),
+    "blank jsonl": (text("bad.jsonl", "\n\n"), [], "bad.jsonl: holds no rows"),
+    "header only": (text("bad.csv", "p_a,p_b,label\n"), [], "bad.csv: holds no rows, only a header"),
+    "no rows parquet": (
+        lambda folder: write(folder / "bad.parquet", columns(*(part[:0] for part in draw()[1:]))),
+        [],
+        "bad.parquet: holds no rows, only a header",
+    ),
+    "no rows npz": (lambda folder: _npz(folder, probs=PROBS[:0], targets=np.zeros(0, int)), [], "holds no rows"),
+    "not parquet": (text("bad.parquet", "p_a,p_b\n1,2\n"), [], "bad.parquet: is not a whole .parquet file"),
+    "truncated parquet": (_truncated, [], "bad.parquet: is not a whole .parquet file"),
+    "not arrow": (text("bad.arrow", "nothing of the kind"), [], "bad.arrow: is not a whole .arrow file"),
+    "not npz": (text("bad.npz", "PK nothing of the kind"), [], "bad.npz: is not a whole NPZ archive"),
+    "pickle as npz": (
+        lambda folder: _put(folder / "bad.npz", pickle.dumps({"probs": [1]})),
+        [],
+        "bad.npz: holds pickled objects, which could run code when opened: refused; save plain arrays with np.savez",
+    ),
+    "pickle as npy": (
+        lambda folder: _put(folder / "probs.npy", pickle.dumps([1])),
+        [],
+        "probs.npy: holds pickled objects, which could run code when opened: refused",
+    ),
+    "objects in npz": (_objects, [], "bad.npz: holds pickled objects"),
+    "no target column": (
+        text("bad.csv", "p_a,p_b,truth\n0.5,0.5,a\n"),
+        [],
+        "bad.csv: no column for the target; name it with `target` (--target): p_a, p_b, truth",
+    ),
+    "two target columns": (
+        text("bad.csv", "p_a,p_b,label,y\n0.5,0.5,a,0\n"),
+        [],
+        "bad.csv: several columns could be the target (label, y); name it with `target` (--target)",
+    ),
+    "named target is not there": (
+        text("bad.csv", "p_a,p_b,label\n0.5,0.5,a\n"),
+        ["--target", "truth"],
+        "bad.csv: no column truth for the target; `target` (--target) can be p_a, p_b, label",
+    ),
+    "no score columns": (
+        text("bad.csv", "a,b,label\n0.5,0.5,a\n"),
+        [],
+        "bad.csv: no columns for the scores; name them with `probs` (--probs 'p_*') or `logits` (--logits 'z_*'): a, b",
+    ),
+    "two groups of scores": (
+        text("bad.csv", "p_a,p_b,logit_a,logit_b,label\n0.5,0.5,0,0,a\n"),
+        [],
+        "several groups of columns could be the scores (p_a, p_b, logit_a, logit_b)",
+    ),
+    "named scores are not there": (
+        text("bad.csv", "p_a,p_b,label\n0.5,0.5,a\n"),
+        ["--probs", "q_*"],
+        "bad.csv: no column matches q_* of --probs; there are p_a, p_b",
+    ),
+    "both probs and logits": (
+        text("bad.csv", "p_a,p_b,label\n0.5,0.5,a\n"),
+        ["--probs", "p_*", "--logits", "p_*"],
+        "(--probs) or with `logits` (--logits), not both",
+    ),
+    "npz without targets": (lambda folder: _npz(folder, probs=PROBS), [], "bad.npz: no column for the target"),
+    "npz of unequal lengths": (
+        lambda folder: _npz(folder, probs=PROBS, targets=np.array([0, 1, 1])),
+        [],
+        "bad.npz: arrays must have one length, but probs has 2, targets has 3",
+    ),
+    "npz of one-hot targets": (
+        lambda folder: _npz(folder, probs=PROBS, targets=np.eye(2, dtype=int)),
+        [],
+        "bad.npz: row 1: targets has (2,) values a row, not one; of one-hot targets save the argmax",
+    ),
+    "npz of images": (
+        lambda folder: _npz(folder, probs=np.zeros((2, 3, 3)), targets=np.array([0, 1])),
+        [],
+        "bad.npz: probs must have a row of K scores for each sample",
+    ),
+    "npy alone": (
+        lambda folder: (np.save(folder / "probs.npy", PROBS), folder / "probs.npy")[1],
+        [],
+        "probs.npy: no column for the target",
+    ),
+    "nan in csv": (
+        text("bad.csv", "p_a,p_b,label\n0.5,0.5,a\n0.5,nan,a\n"),
+        [],
+        "bad.csv: row 2: column p_b holds nan, not a finite number; mend or drop the row",
+    ),
+    "gap in csv": (
+        text("bad.csv", "p_a,p_b,label\n0.5,0.5,a\n0.5,,a\n"),
+        [],
+        "bad.csv: row 2: column p_b holds nan, not a finite number",
+    ),
+    "word among the scores": (
+        text("bad.csv", "p_a,p_b,label\n0.5,0.5,a\n0.5,much,a\n"),
+        [],
+        "bad.csv: row 2: column p_b holds 'much', not a number",
+    ),
+    "nan in npz": (
+        lambda folder: _npz(folder, probs=np.array([[0.5, 0.5], [0.1, np.nan]]), targets=np.array([0, 1])),
+        [],
+        "bad.npz: row 2: column probs[1] holds nan",
+    ),
+    "infinite logit": (
+        text("bad.csv", "logit_a,logit_b,label\n0.5,inf,a\n"),
+        [],
+        "bad.csv: row 1: column logit_b holds inf, not a finite number",
+    ),
+    "null in parquet": (
+        lambda folder: write(folder / "bad.parquet", {"p_a": [0.5, None], "p_b": [0.5, 0.5], "label": ["a", "b"]}),
+        [],
+        "bad.parquet: row 2: column p_a holds nan",
+    ),
+    "sum": (
+        text("bad.csv", "p_a,p_b,label\n0.5,0.5,a\n0.5,0.5,b\n0.5,0.4,a\n"),
+        [],
+        "bad.csv: row 3: probabilities sum to 0.9, not 1; if these are raw scores say so with `logits` (--logits), "
+        "else divide each row by its sum",
+    ),
+    "negative": (
+        text("bad.csv", "p_a,p_b,label\n1.5,-0.5,a\n"),
+        [],
+        "bad.csv: row 1: column p_a holds 1.5, not a probability in [0, 1]; if these are raw scores",
+    ),
+    "binary above 1": (
+        text("bad.csv", "p,label\n0.5,1\n1.5,0\n"),
+        [],
+        "bad.csv: row 2: column p holds 1.5, not a probability in [0, 1]",
+    ),
+    "target too high": (
+        text("bad.csv", "p_a,p_b,label\n0.5,0.5,1\n0.5,0.5,2\n"),
+        [],
+        "bad.csv: row 2: label is 2, classes are 0..1; mend the target or its numbering",
+    ),
+    "target negative": (
+        lambda folder: _npz(folder, probs=PROBS, targets=np.array([0, -1])),
+        [],
+        "bad.npz: row 2: targets is -1, classes are 0..1",
+    ),
+    "target not among numbered columns": (
+        text("bad.csv", "p_1,p_2,label\n0.5,0.5,1\n0.5,0.5,0\n"),
+        [],
+        "bad.csv: row 2: label is 0, classes are 1, 2",
+    ),
+    "target of half a class": (
+        text("bad.csv", "p_a,p_b,label\n0.5,0.5,0.5\n"),
+        [],
+        "bad.csv: row 1: label has 0.5, which is not a class number",
+    ),
+    "unknown name": (
+        text("bad.csv", "p_cat,p_dog,label\n0.5,0.5,cat\n0.5,0.5,fox\n"),
+        [],
+        "bad.csv: row 2: label is 'fox', not one of the classes 'cat', 'dog'; mend it, or name the classes",
+    ),
+    "names but no class names": (
+        lambda folder: _npz(folder, probs=PROBS, targets=np.array(["cat", "dog"])),
+        [],
+        "bad.npz: row 1: targets is 'cat', not one of the classes '0', '1'; mend it, or name the classes in the order",
+    ),
+    "target missing": (
+        text("bad.csv", "p_a,p_b,label\n0.5,0.5,a\n0.5,0.5,\n"),
+        [],
+        "bad.csv: row 2: label has no value; mend or drop the row",
+    ),
+    "ragged csv": (
+        text("bad.csv", "p_a,p_b,label\n0.5,0.5,a\n0.5,b\n"),
+        [],
+        "bad.csv: row 2 has 2 values, the header has 3; mend or drop the row",
+    ),
+    "ragged json": (
+        text("bad.jsonl", '{"probs": [0.5, 0.5], "label": 0}\n{"probs": [1.0], "label": 0}\n'),
+        [],
+        "bad.jsonl: row 2: `probs` has 1 values, others have 2; give every row one value a class",
+    ),
+    "ragged parquet": (
+        lambda folder: write(folder / "bad.parquet", {"probs": [[0.5, 0.5], [1.0]], "label": [0, 0]}),
+        [],
+        "bad.parquet: row 2: `probs` has 1 values, others have 2",
+    ),
+    "not json": (
+        text("bad.jsonl", '{"probs": [0.5, 0.5], "label": 0}\n{"probs": \n'),
+        [],
+        "bad.jsonl: row 2 is not JSON",
+    ),
+    "not an object": (text("bad.jsonl", "[1, 2]\n"), [], "bad.jsonl: row 1 is not a JSON object"),
+    "column twice": (
+        text("bad.csv", "p_a,p_b,p_b,label\n0.5,0.5,0,a\n"),
+        [],
+        "bad.csv: column p_b is there twice; rename one",
+    ),
+    "too few class names": (
+        text("bad.csv", "p_a,p_b,label\n0.5,0.5,0\n"),
+        ["--class-names", "cat"],
+        "bad.csv: `class_names` (--class-names) must hold 2 names for p_a, p_b, got 1",
+    ),
+}

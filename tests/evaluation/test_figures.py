@@ -1,0 +1,163 @@
+"""The figures beside the calibration errors: selective risk, confusions, OOD, words, gain, intervals."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score, roc_curve
+from tests.evaluation.files import NAMES, draw
+
+from metacal.errors import InvalidValueError
+from metacal.evaluation import (
+    Predictions,
+    confidence_verdict,
+    detection,
+    evaluate_predictions,
+    ood_figures,
+    risk_coverage,
+    temperature_gain,
+)
+from metacal.evaluation.confusion import confused_pairs, confusion_counts
+from metacal.evaluation.evaluation import FIGURES
+from metacal.evaluation.intervals import figure_intervals, streamed_interval
+from metacal.functional import equal_width_statistics, negative_log_likelihood
+
+
+def test_risk_and_coverage_by_hand():
+    generator = np.random.default_rng(0)
+    confidences = generator.random(500)
+    correct = generator.random(500) < confidences
+    curve = risk_coverage(torch.from_numpy(confidences), torch.from_numpy(correct))
+    order = np.argsort(-confidences)
+    risks = np.cumsum(~correct[order]) / np.arange(1, 501)
+    np.testing.assert_allclose(curve.risks.numpy(), risks)
+    assert curve.area == pytest.approx(risks.mean())
+    for risk in (0.0, 0.01, 0.05, 1.0):
+        fits = np.flatnonzero(risks <= risk)
+        assert curve.coverage_at_risk(risk) == pytest.approx((fits[-1] + 1) / 500 if len(fits) else 0.0)
+
+
+def test_ties_count_as_in_random_order_and_cannot_be_cut():
+    confidences = torch.tensor([0.9, 0.5, 0.5, 0.5])
+    for correct in ([True, True, True, False], [True, False, True, True]):
+        curve = risk_coverage(confidences, torch.tensor(correct))
+        np.testing.assert_allclose(curve.risks.numpy(), [0.0, 1 / 6, 2 / 9, 1 / 4])
+        assert curve.coverage_at_risk(0.2) == 0.25 and curve.coverage_at_risk(0.25) == 1.0
+    assert risk_coverage(torch.tensor([0.5]), torch.tensor([False])).coverage_at_risk(0.05) == 0.0
+    with pytest.raises(InvalidValueError, match=r"`risk` must be in \[0, 1\], got 2"):
+        curve.coverage_at_risk(2)
+    with pytest.raises(InvalidValueError, match="`confidences` must hold at least one sample"):
+        risk_coverage(torch.zeros(0), torch.zeros(0, dtype=torch.bool))
+
+
+def test_ood_against_scikit_learn():
+    generator = np.random.default_rng(0)
+    inside, outside = generator.normal(1, 1, 400).round(1), generator.normal(0, 1, 300).round(1)  # with ties
+    found = detection(torch.from_numpy(inside), torch.from_numpy(outside))
+    labels, scores = np.r_[np.ones(400), np.zeros(300)], np.r_[inside, outside]
+    assert found.auroc == pytest.approx(roc_auc_score(labels, scores))
+    false, true, _ = roc_curve(labels, scores, drop_intermediate=False)
+    assert found.fpr95 == pytest.approx(false[true >= 0.95][0])
+    with pytest.raises(InvalidValueError, match="`inside` and `outside` must hold samples, got 400 and 0"):
+        detection(torch.from_numpy(inside), torch.zeros(0))
+
+
+def test_ood_scores_of_probabilities():
+    sure, unsure = torch.tensor([[0.98, 0.01, 0.01]] * 5), torch.tensor([[1.0, 0.0, 0.0], [0.4, 0.3, 0.3]])
+    figures = ood_figures(sure, unsure)
+    assert figures["ood_auroc_max_prob"] == figures["ood_auroc_entropy"] == 0.5
+    assert figures["ood_fpr95_max_prob"] == figures["ood_fpr95_entropy"] == 0.5
+
+
+def test_confusions():
+    counts = confusion_counts(torch.tensor([0, 1, 1, 2, 0, 0]), torch.tensor([0, 0, 0, 2, 2, 1]), 3)
+    assert counts.tolist() == [[1, 2, 0], [1, 0, 0], [1, 0, 1]]
+    pairs = confused_pairs(counts, NAMES, most=2)
+    assert [(p.target, p.predicted, p.samples) for p in pairs] == [("cat", "dog", 2), ("dog", "cat", 1)]
+    assert pairs[0].share == pytest.approx(2 / 3)
+    assert confused_pairs(torch.diag(torch.tensor([3, 2])), ("a", "b")) == []
+
+
+@pytest.mark.parametrize(
+    ("confidence", "right", "words"),
+    [(0.9, 800, "Over-confident"), (0.6, 800, "Under-confident"), (0.8, 805, "Neither over- nor under-confident")],
+)
+def test_verdict(confidence, right, words):
+    statistics = equal_width_statistics(torch.full((1000,), confidence), torch.arange(1000) < right)
+    assert confidence_verdict(statistics).startswith(words)
+
+
+def test_the_gain_is_of_samples_that_the_temperature_has_not_seen():
+    logits, _, targets = draw(n=4000, num_classes=4)
+    gain = temperature_gain(logits=3.0 * logits, targets=targets)
+    assert gain.temperature == pytest.approx(3.0, rel=0.05)
+    assert gain.nll_before == pytest.approx(negative_log_likelihood(logits=3.0 * logits, targets=targets).item())
+    assert gain.nll_after < 0.7 * gain.nll_before and gain.ece_after < 0.2 * gain.ece_before
+    calibrated = temperature_gain(logits=logits, targets=targets)
+    # In-sample the NLL could only fall; cross-fitted it may rise, and here there is nothing to gain.
+    assert calibrated.nll_after == pytest.approx(calibrated.nll_before, abs=1e-3)
+    assert temperature_gain(logits=logits[:1], targets=targets[:1]) is None
+
+
+def test_intervals_of_means_are_those_of_the_normal_law():
+    logits, _, targets = draw(n=2000)
+    predictions = Predictions.from_logits(1.5 * logits, targets)
+    intervals = figure_intervals(predictions, num_resamples=100)
+    probs = predictions.probs.double()
+    columns = {
+        "accuracy": (probs.argmax(1) == targets).double(),
+        "nll": -probs.gather(1, targets[:, None]).squeeze(1).log(),
+        "brier": (probs - torch.nn.functional.one_hot(targets, 3)).square().sum(1),
+    }
+    for name, values in columns.items():
+        half = 1.96 * values.std().item() / 2000**0.5
+        low, high = intervals[name]
+        assert low <= values.mean() <= high
+        assert (low + high) / 2 == pytest.approx(values.mean().item(), abs=0.35 * half)
+        assert (high - low) / 2 == pytest.approx(half, rel=0.3)
+
+
+def test_intervals_reach_zero_for_a_calibrated_model():
+    logits, _, targets = draw(n=2000)
+    intervals = figure_intervals(Predictions.from_logits(logits, targets), num_resamples=40)
+    for name in ("mce", "adaptive_ece", "sweep_ece", "smooth_ece", "classwise_ece", "debiased_ece"):
+        assert intervals[name][0] == 0.0 < intervals[name][1], name
+
+
+def test_bins_drawn_again_give_the_interval_of_rows_drawn_again():
+    generator = torch.Generator().manual_seed(0)
+    confidences = 0.5 + 0.5 * torch.rand(20_000, generator=generator)
+    correct = torch.rand(20_000, generator=generator) < confidences - 0.1
+    statistics = equal_width_statistics(confidences, correct)
+    from metacal.functional.bootstrap import binned_interval
+
+    exact = binned_interval(confidences, correct)
+    assert streamed_interval(statistics) == pytest.approx((exact.low.item(), exact.high.item()), abs=1e-3)
+
+
+def test_an_evaluation_holds_every_figure_and_valid_json():
+    _, probs, targets = draw(n=300)
+    evaluation = evaluate_predictions(Predictions.from_probs(probs, targets, NAMES, "net"), num_resamples=20)
+    assert set(evaluation.figures) == set(FIGURES)
+    for name in FIGURES:
+        if name.endswith("_low"):
+            base = name.removesuffix("_low")
+            assert evaluation.figures[name] <= evaluation.figures[base] <= evaluation.figures[f"{base}_high"], base
+    assert [figures.name for figures in evaluation.classes] == list(NAMES)
+    assert sum(figures.samples for figures in evaluation.classes) == 300
+    found = evaluation.as_dict()
+    assert set(found["coverage_at_risk"]) == {"0.01", "0.02", "0.05"}
+    assert found["brier"] == pytest.approx(found["brier_calibration"] + found["brier_refinement"])
+    few = evaluate_predictions(Predictions.from_probs(probs[:20], targets[:20], NAMES), num_resamples=10)
+    assert few.warning.startswith("20 samples are too few for 15 bins")
+
+
+def test_an_infinite_likelihood_is_null_in_json():
+    probs = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+    evaluation = evaluate_predictions(Predictions.from_probs(probs, torch.tensor([0, 1, 1, 1])), num_resamples=10)
+    assert evaluation.figures["nll"] == float("inf") and evaluation.as_dict()["nll"] is None
+
+
+def test_one_sample_and_one_class_are_defined():
+    one = evaluate_predictions(Predictions.from_probs(torch.tensor([[0.7, 0.3]]), torch.tensor([0])), num_resamples=10)
+    assert one.figures["accuracy"] == 1.0 and one.gain is None and one.confused == []
+    assert one.classes[1].recall is None and one.classes[1].precision is None

@@ -1,0 +1,215 @@
+"""Reading predictions: every format gives the same, columns are found by the rules, names and numbers are kept."""
+
+import gzip
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+import torch
+from tests.evaluation.files import NAMES, columns, draw, write
+
+from metacal.errors import InvalidFileError
+from metacal.evaluation import PredictionFile, read_predictions, score_predictions
+from metacal.evaluation import tables as tables_module
+
+SUFFIXES = (".csv", ".tsv", ".parquet", ".feather", ".arrow", ".ipc", ".jsonl", ".ndjson")
+
+
+def check(predictions, scores, targets, names=NAMES):
+    assert predictions.class_names == tuple(names)
+    assert predictions.targets.tolist() == targets.tolist()
+    np.testing.assert_allclose(predictions.scores.numpy(), scores.numpy(), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("kind", ["probs", "logits"])
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_every_format_with_a_column_for_each_class(suffix, kind, tmp_path):
+    logits, probs, targets = draw()
+    scores, prefix = (logits, "logit_") if kind == "logits" else (probs, "prob_")
+    path = write(tmp_path / f"said{suffix}", columns(scores, targets, prefix))
+    predictions = read_predictions(path)
+    check(predictions, scores, targets)
+    assert predictions.is_logits == (kind == "logits") and predictions.name == "said"
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".feather", ".arrow", ".jsonl"])
+@pytest.mark.parametrize("kind", ["probs", "logits"])
+def test_a_column_of_lists(suffix, kind, tmp_path):
+    logits, probs, targets = draw()
+    scores = logits if kind == "logits" else probs
+    path = write(tmp_path / f"said{suffix}", {kind: scores.tolist(), "target": targets.tolist()})
+    check(read_predictions(path), scores, targets, ("0", "1", "2"))
+    check(read_predictions(path, class_names=NAMES), scores, targets)
+
+
+def test_a_nested_column_names_the_classes(tmp_path):
+    _, probs, targets = draw()
+    rows = [dict(zip(NAMES, row)) for row in probs.tolist()]
+    path = write(tmp_path / "said.jsonl", {"probs": rows, "label": [NAMES[t] for t in targets]})
+    check(read_predictions(path), probs, targets)
+    pa.parquet.write_table(pa.table({"probs": rows, "label": targets.numpy()}), tmp_path / "said.parquet")
+    check(read_predictions(tmp_path / "said.parquet"), probs, targets)
+
+
+@pytest.mark.parametrize("key", ["probs", "predictions", "logits"])
+@pytest.mark.parametrize("target", ["targets", "ground_truth", "labels", "y"])
+def test_npz_keys(key, target, tmp_path):
+    logits, probs, targets = draw()
+    scores = logits if key == "logits" else probs
+    np.savez(tmp_path / "said.npz", **{key: scores.numpy(), target: targets.numpy().reshape(-1, 1)})
+    predictions = read_predictions(tmp_path / "said.npz")
+    check(predictions, scores, targets, ("0", "1", "2"))
+    assert predictions.is_logits == (key == "logits")
+
+
+def test_npz_with_names_of_ones_own(tmp_path):
+    logits, _, targets = draw()
+    labels = np.array([NAMES[t] for t in targets])
+    np.savez(tmp_path / "said.npz", out=logits.numpy(), truth=labels, class_names=np.array(NAMES))
+    check(read_predictions(tmp_path / "said.npz", logits="out", target="truth"), logits, targets)
+
+
+@pytest.mark.parametrize(
+    ("scores_file", "targets_file", "options"),
+    [
+        ("probs.npy", "targets.npy", {}),
+        ("test_probs.npy", "test_labels.npy", {}),
+        ("test_logits.npy", "test_ground_truth.npy", {}),
+        ("net.npy", "truth.npy", {"probs": "net", "target": "truth.npy"}),
+        ("net.npy", "net_targets.npy", {"logits": "*"}),
+    ],
+)
+def test_npy_pairs(scores_file, targets_file, options, tmp_path):
+    logits, probs, targets = draw()
+    is_logits = "logits" in scores_file or "logits" in options
+    np.save(tmp_path / scores_file, (logits if is_logits else probs).numpy())
+    np.save(tmp_path / targets_file, targets.numpy())
+    predictions = read_predictions(tmp_path / scores_file, **options)
+    check(predictions, logits if is_logits else probs, targets, ("0", "1", "2"))
+    assert predictions.is_logits == is_logits
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".jsonl", ".npz"])
+def test_a_binary_models_single_column(suffix, tmp_path):
+    _, probs, targets = draw(num_classes=2)
+    path = write(tmp_path / f"said{suffix}", {"p": probs[:, 1].numpy(), "y": targets.numpy()})
+    predictions = read_predictions(path)
+    check(predictions, probs, targets, ("0", "1"))
+    named = write(tmp_path / f"named{suffix}", {"prob": probs[:, 1].numpy(), "y": [("no", "yes")[t] for t in targets]})
+    check(read_predictions(named, class_names=["no", "yes"]), probs, targets, ("no", "yes"))
+
+
+def test_a_single_logit(tmp_path):
+    path = write(tmp_path / "said.csv", {"logit": np.array([2.0, -1.0]), "y": np.array([1, 0])})
+    predictions = read_predictions(path)
+    assert predictions.is_logits and predictions.scores.tolist() == [[0.0, 2.0], [0.0, -1.0]]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_numbered_columns_are_ordered_and_targets_mean_their_numbers(suffix, tmp_path):
+    _, probs, targets = draw(n=200, num_classes=12)
+    order = sorted(range(12), key=str)  # 0, 1, 10, 11, 2, ...
+    table = {f"p_{k}": probs[:, k].numpy() for k in order} | {"label": targets.numpy()}
+    check(read_predictions(write(tmp_path / f"zero{suffix}", table)), probs, targets, map(str, range(12)))
+    table = {f"p_{k + 1}": probs[:, k].numpy() for k in order} | {"label": targets.numpy() + 1}
+    check(read_predictions(write(tmp_path / f"one{suffix}", table)), probs, targets, map(str, range(1, 13)))
+
+
+@pytest.mark.parametrize(
+    ("names", "options"),
+    [
+        (["score_cat", "score_dog", "score_eel"], {"probs": "score_*"}),
+        (["cat", "dog", "eel"], {"probs": "cat,dog,eel"}),
+        (["P_cat", "P_dog", "P_eel"], {}),
+        (["probability_cat", "probability_dog", "probability_eel"], {}),
+        (["probs.cat", "probs.dog", "probs.eel"], {}),
+    ],
+)
+def test_columns_by_pattern_list_and_rule(names, options, tmp_path):
+    _, probs, targets = draw()
+    table = {"id": np.arange(60)} | {name: probs[:, k].numpy() for k, name in enumerate(names)}
+    table |= {"truth": [NAMES[t] for t in targets]}
+    check(read_predictions(write(tmp_path / "said.csv", table), target="truth", **options), probs, targets)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        lambda targets: targets.double().numpy(),
+        lambda targets: targets.to(torch.int8).numpy(),
+        lambda targets: targets.numpy().astype(np.uint16),
+        lambda targets: [str(int(t)) for t in targets],
+        lambda targets: pa.array([NAMES[t] for t in targets]).dictionary_encode(),
+    ],
+    ids=["float", "int8", "uint16", "digits as text", "categories"],
+)
+def test_targets_of_many_kinds(labels, tmp_path):
+    _, probs, targets = draw()
+    table = columns(probs, targets) | {"label": labels(targets)}
+    check(read_predictions(write(tmp_path / "said.parquet", table)), probs, targets)
+
+
+def test_true_and_false(tmp_path):
+    path = write(tmp_path / "said.parquet", {"p": np.array([0.2, 0.7]), "label": np.array([False, True])})
+    assert read_predictions(path).targets.tolist() == [0, 1]
+
+
+def test_semicolons_byte_order_marks_and_gzip(tmp_path):
+    content = "\ufeffp_cat;p_dog;label\n0.9;0.1;cat\n0.3;0.7;dog\n".encode()
+    (tmp_path / "said.csv").write_bytes(content)
+    assert read_predictions(tmp_path / "said.csv").targets.tolist() == [0, 1]
+    (tmp_path / "said.csv.gz").write_bytes(gzip.compress(content))
+    assert read_predictions(tmp_path / "said.csv.gz").class_names == ("cat", "dog")
+    (tmp_path / "said.jsonl.gz").write_bytes(gzip.compress(b'{"probs": [0.9, 0.1], "y": 1}\n'))
+    assert read_predictions(tmp_path / "said.jsonl.gz").targets.tolist() == [1]
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".npz"])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_float_dtypes(dtype, suffix, tmp_path):
+    _, probs, targets = draw()
+    narrow = torch.from_numpy(probs.numpy().astype(dtype))
+    if suffix == ".npz":
+        np.savez(tmp_path / "said.npz", probs=narrow.numpy(), y=targets.numpy())
+    else:
+        write(tmp_path / "said.parquet", columns(narrow, targets, as_names=False) | {})
+    predictions = read_predictions(tmp_path / f"said{suffix}")
+    assert predictions.scores.dtype == (torch.float64 if dtype == np.float64 else torch.float32)
+    np.testing.assert_array_equal(predictions.scores.numpy(), narrow.to(predictions.scores.dtype).numpy())
+
+
+def test_batches_change_nothing(tmp_path, monkeypatch):
+    _, probs, targets = draw(n=5000)
+    path = write(tmp_path / "said.parquet", columns(probs, targets))
+    monkeypatch.setattr(tables_module, "BATCH_ELEMENTS", 10)
+    from metacal.evaluation import batches
+
+    monkeypatch.setattr(batches, "BATCH_ELEMENTS", 10)
+    monkeypatch.setattr(batches, "CHUNK_ELEMENTS", 10)
+    pieces = list(PredictionFile(path).batches())
+    assert len(pieces) == 5
+    check(read_predictions(path), probs, targets)
+
+
+def test_a_file_without_targets_is_read_where_they_are_not_needed(tmp_path):
+    _, probs, targets = draw()
+    table = columns(probs, targets)
+    del table["label"]
+    path = write(tmp_path / "said.parquet", table)
+    file = PredictionFile(path, needs_target=False)
+    assert not file.has_targets and next(file.batches()).targets is None
+    with pytest.raises(InvalidFileError, match="no column for the target"):
+        PredictionFile(path)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("name", "accuracy", "ece"),
+    [("wideresnet-16-4-cifar-10", 0.9109, 0.0537), ("densenet-bc-100-cifar-100", 0.7541, 0.1422)],
+)
+def test_real_predictions(data_folder, name, accuracy, ece):
+    predictions = read_predictions(data_folder / "predictions" / f"{name}.npz")
+    scores = score_predictions(probs=predictions.probs, targets=predictions.targets)
+    assert (round(scores.accuracy, 4), round(scores.ece, 4)) == (accuracy, ece)
+    assert predictions.name == name

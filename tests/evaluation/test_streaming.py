@@ -1,0 +1,135 @@
+"""Streams: the figures of all rows at once, whatever the batches; a fair sample; a reader that can be left early."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+from tests.evaluation.files import columns, draw, write
+
+from metacal import functional as F
+from metacal.evaluation import PredictionFile, StreamedScores, evaluate_file
+from metacal.evaluation.read_ahead import read_ahead
+from metacal.evaluation.reservoir import Reservoir
+from metacal.evaluation.streaming import cell_statistics
+
+FUNCTIONS = {
+    "nll": F.negative_log_likelihood,
+    "brier": F.brier_score,
+    "ece": F.expected_calibration_error,
+    "mce": lambda **keywords: F.expected_calibration_error(**keywords, norm="max"),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kind", ["logits", "probs"])
+@pytest.mark.parametrize("by_columns", [True, False])
+def test_same_as_the_functions(kind, dtype, by_columns):
+    logits, probs, targets = draw(n=3000, num_classes=5, dtype=dtype)
+    scores = logits if kind == "logits" else probs
+    streamed = StreamedScores(is_logits=kind == "logits")
+    for part, labels in zip(scores.split(700), targets.split(700)):
+        streamed.update(part.t().contiguous().t() if by_columns else part, labels)
+    keywords = {kind: scores, "targets": targets}
+    for name, function in FUNCTIONS.items():
+        assert getattr(streamed, name) == pytest.approx(function(**keywords).item(), rel=1e-6), name
+    assert streamed.accuracy == (scores.argmax(1) == targets).double().mean().item()
+    assert torch.equal(streamed.statistics.counts, F.bin_statistics(**keywords).counts)
+    if kind == "probs":
+        assert torch.equal(streamed.statistics.confidence_units, F.bin_statistics(**keywords).confidence_units)
+    losses = -torch.log_softmax(logits.double(), 1).gather(1, targets[:, None]).squeeze(1)
+    expected = losses.std(unbiased=False).item() / 3000**0.5
+    assert streamed.standard_errors["nll"] == pytest.approx(expected, rel=1e-4)
+
+
+def test_ties_are_settled_as_everywhere_else():
+    probs = torch.tensor([[0.5, 0.5], [0.5, 0.5], [0.25, 0.75]])
+    streamed = StreamedScores(is_logits=False)
+    streamed.update(probs, torch.tensor([0, 1, 1]))
+    assert streamed.accuracy == pytest.approx(2 / 3)
+    logits = StreamedScores(is_logits=True)
+    logits.update(torch.zeros(3, 4), torch.tensor([0, 1, 0]))
+    assert logits.accuracy == pytest.approx(2 / 3)
+
+
+def test_certain_and_hopeless_rows():
+    streamed = StreamedScores(is_logits=False)
+    streamed.update(torch.tensor([[1.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 1]))
+    assert streamed.nll == float("inf") and streamed.brier == 1.0 and streamed.ece == 0.5
+    huge = StreamedScores(is_logits=True)
+    huge.update(torch.tensor([[1e4, 0.0], [1e4, 0.0]]), torch.tensor([0, 1]))
+    assert huge.nll == pytest.approx(5e3)
+
+
+def test_cells_are_the_bins_to_the_bit():
+    generator = torch.Generator().manual_seed(0)
+    confidences = torch.cat((torch.rand(5000, generator=generator), torch.arange(16) / 15))
+    correct = torch.rand(5016, generator=generator) < confidences
+    ours = cell_statistics(confidences, correct, F.equal_width_statistics(confidences, correct).edges)
+    expected = F.equal_width_statistics(confidences, correct)
+    for name in ("counts", "correct_sums", "confidence_units"):
+        assert torch.equal(getattr(ours, name), getattr(expected, name))
+
+
+def test_the_reservoir_is_fair_seeded_and_blind_to_batches():
+    rows, targets = torch.arange(1000.0).unsqueeze(1), torch.arange(1000)
+    kept = np.zeros(1000)
+    for seed in range(300):
+        reservoir = Reservoir(50, seed)
+        for part, labels in zip(rows.split(90), targets.split(90)):
+            reservoir.add(part, labels)
+        scores, labels = reservoir.rows()
+        assert len(labels) == 50 and torch.equal(scores.squeeze(1).long(), labels)
+        assert labels.tolist() == sorted(set(labels.tolist())) and reservoir.seen == 1000 and not reservoir.is_complete
+        kept[labels.numpy()] += 1
+    assert 13.5 < kept[:500].mean() < 16.5 and kept.max() < 35  # 15 expected of each
+    whole = Reservoir(50, seed=299)
+    whole.add(rows, targets)
+    assert torch.equal(whole.rows()[1], labels)
+
+
+def test_a_reservoir_that_is_large_enough_keeps_all():
+    reservoir = Reservoir(10)
+    reservoir.add(torch.zeros(10, 2), torch.arange(10))
+    assert reservoir.is_complete and reservoir.rows()[1].tolist() == list(range(10))
+
+
+def test_reading_ahead():
+    assert list(read_ahead(lambda: iter(range(100)))) == list(range(100))
+
+    def fails():
+        yield 1
+        raise RuntimeError("no more")
+
+    items = read_ahead(fails)
+    assert next(items) == 1
+    with pytest.raises(RuntimeError, match="no more"):
+        next(items)
+    before = threading.active_count()
+    endless = read_ahead(lambda: iter(int, 1))
+    next(endless)
+    endless.close()
+    time.sleep(0.05)
+    assert threading.active_count() == before
+
+
+def test_a_large_file_is_sampled_and_says_so(tmp_path):
+    _, probs, targets = draw(n=30_000)
+    path = write(tmp_path / "said.parquet", columns(probs, targets))
+    keywords = {"num_resamples": 20}
+    whole = evaluate_file(PredictionFile(path), **keywords)
+    sampled = evaluate_file(PredictionFile(path), sample=2000, **keywords)
+    assert not whole.is_sampled and whole.sample_rows == whole.rows == 30_000 and whole.as_dict()["sampled"] == []
+    assert sampled.is_sampled and (sampled.rows, sampled.sample_rows) == (30_000, 2000)
+    for name in ("accuracy", "nll", "brier", "ece", "mce"):  # of all rows, either way
+        assert sampled.figures[name] == pytest.approx(whole.figures[name], rel=1e-6), name
+        width = whole.figures[f"{name}_high"] - whole.figures[f"{name}_low"]
+        assert sampled.figures[f"{name}_high"] - sampled.figures[f"{name}_low"] == pytest.approx(width, rel=0.8)
+    for name in ("adaptive_ece", "smooth_ece"):
+        assert sampled.figures[name] != whole.figures[name]
+        assert sampled.figures[name] == pytest.approx(whole.figures[name], abs=0.03)
+    named = sampled.as_dict()["sampled"]
+    assert "adaptive_ece" in named and "aurc" in named and "ece" not in named and "nll_low" not in named
+    again = evaluate_file(PredictionFile(path), sample=2000, **keywords)
+    assert again == sampled and evaluate_file(PredictionFile(path), sample=2000, seed=1, **keywords) != sampled

@@ -1,0 +1,205 @@
+"""What every calibrator keeps: the scikit-learn manners, kinds and dtypes, save and load, and calm on bad data."""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import torch
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
+from tests.posthoc.samples import DEGENERATE, drawn
+
+import metacal
+from metacal.errors import InvalidTypeError, InvalidValueError, MetacalWarning, NotFittedError
+from metacal.functional import negative_log_likelihood
+from metacal.posthoc import CALIBRATORS, Calibrator, TemperatureScaling, VectorScaling
+
+KINDS = list(CALIBRATORS.values())
+every = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+
+
+@every
+@pytest.mark.parametrize("as_probs", [False, True])
+def test_mends_what_is_too_sure(kind, as_probs):
+    logits, targets = drawn(n=6000, sharpened=3.0)
+    held_out = slice(0, 3000), slice(3000, None)
+    name, scores = ("probs", torch.softmax(logits, 1)) if as_probs else ("logits", logits)
+    calibrator = kind().fit(**{name: scores[held_out[0]]}, targets=targets[held_out[0]])
+    said = calibrator.predict_proba(**{name: scores[held_out[1]]})
+    assert said.shape == (3000, 4) and torch.allclose(said.sum(1), torch.ones(3000, dtype=torch.float64))
+    assert bool((said >= 0).all())
+    before = negative_log_likelihood(logits=logits[held_out[1]], targets=targets[held_out[1]])
+    after = negative_log_likelihood(
+        probs=said.clamp(min=1e-6) / said.clamp(min=1e-6).sum(1, True), targets=targets[3000:]
+    )
+    assert after < 0.75 * before
+    assert calibrator.fit_report.converged and calibrator.fit_report.warning is None
+    keeps = torch.equal(said.argmax(1), logits[held_out[1]].argmax(1))
+    assert keeps or not kind.keeps_predictions
+
+
+@every
+def test_kinds_and_dtypes_come_out_as_they_went_in(kind):
+    logits, targets = drawn(n=600)
+    exact = kind().fit(logits=logits, targets=targets).predict_proba(logits=logits)
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        narrow = logits.to(dtype)
+        said = kind().fit(logits=narrow, targets=targets).predict_proba(logits=narrow)
+        assert isinstance(said, torch.Tensor)
+        assert said.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+        # Binned maps jump, so that a rounded score may fall into the next bin.
+        assert (said - exact).abs().mean() < (0.02 if dtype in (torch.float16, torch.bfloat16) else 2e-3)
+    for dtype in (np.float16, np.float32, np.float64):
+        array = logits.numpy().astype(dtype)
+        array.flags.writeable = False
+        calibrator = kind().fit(logits=array, targets=targets.numpy())
+        said = calibrator.predict_proba(logits=array)
+        assert isinstance(said, np.ndarray) and said.dtype == (np.float64 if dtype == np.float64 else np.float32)
+        assert said.shape == array.shape
+
+
+@every
+def test_one_score_a_sample_is_a_binary_model(kind):
+    logits, targets = drawn(n=800, num_classes=2)
+    single = logits[:, 1] - logits[:, 0]
+    pairs = torch.stack((torch.zeros_like(single), single), 1)
+    flat = kind().fit(logits=single, targets=targets).predict_proba(logits=single)
+    whole = kind().fit(logits=pairs, targets=targets).predict_proba(logits=pairs)
+    assert flat.shape == (800,) and torch.allclose(flat, whole[:, 1])
+    probs = torch.sigmoid(single)
+    assert kind().fit(probs=probs, targets=targets.bool()).predict_proba(probs=probs).shape == (800,)
+
+
+@every
+def test_scikit_learn_manners(kind):
+    calibrator = kind()
+    params = calibrator.get_params()
+    assert set(params) == set(clone(calibrator).get_params()) and repr(calibrator) == f"{kind.__name__}()"
+    assert calibrator.set_params(**params) is calibrator
+    with pytest.raises(Exception, match="is not fitted"):
+        check_is_fitted(calibrator)
+    logits, targets = drawn(n=200)
+    assert calibrator.fit(logits=logits, targets=targets) is calibrator
+    check_is_fitted(calibrator)
+    assert not hasattr(clone(calibrator), "fit_report")
+    assert isinstance(kind.keeps_predictions, bool) and kind.__doc__.count("Needs") == 1
+
+
+def test_parameters_survive_a_clone():
+    copy = clone(TemperatureScaling(method="grid", num_bins=7))
+    assert copy.get_params() == {"method": "grid", "num_bins": 7, "max_iterations": 50}
+
+
+@every
+def test_save_and_load_without_pickle(kind, tmp_path):
+    logits, targets = drawn(n=300)
+    calibrator = kind().fit(logits=logits, targets=targets)
+    path = tmp_path / "calibrator.safetensors"
+    calibrator.save(path)
+    assert b"pickle" not in path.read_bytes()
+    for loader in (kind, Calibrator):
+        back = loader.load(path)
+        assert type(back) is kind and back.get_params() == calibrator.get_params()
+        assert back.fit_report == calibrator.fit_report and back.num_classes == 4
+        assert torch.equal(back.predict_proba(logits=logits), calibrator.predict_proba(logits=logits))
+
+
+@every
+@pytest.mark.parametrize("case", DEGENERATE)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_degenerate_data_give_a_defined_result_and_a_warning(kind, case, dtype):
+    logits, targets = DEGENERATE[case]
+    logits = logits.to(dtype)
+    with pytest.warns(MetacalWarning):
+        calibrator = kind().fit(logits=logits, targets=targets)
+    said = calibrator.predict_proba(logits=logits)
+    assert bool(said.isfinite().all()) and torch.allclose(
+        said.sum(1), torch.ones(len(said), dtype=said.dtype), atol=1e-5
+    )
+    assert calibrator.fit_report.warning
+    if isinstance(calibrator, TemperatureScaling):
+        assert 1e-3 <= calibrator.temperature <= 1e3
+
+
+@pytest.mark.parametrize(
+    ("case", "text"),
+    [
+        ("separable", "its lower bound: every sample is right by a margin"),
+        ("always wrong", "its upper bound: the logits say nothing about the targets, or run against them"),
+        ("one class", "All 400 targets are of class 0"),
+    ],
+)
+def test_what_temperature_says_of_degenerate_data(case, text):
+    logits, targets = DEGENERATE[case]
+    with pytest.warns(MetacalWarning, match=text):
+        TemperatureScaling().fit(logits=logits, targets=targets)
+
+
+def test_other_calibrators_say_so_too():
+    with pytest.warns(MetacalWarning, match="All 40 samples are right after the fit"):
+        VectorScaling().fit(logits=DEGENERATE["separable"][0], targets=DEGENERATE["separable"][1])
+    with pytest.warns(MetacalWarning, match=r"run against the targets: 0\.0% are right, chance gives 50\.0%"):
+        VectorScaling().fit(logits=DEGENERATE["always wrong"][0], targets=DEGENERATE["always wrong"][1])
+
+
+def test_bad_input():
+    logits, targets = drawn(n=50)
+    fitted = TemperatureScaling().fit(logits=logits, targets=targets)
+    with pytest.raises(InvalidValueError, match="Exactly one of `logits` and `probs` must be given, got neither"):
+        TemperatureScaling().fit(targets=targets)
+    with pytest.raises(InvalidValueError, match="Exactly one of `logits` and `probs` must be given, got both"):
+        TemperatureScaling().fit(logits=logits, probs=logits, targets=targets)
+    with pytest.raises(InvalidValueError, match=r"`targets` must have shape \(50,\) to fit `logits`, got \(49,\)"):
+        TemperatureScaling().fit(logits=logits, targets=targets[1:])
+    with pytest.raises(InvalidValueError, match="`probs` must lie in"):
+        TemperatureScaling().fit(probs=logits, targets=targets)
+    with pytest.raises(InvalidTypeError, match="`targets` must be integer class labels"):
+        TemperatureScaling().fit(logits=logits, targets=targets.double())
+    with pytest.raises(InvalidTypeError, match="`logits` must be an array of numbers or a tensor, got dtype <U1"):
+        TemperatureScaling().fit(logits=[["a", "b"]], targets=[0])
+    with pytest.raises(InvalidValueError, match="`targets` must hold at least one sample"):
+        TemperatureScaling().fit(logits=logits[:0], targets=targets[:0])
+    with pytest.raises(InvalidValueError, match=r"`logits` must have 4 classes, as in fit, got 3"):
+        fitted.predict_proba(logits=logits[:, :3])
+    with pytest.raises(NotFittedError, match="TemperatureScaling must be fitted before `predict_proba`"):
+        TemperatureScaling().predict_proba(logits=logits)
+    with pytest.raises(NotFittedError, match="must be fitted before `save`"):
+        TemperatureScaling().save("nowhere")
+    with pytest.raises(InvalidValueError, match="`method` must be one of 'nll', 'grid', 'lbfgs', got 'newton'"):
+        TemperatureScaling(method="newton").fit(logits=logits, targets=targets)
+    assert fitted.predict_proba(logits=logits[:0]).shape == (0, 4)
+
+
+def test_bad_files(tmp_path):
+    logits, targets = drawn(n=50)
+    path = tmp_path / "fitted.safetensors"
+    with pytest.raises(InvalidValueError, match=r"`path` must name a calibrator's safetensors file, got .*nowhere"):
+        Calibrator.load(tmp_path / "nowhere")
+    path.write_bytes(b"\x80\x04nothing")
+    with pytest.raises(InvalidValueError, match="`path` must name a calibrator's safetensors file"):
+        Calibrator.load(path)
+    safetensors.numpy.save_file({"a": np.zeros(1)}, path)
+    with pytest.raises(InvalidValueError, match="without its metadata"):
+        Calibrator.load(path)
+    safetensors.numpy.save_file({"a": np.zeros(1)}, path, metadata={"metacal.posthoc": json.dumps({"kind": "Evil"})})
+    with pytest.raises(InvalidValueError, match=r"must name a saved Calibrator, got .* with a Evil"):
+        Calibrator.load(path)
+    TemperatureScaling().fit(logits=logits, targets=targets).save(path)
+    with pytest.raises(InvalidValueError, match=r"must name a saved VectorScaling, got .* with a TemperatureScaling"):
+        VectorScaling.load(path)
+    with pytest.raises(InvalidValueError, match="`path` must name a file that can be written"):
+        TemperatureScaling().fit(logits=logits, targets=targets).save(tmp_path / "no" / "folder")
+
+
+def test_well_behaved_data_warn_of_nothing():
+    logits, targets = drawn()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for kind in KINDS:
+            kind().fit(logits=logits, targets=targets)
+
+
+def test_reached_lazily_from_the_package():
+    assert metacal.posthoc.TemperatureScaling is TemperatureScaling
