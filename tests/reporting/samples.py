@@ -5,7 +5,7 @@ import math
 import torch
 
 from metacal.evaluation import Predictions
-from metacal.reporting import RunView
+from metacal.reporting import RunView, prepare_report
 
 CIFAR_10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 HOSTILE = "<script>alert(1)</script>"
@@ -63,3 +63,8 @@ def hundred_classes():
     """Names and superclasses like those of CIFAR-100."""
     names = tuple(f"{'abcdefghijklmnopqrst'[number // 5]}_class_{number:02d}" for number in range(100))
     return names, tuple(math.floor(number / 5) for number in range(100))
+
+
+def quick_report(subjects, title="Calibration report"):
+    """A report whose intervals are rough."""
+    return prepare_report(subjects, title, num_resamples=8)

@@ -9,10 +9,10 @@ import shutil
 
 import pytest
 import torch
-from tests.reporting.samples import CIFAR_10, HOSTILE, some_predictions, some_run
+from tests.reporting.samples import CIFAR_10, HOSTILE, quick_report, some_predictions, some_run
 
 from metacal.functional import expected_calibration_error
-from metacal.reporting import prepare_report, render_page
+from metacal.reporting import render_page
 
 pytestmark = pytest.mark.browser
 
@@ -42,7 +42,7 @@ def said():
 def file(said, tmp_path_factory):
     run = some_run(class_names=NAMES, predictions=some_predictions(samples=400, class_names=NAMES, seed=1))
     path = tmp_path_factory.mktemp("report") / "report.html"
-    path.write_text(render_page(prepare_report([said, run])), encoding="utf-8")
+    path.write_text(render_page(quick_report([said, run])), encoding="utf-8")
     return path
 
 
@@ -287,7 +287,7 @@ def test_the_tip_stays_on_a_phone(open_page):
 def test_folded_classes_are_drawn_when_unfolded(browser, tmp_path):
     names = tuple(f"class {number}" for number in range(30))
     path = tmp_path / "many.html"
-    path.write_text(render_page(prepare_report([some_predictions(class_names=names)])), encoding="utf-8")
+    path.write_text(render_page(quick_report([some_predictions(class_names=names)])), encoding="utf-8")
     page = browser.new_page(viewport=DESKTOP)
     page.goto(path.as_uri())
     hidden = page.locator("#more-0 [data-figure] svg")

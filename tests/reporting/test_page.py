@@ -6,11 +6,11 @@ from html.parser import HTMLParser
 
 import pytest
 import torch
-from tests.reporting.samples import CIFAR_10, HOSTILE, hundred_classes, some_predictions, some_run
+from tests.reporting.samples import CIFAR_10, HOSTILE, hundred_classes, quick_report, some_predictions, some_run
 
 from metacal.errors import InvalidTypeError
 from metacal.evaluation import Predictions
-from metacal.reporting import RunView, prepare_report, render_page
+from metacal.reporting import RunView, render_page
 from metacal.reporting.page import embedded_json
 
 
@@ -41,7 +41,7 @@ class Elements(HTMLParser):
 
 @pytest.fixture(scope="module")
 def page():
-    report = prepare_report([some_run(predictions=some_predictions(samples=400)), some_predictions(samples=300)])
+    report = quick_report([some_run(predictions=some_predictions(samples=400)), some_predictions(samples=300)])
     return report, render_page(report, "1.2.3")
 
 
@@ -103,7 +103,7 @@ def test_text_from_data_stays_text():
     hostile = RunView(
         HOSTILE, HOSTILE, HOSTILE, names, run.epochs, run.strengths, run.smoothing, {HOSTILE: torch.ones(3)}
     )
-    html = render_page(prepare_report([said, hostile, run], title=HOSTILE))
+    html = render_page(quick_report([said, hostile, run], title=HOSTILE))
     elements = Elements(html)
     assert HOSTILE not in html and "&lt;script&gt;alert(1)&lt;/script&gt;" in html
     assert len(elements.scripts) == 2 and "img" not in elements.tags and "{{ 7 * 7 }}" in html
@@ -119,7 +119,7 @@ def test_embedded_numbers_keep_what_is_shown():
 
 @pytest.mark.parametrize("samples", [1, 2, 19])
 def test_few_samples_make_a_page(samples):
-    html = render_page(prepare_report([some_predictions(samples=samples)]))
+    html = render_page(quick_report([some_predictions(samples=samples)]))
     assert f"{samples} samples are too few for 15 bins" in html and "too few samples" in html
 
 
@@ -127,7 +127,7 @@ def test_extremes_make_a_page():
     right = Predictions.from_probs(torch.eye(3), torch.arange(3))
     wrong = Predictions.from_probs(torch.tensor([[1.0, 0.0]]).repeat(30, 1), torch.ones(30, dtype=torch.long))
     empty = RunView("empty", "m", "d", ("a", "b"), {})
-    html = render_page(prepare_report([right, wrong, empty]))
+    html = render_page(quick_report([right, wrong, empty]))
     assert "every answer is right" in html and "<td>∞</td>" in html and "recorded nothing to show" in html
     assert "1 of 2 classes was never predicted" in html
 
@@ -138,7 +138,7 @@ def test_thousands_of_classes_stay_under_six_megabytes():
     run = some_run(
         class_names=names, num_epochs=350, superclasses=tuple(n // 20 for n in range(1000)), predictions=said
     )
-    html = render_page(prepare_report([run]))
+    html = render_page(quick_report([run]))
     assert len(html.encode()) < 6_000_000
     assert "Shown are the 100 of 1,000 classes" in html and "Show the worst 200 classes" in html
 
@@ -146,7 +146,7 @@ def test_thousands_of_classes_stay_under_six_megabytes():
 def test_a_hundred_classes_can_all_be_unfolded():
     names, superclasses = hundred_classes()
     run = some_run(names, 20, superclasses, some_predictions(samples=5000, class_names=names))
-    html = render_page(prepare_report([run]))
+    html = render_page(quick_report([run]))
     assert "Show all 100 classes" in html and len(html.encode()) < 1_500_000
 
 

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from tests.reporting.samples import some_predictions, some_run
+from tests.reporting.samples import quick_report, some_predictions, some_run
 
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.reporting import RunView, prepare_report
@@ -12,7 +12,7 @@ from metacal.reporting import RunView, prepare_report
 def test_subjects_in_order_with_names_of_their_own():
     said = some_predictions(samples=100)
     seen = []
-    report = prepare_report([said, some_run(), said, said], progress=seen.append)
+    report = prepare_report([said, some_run(), said, said], num_resamples=5, progress=seen.append)
     names = ["made-up", "mc-non-uniform-seed-0", "made-up (2)", "made-up (3)"]
     assert [subject.name for subject in report.subjects] == names == seen
     assert report.comparison.names == ["made-up", "made-up (2)", "made-up (3)"]
@@ -20,28 +20,30 @@ def test_subjects_in_order_with_names_of_their_own():
 
 
 def test_a_run_with_predictions_has_both_parts():
-    report = prepare_report([some_run(predictions=some_predictions(samples=100))], title="Mine")
+    report = quick_report([some_run(predictions=some_predictions(samples=100))], title="Mine")
     (subject,) = report.subjects
     assert subject.run.curves and subject.predictions.summary.samples == 100
     assert report.title == "Mine" and report.comparison is None
 
 
 def test_every_number_survives_json():
-    report = prepare_report([some_predictions(samples=3), some_run(predictions=some_predictions(samples=200))])
+    report = quick_report([some_predictions(samples=3), some_run(predictions=some_predictions(samples=200))])
     figures = report.as_dict()
     assert json.loads(json.dumps(figures, allow_nan=False)) == figures
 
 
 def test_an_empty_run_says_so():
-    (subject,) = prepare_report([RunView("r", "m", "d", ("a", "b"), {})]).subjects
-    assert subject.run.is_empty and not prepare_report([some_run()]).subjects[0].run.is_empty
+    (subject,) = quick_report([RunView("r", "m", "d", ("a", "b"), {})]).subjects
+    assert subject.run.is_empty and not quick_report([some_run()]).subjects[0].run.is_empty
 
 
 def test_what_is_refused():
+    with pytest.raises(InvalidValueError, match="`num_resamples` must be an integer >= 1, got 0"):
+        prepare_report([some_run()], num_resamples=0)
     with pytest.raises(InvalidValueError, match="`subjects` must hold at least one set of predictions or run"):
-        prepare_report([])
+        quick_report([])
     with pytest.raises(InvalidTypeError, match="`subjects` must be of type Predictions or RunView, got str"):
-        prepare_report(["predictions.npz"])
+        quick_report(["predictions.npz"])
 
 
 @pytest.mark.data
@@ -53,8 +55,8 @@ def test_real_predictions(data_folder, file, accuracy, ece):
     from metacal.evaluation import read_predictions
 
     said = read_predictions(data_folder / "predictions" / f"{file}.npz")
-    (subject,) = prepare_report([said]).subjects
+    (subject,) = quick_report([said]).subjects
     summary, reliability = subject.predictions.summary, subject.predictions.reliability
-    assert subject.name == file and summary.verdict == "over-confident"
+    assert subject.name == file and summary.sentences[0].startswith("Over-confident")
     assert round(summary.accuracy, 4) == accuracy and round(reliability.given.ece, 4) == ece
     assert reliability.scaled[reliability.fitted_step].ece < ece / 5

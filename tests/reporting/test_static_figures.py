@@ -1,14 +1,14 @@
 """Every figure as PNG and SVG: written, not empty, showing the numbers, the same each time."""
 
 import warnings
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
 from PIL import Image
-from tests.reporting.samples import CIFAR_10, HOSTILE, some_predictions, some_run
+from tests.reporting.samples import CIFAR_10, HOSTILE, quick_report, some_predictions, some_run
 
 from metacal.errors import InvalidValueError
-from metacal.reporting import prepare_report
 from metacal.reporting.prediction_plots import plot_reliability, plot_risk_coverage, plot_temperatures
 from metacal.reporting.run_plots import plot_smoothing, plot_strengths
 from metacal.reporting.static_figures import write_figures
@@ -21,7 +21,7 @@ RUN_KINDS = ("curves", "dece-against-ece", "strengths", "smoothing", "superclass
 def report():
     hostile = (HOSTILE, "$x_1$", "50 % $", "日本", *CIFAR_10[4:])
     run = some_run(class_names=hostile, predictions=some_predictions(samples=300, class_names=hostile))
-    return prepare_report([run, some_predictions(samples=200, name="../odd <name>/x")])
+    return quick_report([run, some_predictions(samples=200, name="../odd <name>/x")])
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +60,9 @@ def test_names_are_taken_literally(written):
 
 
 def test_the_same_numbers_give_the_same_files(report, written, tmp_path):
-    for one, two in zip(write_figures(report, tmp_path), written[1]):
-        assert one.read_bytes() == two.read_bytes(), one.name
+    alone = replace(report, subjects=report.subjects[1:], comparison=None)
+    for path in write_figures(alone, tmp_path):
+        assert path.read_bytes() == (written[0] / path.name).read_bytes(), path.name
 
 
 def test_axes_show_the_prepared_numbers(report):

@@ -1,6 +1,5 @@
 """``metacal report``: prediction files and runs as one page that opens anywhere."""
 
-import json
 import webbrowser
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +9,8 @@ from rich.console import Console
 from rich.markup import escape
 
 import metacal
+from metacal.cli.json_file import write_json
+from metacal.cli.prediction_options import ClassNames, Logits, Probs, Target, read_class_names
 from metacal.errors import InvalidValueError
 
 LARGEST = 6_000_000
@@ -27,17 +28,12 @@ def report(
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Also write every number behind a figure as JSON.")
     ] = None,
-    probs: Annotated[
-        str | None, typer.Option(metavar="COLUMNS_OR_KEY", help="Where the probabilities are, e.g. 'p_*'.")
-    ] = None,
-    logits: Annotated[
-        str | None, typer.Option(metavar="COLUMNS_OR_KEY", help="Where the logits are, e.g. 'logit_*'.")
-    ] = None,
-    target: Annotated[str | None, typer.Option(metavar="COLUMN_OR_KEY", help="Where the true classes are.")] = None,
-    class_names: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Names of the classes, one a line, in the order of the scores.")
-    ] = None,
+    probs: Probs = None,
+    logits: Logits = None,
+    target: Target = None,
+    class_names: ClassNames = None,
     title: Annotated[str, typer.Option(metavar="TEXT", help="Heading of the page.")] = "Calibration report",
+    resamples: Annotated[int, typer.Option("--resamples", min=10, help="Bootstrap resamples.")] = 200,
     show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
     """Show how calibrated predictions are, what a temperature would mend, and what runs have learned.
@@ -55,7 +51,7 @@ def report(
     from metacal.reporting.read_run import read_run
 
     console = Console(stderr=True)
-    names = None if class_names is None else read_names(class_names)
+    names = read_class_names(class_names)
     with console.status("Reading") as status:
         subjects = [
             read_run(path)
@@ -63,13 +59,14 @@ def report(
             else read_predictions(path, probs=probs, logits=logits, target=target, class_names=names)
             for path in paths
         ]
-        prepared = prepare_report(subjects, title, lambda name: status.update(f"Working on {escape(name)}"))
+        prepared = prepare_report(
+            subjects, title, resamples, progress=lambda name: status.update(f"Working on {escape(name)}")
+        )
         status.update("Writing")
         page = render_page(prepared, metacal.__version__)
-        write_text("--output", output, page)
+        write_page(output, page)
         if json_file is not None:
-            numbers = json.dumps(prepared.as_dict(), indent=1, allow_nan=False, ensure_ascii=False)
-            write_text("--json", json_file, numbers + "\n")
+            write_json(json_file, prepared.as_dict())
         drawn = 0
         if figures is not None:
             from metacal.reporting.static_figures import write_figures
@@ -78,7 +75,7 @@ def report(
     size = output.stat().st_size
     typer.echo(f"{output} ({size / 1000:,.0f} kB)")
     if figures is not None:
-        typer.echo(f"{figures} ({drawn} figures)")
+        typer.echo(f"{figures} ({drawn} files)")
     if json_file is not None:
         typer.echo(f"{json_file} ({json_file.stat().st_size / 1000:,.0f} kB)")
     if size > LARGEST:
@@ -87,20 +84,11 @@ def report(
         webbrowser.open(output.resolve().as_uri())
 
 
-def read_names(path: Path) -> list[str]:
-    """The names of the classes, one a line; empty lines at the end do not count."""
-    try:
-        return path.read_text(encoding="utf-8").rstrip("\n").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise InvalidValueError(f"`--class-names` must name a file that can be read, got {path}: {reason}.") from None
-
-
-def write_text(option: str, path: Path, text: str) -> None:
-    """Write a file, or say which option was wrong."""
+def write_page(path: Path, text: str) -> None:
+    """Write the page, or say why it cannot be."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise InvalidValueError(
-            f"`{option}` must name a file that can be written, got {path}: {error.strerror}."
+            f"`--output` must name a file that can be written, got {path}: {error.strerror}."
         ) from None

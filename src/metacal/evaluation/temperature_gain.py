@@ -58,6 +58,18 @@ def temperature_gain(
         raise InvalidValueError(f"`logits` must have shape (n, K), got {tuple(logits.shape)}.")
     if len(targets) < 2:
         return None
+    scaled = cross_fitted_logits(logits, targets, folds, seed)
+    figures = {}
+    for name, scores in (("before", logits), ("after", scaled)):
+        figures[f"nll_{name}"] = negative_log_likelihood(logits=scores, targets=targets, validate=False).item()
+        ece = expected_calibration_error(logits=scores, targets=targets, num_bins=num_bins, validate=False)
+        figures[f"ece_{name}"] = ece.item()
+    whole = fit_temperature(logits=logits, targets=targets, validate=False)
+    return TemperatureGain(temperature=whole.temperature, **figures)
+
+
+def cross_fitted_logits(logits: Tensor, targets: Tensor, folds: int = FOLDS, seed: int = 0) -> Tensor:
+    """Logits ``(n, K)`` of at least two samples, each part of them divided by the temperature of the other parts."""
     order = torch.randperm(len(targets), generator=torch.Generator().manual_seed(seed)).to(targets.device)
     part = torch.empty_like(order)
     part[order] = torch.arange(len(order), device=targets.device) % min(folds, len(order))
@@ -66,13 +78,7 @@ def temperature_gain(
         held_out = part == fold
         fit = fit_temperature(logits=logits[~held_out], targets=targets[~held_out], validate=False)
         scaled[held_out] = _centred(logits[held_out]) / fit.temperature
-    figures = {}
-    for name, scores in (("before", logits), ("after", scaled)):
-        figures[f"nll_{name}"] = negative_log_likelihood(logits=scores, targets=targets, validate=False).item()
-        ece = expected_calibration_error(logits=scores, targets=targets, num_bins=num_bins, validate=False)
-        figures[f"ece_{name}"] = ece.item()
-    whole = fit_temperature(logits=logits, targets=targets, validate=False)
-    return TemperatureGain(temperature=whole.temperature, **figures)
+    return scaled
 
 
 def _centred(logits: Tensor) -> Tensor:

@@ -5,7 +5,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from metacal.errors import InvalidTypeError, InvalidValueError
+from metacal.evaluation.intervals import RESAMPLES
 from metacal.evaluation.predictions import Predictions
+from metacal.functional.arguments import check_integer
 from metacal.reporting.classes import Classes, prepare_classes
 from metacal.reporting.comparison import Comparison, prepare_comparison
 from metacal.reporting.learning import (
@@ -86,6 +88,7 @@ class Report:
 def prepare_report(
     subjects: Sequence[Predictions | RunView],
     title: str = "Calibration report",
+    num_resamples: int = RESAMPLES,
     progress: Callable[[str], None] | None = None,
 ) -> Report:
     """Work out every number of a report.
@@ -93,15 +96,17 @@ def prepare_report(
     Args:
         subjects: predictions and runs, in the order they are shown.
         title: heading of the page.
+        num_resamples: of the bootstrap; most of the time goes into it.
         progress: called with the name of each subject before it is worked on.
 
     Examples:
         >>> import torch
         >>> said = Predictions.from_probs(torch.tensor([[0.9, 0.1]] * 30), torch.arange(30) % 2)
-        >>> report = prepare_report([said, said])
+        >>> report = prepare_report([said, said], num_resamples=10)
         >>> [subject.name for subject in report.subjects], len(report.comparison.scores)
         (['predictions', 'predictions (2)'], 10)
     """
+    check_integer("num_resamples", num_resamples, 1)
     if not subjects:
         raise InvalidValueError("`subjects` must hold at least one set of predictions or run, got none.")
     parts: list[Subject] = []
@@ -111,27 +116,27 @@ def prepare_report(
         name = _unused(subject.name, {part.name for part in parts})
         if progress is not None:
             progress(name)
-        parts.append(_prepare_subject(subject, name))
+        parts.append(_prepare_subject(subject, name, num_resamples))
     named = [(part.name, part.predictions.summary) for part in parts if part.predictions is not None]
     return Report(title, parts, prepare_comparison(named))
 
 
-def _prepare_subject(subject: Predictions | RunView, name: str) -> Subject:
+def _prepare_subject(subject: Predictions | RunView, name: str, num_resamples: int) -> Subject:
     predictions = subject if isinstance(subject, Predictions) else subject.predictions
     return Subject(
         name,
         _prepare_run(subject) if isinstance(subject, RunView) else None,
-        None if predictions is None else _prepare_predictions(predictions),
+        None if predictions is None else _prepare_predictions(predictions, num_resamples),
     )
 
 
-def _prepare_predictions(predictions: Predictions) -> PredictionPart:
+def _prepare_predictions(predictions: Predictions, num_resamples: int) -> PredictionPart:
     # Probabilities are asked for again and again: one softmax for all.
     fixed = (
         predictions if not predictions.is_logits else replace(predictions, scores=predictions.probs, is_logits=False)
     )
     return PredictionPart(
-        summary=prepare_summary(predictions),
+        summary=prepare_summary(predictions, num_resamples),
         reliability=prepare_reliability(predictions),
         classes=prepare_classes(fixed),
         mistakes=prepare_mistakes(fixed),

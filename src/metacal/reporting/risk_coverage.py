@@ -5,11 +5,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from metacal.evaluation.evaluation import RISKS
 from metacal.evaluation.predictions import Predictions
+from metacal.evaluation.selective import risk_coverage
 from metacal.functional.confidence import confidence_and_correctness
 from metacal.functional.inputs import read_inputs
 
-RISKS = (0.01, 0.02, 0.05)
 POINTS = 200
 
 
@@ -46,39 +47,21 @@ def prepare_risk_coverage(predictions: Predictions) -> RiskCoverage:
     """
     inputs = read_inputs(probs=predictions.probs, targets=predictions.targets, validate=False)
     confidences, correct = confidence_and_correctness(inputs)
-    confidences, order = confidences.sort(descending=True)
-    values, sizes = torch.unique_consecutive(confidences, return_counts=True)
-    answered = sizes.cumsum(0)
-    wrong = (~correct[order]).cumsum(0)[answered - 1]
-    risks, coverages = wrong.double() / answered, answered.double() / len(correct)
-    # Within a tie the expected number of mistakes grows evenly, so the curve's mean takes the straight line between.
-    kept = torch.linspace(0, len(answered) - 1, min(POINTS, len(answered)), dtype=torch.float64).round().long()
-    kept = kept.to(risks.device)
+    curve = risk_coverage(confidences, correct)
+    cuts = curve.is_cut.nonzero().squeeze(1)
+    kept = torch.linspace(0, len(cuts) - 1, min(POINTS, len(cuts)), dtype=torch.float64, device=cuts.device)
+    shown = cuts[kept.round().long()]
     return RiskCoverage(
-        coverages=coverages[kept].tolist(),
-        risks=risks[kept].tolist(),
-        thresholds=values[kept].double().tolist(),
-        aurc=float(_mean_risk(wrong, answered)),
-        best_aurc=float(_mean_risk_of_ranked(int(wrong[-1]), len(correct), risks.device)),
-        coverage_at={f"{risk:g}": _coverage_at(risk, risks, coverages) for risk in RISKS},
+        coverages=curve.coverages[shown].tolist(),
+        risks=curve.risks[shown].tolist(),
+        thresholds=confidences.sort(descending=True).values[shown].double().tolist(),
+        aurc=curve.area,
+        best_aurc=_area_of_ranked(correct),
+        coverage_at={f"{risk:g}": curve.coverage_at_risk(risk) for risk in RISKS},
     )
 
 
-def _mean_risk(wrong: Tensor, answered: Tensor) -> Tensor:
-    """Mean over k = 1..n of the expected share of mistakes among the k surest, ties in any order."""
-    sizes = torch.diff(answered, prepend=answered.new_zeros(1))
-    before = wrong - torch.diff(wrong, prepend=wrong.new_zeros(1))
-    group = torch.repeat_interleave(torch.arange(len(sizes), device=sizes.device), sizes)
-    rank = torch.arange(1, int(answered[-1]) + 1, device=sizes.device)
-    into = (rank - (answered - sizes)[group]).double() / sizes[group]
-    return ((before[group] + into * (wrong - before)[group]) / rank).mean()
-
-
-def _mean_risk_of_ranked(mistakes: int, samples: int, device: torch.device) -> Tensor:
-    rank = torch.arange(1, samples + 1, device=device)
-    return ((rank - (samples - mistakes)).clamp(min=0).double() / rank).mean()
-
-
-def _coverage_at(risk: float, risks: Tensor, coverages: Tensor) -> float:
-    below = (risks <= risk).nonzero()
-    return float(coverages[below[-1, 0]]) if len(below) else 0.0
+def _area_of_ranked(correct: Tensor) -> float:
+    """AURC if every mistake were ranked behind every right answer."""
+    ranks = torch.arange(1, len(correct) + 1, dtype=torch.float64, device=correct.device)
+    return float(((ranks - correct.sum()).clamp(min=0.0) / ranks).mean())

@@ -3,17 +3,10 @@
 import math
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
+from metacal.evaluation.evaluation import Evaluation, evaluate_predictions
+from metacal.evaluation.intervals import RESAMPLES
 from metacal.evaluation.predictions import Predictions
-from metacal.evaluation.scores import Scores, score_predictions, temperature_scaled
-from metacal.functional.bootstrap import Interval, binned_interval, bootstrap_interval
-from metacal.functional.confidence import confidence_and_correctness
-from metacal.functional.expected_calibration_error import bin_statistics
-from metacal.functional.inputs import read_inputs
-from metacal.functional.sample_size import sample_size_warning
-from metacal.functional.temperature import fit_temperature
+from metacal.evaluation.temperature_gain import cross_fitted_logits
 
 MEASURES = {
     "accuracy": ("Accuracy", "share of right answers; more is better, for all others less is"),
@@ -58,147 +51,77 @@ class Summary:
         num_classes: K.
         accuracy: share of right answers.
         confidence: mean confidence.
-        gap: mean confidence minus accuracy.
-        gap_low: lower end of the gap's 95 % interval.
-        gap_high: upper end of it.
-        verdict: ``over-confident``, ``under-confident``, ``uneven`` (over here, under there) or ``calibrated`` (no
-            error that chance would not explain).
-        sentences: the verdict and what temperature scaling would do, in words.
+        sentences: over- or under-confidence and what temperature scaling would do, in words.
         warning: too few samples to tell, or None.
         scores: the measures.
-        cross_fitted: the temperatures of the two halves, each fitted on the other; None where none could be fitted.
+        temperature: fitted on all samples; None where there are too few. "After" figures are cross-fitted: each part of
+            the samples has the temperature of the others.
     """
 
     samples: int
     num_classes: int
     accuracy: float
     confidence: float
-    gap: float
-    gap_low: float
-    gap_high: float
-    verdict: str
     sentences: list[str]
     warning: str | None
     scores: list[ScoreRow]
-    cross_fitted: list[float] | None
+    temperature: float | None
 
 
-def prepare_summary(predictions: Predictions) -> Summary:
-    """Score predictions and put the outcome into words.
+def prepare_summary(predictions: Predictions, num_resamples: int = RESAMPLES) -> Summary:
+    """Score predictions, as given and after temperature scaling, and put the outcome into words.
+
+    Args:
+        predictions: what to score.
+        num_resamples: of the bootstrap; half as many after temperature scaling.
 
     Examples:
         >>> import torch
         >>> said = Predictions.from_probs(torch.tensor([[0.9, 0.1]] * 100), (torch.arange(100) >= 60).long())
-        >>> summary = prepare_summary(said)
-        >>> summary.verdict, summary.sentences[0]
-        ('over-confident', 'Over-confident: it is 90.0 % sure on average and right 60.0 % of the time.')
+        >>> prepare_summary(said, num_resamples=10).sentences[0]
+        'Over-confident: it says 90.0 % and is right 60.0 % of the time.'
     """
-    probs, targets = predictions.probs, predictions.targets
-    scores, intervals = _scores(probs, targets)
-    confidences, correct = confidence_and_correctness(read_inputs(probs=probs, targets=targets, validate=False))
-    gaps = confidences.double() - correct.double()
-    spread = 1.96 * float(gaps.std(correction=0)) / len(gaps) ** 0.5
-    gap = float(gaps.mean())
-    verdict = _verdict(gap - spread, gap + spread, intervals["ece"])
-    after, after_intervals, temperatures = None, dict[str, Interval](), None
+    before = evaluate_predictions(predictions, num_resamples=num_resamples)
+    after = None
     if len(predictions) >= FEWEST:
-        scaled, temperatures = cross_fitted(predictions)
-        after, after_intervals = _scores(scaled, targets)
+        logits = cross_fitted_logits(predictions.logits, predictions.targets)
+        scaled = Predictions(logits, True, predictions.targets, predictions.class_names)
+        after = evaluate_predictions(scaled, num_resamples=(num_resamples + 1) // 2)
     rows = [
         ScoreRow(
-            key,
-            label,
-            meaning,
-            *_value_and_ends(getattr(scores, key), intervals.get(key)),
-            *((None, None, None) if after is None else _value_and_ends(getattr(after, key), after_intervals.get(key))),
+            key, label, meaning, *_with_ends(before, key), *((None,) * 3 if after is None else _with_ends(after, key))
         )
         for key, (label, meaning) in MEASURES.items()
     ]
-    mean = float(confidences.double().mean())
-    sentences = [_verdict_sentence(verdict, mean, scores.accuracy)]
-    if after is not None and temperatures is not None:
-        sentences.append(_temperature_sentence(scores, after, temperatures))
     return Summary(
         samples=len(predictions),
         num_classes=predictions.num_classes,
-        accuracy=scores.accuracy,
-        confidence=mean,
-        gap=gap,
-        gap_low=gap - spread,
-        gap_high=gap + spread,
-        verdict=verdict,
-        sentences=sentences,
-        warning=sample_size_warning(bin_statistics(probs=probs, targets=targets, validate=False)),
+        accuracy=before.figures["accuracy"],
+        confidence=float(predictions.probs.amax(dim=1).double().mean()),
+        sentences=_sentences(before, after),
+        warning=before.warning,
         scores=rows,
-        cross_fitted=temperatures,
+        temperature=before.gain.temperature if before.gain is not None and after is not None else None,
     )
 
 
-def cross_fitted(predictions: Predictions) -> tuple[Tensor, list[float]]:
-    """Probabilities after temperature scaling, each half of the samples with the temperature of the other half.
-
-    The halves are the even and the odd rows.
-    """
-    probs, logits, targets = predictions.probs, predictions.logits, predictions.targets
-    scaled = torch.empty_like(probs, dtype=torch.float64)
-    temperatures = []
-    for half in (0, 1):
-        own, other = slice(half, None, 2), slice(1 - half, None, 2)
-        fit = fit_temperature(logits=logits[other], targets=targets[other], validate=False)
-        scaled[own] = temperature_scaled(probs[own], fit.temperature)
-        temperatures.append(fit.temperature)
-    return scaled, temperatures
+def _with_ends(evaluation: Evaluation, key: str) -> tuple[float | None, float | None, float | None]:
+    value, low, high = (evaluation.figures[name] for name in (key, f"{key}_low", f"{key}_high"))
+    return (value, low, high) if math.isfinite(value) else (None, None, None)
 
 
-def _scores(probs: Tensor, targets: Tensor) -> tuple[Scores, dict[str, Interval]]:
-    scores = score_predictions(probs=probs, targets=targets)
-    confidences, correct = confidence_and_correctness(read_inputs(probs=probs, targets=targets, validate=False))
-    true_probs = probs.gather(1, targets.unsqueeze(1)).squeeze(1).double()
-    losses = {
-        "accuracy": correct.double(),
-        "nll": -true_probs.clamp(min=torch.finfo(probs.dtype).tiny).log(),
-        "brier": probs.double().square().sum(dim=1) - 2.0 * true_probs + 1.0,
-    }
-    intervals = {name: _mean_interval(values) for name, values in losses.items()}
-    intervals["ece"] = Interval(*(torch.tensor(value) for value in (scores.ece, scores.ece_low, scores.ece_high)))
-    intervals["mce"] = binned_interval(confidences, correct, norm="max")
-    return scores, intervals
-
-
-def _mean_interval(values: Tensor) -> Interval:
-    return bootstrap_interval(lambda rows: values[rows].mean(dim=1), values)
-
-
-def _value_and_ends(value: float, interval: Interval | None) -> tuple[float | None, float | None, float | None]:
-    if not math.isfinite(value):
-        return None, None, None
-    return (value, None, None) if interval is None else (value, float(interval.low), float(interval.high))
-
-
-def _verdict(low: float, high: float, ece: Interval) -> str:
-    if low > 0.0:
-        return "over-confident"
-    if high < 0.0:
-        return "under-confident"
-    return "uneven" if float(ece.low) > 0.0 else "calibrated"
-
-
-def _verdict_sentence(verdict: str, confidence: float, accuracy: float) -> str:
-    figures = f"{confidence * 100:.1f} % sure on average and right {accuracy * 100:.1f} % of the time"
-    if verdict == "uneven":
-        return f"Uneven: it is {figures}, but too sure in some bins of confidence and not sure enough in others."
-    if verdict == "calibrated":
-        return f"No miscalibration found: it is {figures}, and chance alone would explain the difference."
-    return f"{verdict.capitalize()}: it is {figures}."
-
-
-def _temperature_sentence(before: Scores, after: Scores, temperatures: list[float]) -> str:
-    low, high = sorted(temperatures)
-    near = f"{low:.2f}" if f"{low:.2f}" == f"{high:.2f}" else f"{low:.2f} to {high:.2f}"
-    if after.ece < before.ece and after.nll < before.nll:
-        effect = f"A temperature of {near} would take its ECE from {before.ece * 100:.2f} % to {after.ece * 100:.2f} %"
-    else:
-        effect = (
-            f"Temperature scaling ({near}) would not mend it: ECE {before.ece * 100:.2f} % to {after.ece * 100:.2f} %"
+def _sentences(before: Evaluation, after: Evaluation | None) -> list[str]:
+    sentences = [before.verdict]
+    if before.verdict.startswith("Neither") and before.figures["ece_low"] > 0.0:
+        sentences.append("But it is too sure at some levels of confidence and not sure enough at others.")
+    if after is not None and before.gain is not None:
+        ece = f"ECE from {before.figures['ece'] * 100:.2f} % to {after.figures['ece'] * 100:.2f} %"
+        helps = after.figures["ece"] < before.figures["ece"] and after.figures["nll"] < before.figures["nll"]
+        temperature = f"{before.gain.temperature:.2f}"
+        effect = f"A temperature of {temperature} would take its {ece}"
+        if not helps:
+            effect = f"A temperature ({temperature}) would not mend it, taking its {ece}"
+        sentences.append(
+            f"{effect}, and change no answer (cross-fitted: each part of the samples with the temperature of the rest)."
         )
-    return f"{effect} and change no answer (cross-fitted: each half scored with the temperature of the other half)."
+    return sentences

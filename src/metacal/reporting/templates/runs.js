@@ -95,9 +95,9 @@ function matrixFigure({ class_names: names, values, highest }) {
       const middle = (i + 0.5) * cell;
       const text = shorten(name, Math.floor((space - 8) / 6.2));
       draw(area.svg, "text", { x: space - 6, y: space + middle + 4, "text-anchor": "end", class: "name small" }, text);
-      draw(area.svg, "text", {
-        class: "name small", transform: `translate(${space + middle + 4},${space - 6}) rotate(-90)`,
-      }, text);
+      draw(area.svg, "text", letters <= 2
+        ? { class: "name small", x: space + middle, y: space - 6, "text-anchor": "middle" }
+        : { class: "name small", transform: `translate(${space + middle + 4},${space - 6}) rotate(-90)` }, text);
     });
     draw(area.svg, "rect", { x: space, y: space, width: cell * size, height: cell * size, class: "frame" });
     const gap = cell > 6 ? 1 : 0;
