@@ -99,9 +99,9 @@ def test_the_gain_is_of_samples_that_the_temperature_has_not_seen():
 
 
 def test_intervals_of_means_are_those_of_the_normal_law():
-    logits, _, targets = draw(n=2000)
+    logits, _, targets = draw(n=1000)
     predictions = Predictions.from_logits(1.5 * logits, targets)
-    intervals = figure_intervals(predictions, num_resamples=100)
+    intervals = figure_intervals(predictions, num_resamples=50)
     probs = predictions.probs.double()
     columns = {
         "accuracy": (probs.argmax(1) == targets).double(),
@@ -109,16 +109,16 @@ def test_intervals_of_means_are_those_of_the_normal_law():
         "brier": (probs - torch.nn.functional.one_hot(targets, 3)).square().sum(1),
     }
     for name, values in columns.items():
-        half = 1.96 * values.std().item() / 2000**0.5
+        half = 1.96 * values.std().item() / 1000**0.5
         low, high = intervals[name]
         assert low <= values.mean() <= high
-        assert (low + high) / 2 == pytest.approx(values.mean().item(), abs=0.35 * half)
-        assert (high - low) / 2 == pytest.approx(half, rel=0.3)
+        assert (low + high) / 2 == pytest.approx(values.mean().item(), abs=0.5 * half)
+        assert (high - low) / 2 == pytest.approx(half, rel=0.4)
 
 
 def test_intervals_reach_zero_for_a_calibrated_model():
     logits, _, targets = draw(n=2000)
-    intervals = figure_intervals(Predictions.from_logits(logits, targets), num_resamples=40)
+    intervals = figure_intervals(Predictions.from_logits(logits, targets), num_resamples=30)
     for name in ("mce", "adaptive_ece", "sweep_ece", "smooth_ece", "classwise_ece", "debiased_ece"):
         assert intervals[name][0] == 0.0 < intervals[name][1], name
 

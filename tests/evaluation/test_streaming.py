@@ -115,13 +115,13 @@ def test_reading_ahead():
 
 
 def test_a_large_file_is_sampled_and_says_so(tmp_path):
-    _, probs, targets = draw(n=30_000)
+    _, probs, targets = draw(n=12_000)
     path = write(tmp_path / "said.parquet", columns(probs, targets))
-    keywords = {"num_resamples": 20}
+    keywords = {"num_resamples": 40}
     whole = evaluate_file(PredictionFile(path), **keywords)
     sampled = evaluate_file(PredictionFile(path), sample=2000, **keywords)
-    assert not whole.is_sampled and whole.sample_rows == whole.rows == 30_000 and whole.as_dict()["sampled"] == []
-    assert sampled.is_sampled and (sampled.rows, sampled.sample_rows) == (30_000, 2000)
+    assert not whole.is_sampled and whole.sample_rows == whole.rows == 12_000 and whole.as_dict()["sampled"] == []
+    assert sampled.is_sampled and (sampled.rows, sampled.sample_rows) == (12_000, 2000)
     for name in ("accuracy", "nll", "brier", "ece", "mce"):  # of all rows, either way
         assert sampled.figures[name] == pytest.approx(whole.figures[name], rel=1e-6), name
         width = whole.figures[f"{name}_high"] - whole.figures[f"{name}_low"]

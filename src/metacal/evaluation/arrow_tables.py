@@ -49,7 +49,7 @@ class ParquetTable:
     def batches(self, columns: Sequence[str], rows: int, text: str | None = None) -> Iterator[dict[str, Column]]:
         """Yield record batches of the columns asked for."""
         try:
-            with pq.ParquetFile(self._path, buffer_size=2**20) as file:
+            with pq.ParquetFile(self._path, pre_buffer=False, buffer_size=2**20) as file:
                 wanted = _top_names(file.schema_arrow, columns)
                 for batch in file.iter_batches(batch_size=rows, columns=wanted):
                     yield _columns(batch, columns)

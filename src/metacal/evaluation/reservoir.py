@@ -21,7 +21,7 @@ class Reservoir:
         >>> for first in (0, 3):
         ...     reservoir.add(torch.arange(first, first + 3.0).unsqueeze(1), torch.arange(first, first + 3))
         >>> reservoir.seen, reservoir.rows()[1].tolist()
-        (6, [2, 3])
+        (6, [3, 5])
     """
 
     def __init__(self, capacity: int, seed: int = 0) -> None:
@@ -41,10 +41,10 @@ class Reservoir:
 
     def add(self, scores: Tensor, targets: Tensor) -> None:
         """Offer a batch of rows."""
-        draws = torch.from_numpy(self._generator.random(len(targets)))
+        draws = torch.from_numpy(self._generator.random(len(targets), dtype=np.float32))
         self.seen += len(targets)
         if self._bar < 1.0:
-            chosen = (draws < self._bar).nonzero().squeeze(1)
+            chosen = torch.from_numpy(np.flatnonzero(draws.numpy() < self._bar))
             scores, targets, draws = scores[chosen], targets[chosen], draws[chosen]
         self._scores.append(scores)
         self._targets.append(targets)
@@ -62,7 +62,7 @@ class Reservoir:
         scores, targets, draws = (torch.cat(parts) for parts in (self._scores, self._targets, self._draws))
         if len(draws) > self.capacity:
             self._bar = float(np.partition(draws.numpy(), self.capacity)[self.capacity])
-            chosen = (draws < self._bar).nonzero().squeeze(1)
+            chosen = torch.from_numpy(np.flatnonzero(draws.numpy() < self._bar))
             scores, targets, draws = scores[chosen], targets[chosen], draws[chosen]
         self._scores, self._targets, self._draws = [scores.contiguous()], [targets], [draws]
         self._held = len(draws)
