@@ -11,6 +11,7 @@ from tests.engines.samples import Record, figures, specs
 
 from metacal.engines import LocalEngine, RayEngine, RunFinished, RunProgressed, RunStarted
 from metacal.engines.ray_cluster import check_answers
+from metacal.engines.remote_store import RemoteStore
 from metacal.errors import InvalidValueError, MetacalError
 from metacal.runs import Hardware
 from metacal.runs.run_store import RunStore
@@ -86,7 +87,7 @@ def test_a_worker_killed_and_a_node_removed(cluster, tmp_path):
 
 @QUIET
 @pytest.mark.slow
-def test_a_failure_and_a_stop(cluster, tmp_path):
+def test_a_failure_a_stop_and_a_store_at_a_url(cluster, tmp_path):
     cluster.add_node(**NODE)
     cluster.wait_for_nodes()
     store, stop = RunStore(tmp_path / "ray"), StopRequest()
@@ -101,6 +102,9 @@ def test_a_failure_and_a_stop(cluster, tmp_path):
         RayEngine(cluster.address, cpus=0.5).execute([bad, long], store, emit=heard, stop=stop)
     assert store.state(long) == "begun" and (store.folder(long).checkpoints / "last.ckpt").exists()
     assert any("loss became" in getattr(event, "error", "") for event in heard.events)
+    there = RemoteStore(f"file://{tmp_path}/there", tmp_path / "scratch", lease_seconds=3.0)
+    assert RayEngine(cluster.address).execute(specs(1), there) == {}
+    assert there.state(specs(1)[0]) == "complete" and there.folder(specs(1)[0]).read_history()[-1]["epoch"] == 3
     with pytest.raises(InvalidValueError, match=r"must be what some machine of the cluster has \(.*\), got 1 and 1"):
         RayEngine(cluster.address, gpus=1).execute([long], store)
 
