@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import fsspec
+import fsspec  # type: ignore[import-untyped]
 
 from metacal.errors import InUseError, InvalidValueError, StorageError
 from metacal.runs import RunSpec
