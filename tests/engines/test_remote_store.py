@@ -61,33 +61,34 @@ def test_a_run_goes_on_elsewhere(place, tmp_path):
     assert figures(elsewhere, runs) == figures(alone, runs)
 
 
-def test_every_copy_on_the_way_can_be_gone_on_from(tmp_path):
+class Watched(RemoteStore):
+    """Keeps what is copied after each epoch."""
+
+    def push(self, spec):
+        home = self.folder(spec).path
+        files = {file.relative_to(home): file.read_bytes() for file in home.rglob("*") if file.is_file()}
+        self.__dict__.setdefault("copies", {})[len(self.folder(spec).read_history())] = files
+        super().push(spec)
+
+
+def test_every_copy_that_is_cut_short_can_be_gone_on_from(tmp_path):
     """A process that dies while it copies leaves some files new and the others old."""
     runs, alone = specs(1, epochs=6), RunStore(tmp_path / "alone")
     ENGINE.execute(runs, alone)
-    stages = tmp_path / "stages"
-    copied = []
-
-    class Dying(RemoteStore):
-        def push(self, spec):
-            if len(self.folder(spec).read_history()) == 4 and not copied:
-                before = {f: f.read_bytes() for f in self.folder(spec).path.rglob("*") if f.is_file()}
-                copied.append(before)
-            super().push(spec)
-
-    here = Dying(f"file://{tmp_path}/there", tmp_path / "here", push_seconds=0.0, lease_seconds=2.0)
+    here = Watched(f"file://{tmp_path}/there", tmp_path / "here", push_seconds=0.0, lease_seconds=2.0)
     assert ENGINE.execute(runs, here) == {}
-    (files,) = copied
-    home = here.folder(runs[0]).path
-    ordered = [file for file in sorted(files, key=rank) if file.name not in ("run.lock", "scores.json")]
-    for kept in range(len(ordered) - 3, len(ordered) + 1):  # the checkpoints are last
-        there = stages / str(kept) / home.name
-        for file in ordered[:kept]:
-            target = there / file.relative_to(home)
+    old, new = here.copies[2], here.copies[4]
+    changed = sorted((file for file in new if old.get(file) != new[file]), key=rank)
+    assert [file.name for file in changed[-2:]] == ["previous.ckpt", "last.ckpt"]
+    for kept in range(len(changed) + 1):
+        there, store = tmp_path / f"cut{kept}", store_at(f"file://{tmp_path}/cut{kept}", tmp_path / f"scratch{kept}")
+        for file, data in {**old, **{file: new[file] for file in changed[:kept]}}.items():
+            target = there / here.folder(runs[0]).path.name / file
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(files[file])
-        store = store_at(f"file://{stages / str(kept)}", tmp_path / f"scratch{kept}")
-        assert ENGINE.execute(runs, store) == {}
+            target.write_bytes(data)
+        heard = Record()
+        assert ENGINE.execute(runs, store, emit=heard) == {}
+        assert heard.epochs(runs[0])[0] >= 3
         assert figures(store, runs) == figures(alone, runs)
 
 
