@@ -1,15 +1,18 @@
 """One attempt at one run, wherever it is executed; what came of it is a value that any engine can carry."""
 
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from metacal.engines.events import Listener, RunProgressed, RunStarted
+from metacal.engines.remote_store import RemoteStore
 from metacal.errors import InUseError, MetacalError
 from metacal.pipeline import run
-from metacal.runs import Hardware, RunFolder, RunSpec
+from metacal.runs import Hardware, RunSpec
+from metacal.runs.run_store import RunStore
 from metacal.training import Stopped, StopRequest
-from metacal.training.events import EpochDone, Event, TrainingBegan
+from metacal.training.events import CheckpointSaved, EpochDone, Event, TrainingBegan
 from metacal.training.events import Listener as TrainingListener
 
 
@@ -32,7 +35,7 @@ class Outcome:
 
 def attempt(
     spec: RunSpec,
-    folder: RunFolder,
+    store: RunStore,
     *,
     hardware: Hardware | None,
     data_dir: Path | None,
@@ -45,19 +48,53 @@ def attempt(
     """
     if stop:
         return Outcome("stopped", signal=stop.signal or 0)
+    listener = told_of_epochs(spec, emit)
     try:
-        if not folder.is_complete:
-            with folder.lock():  # before any data is loaded: a run that another process holds is put off at no cost
-                pass
-        listener = told_of_epochs(spec, emit)
-        scores = run(spec, folder, hardware=hardware, data_dir=data_dir, resume=True, emit=listener, stop=stop)
+        if not isinstance(store, RemoteStore):
+            return Outcome("finished", scores=complete(spec, store, hardware, data_dir, listener, stop))
+        with store.lease(spec):
+            store.pull(spec)
+            try:
+                scores = complete(spec, store, hardware, data_dir, pushing(spec, store, listener), stop)
+            finally:
+                store.push(spec)
+        return Outcome("finished", scores=scores)
     except InUseError:
         return Outcome("in use")
     except Stopped as stopped:
         return Outcome("stopped", signal=stopped.signal)
     except Exception as error:
         return Outcome("failed", error=sentence(error))
-    return Outcome("finished", scores=scores)
+
+
+def complete(
+    spec: RunSpec,
+    store: RunStore,
+    hardware: Hardware | None,
+    data_dir: Path | None,
+    emit: TrainingListener,
+    stop: StopRequest,
+) -> dict[str, Any]:
+    """The scores of a run, which is made if need be."""
+    folder = store.folder(spec)
+    if not folder.is_complete:
+        with folder.lock():  # before any data is loaded: a run that another process holds is put off at no cost
+            pass
+    return run(spec, folder, hardware=hardware, data_dir=data_dir, resume=True, emit=emit, stop=stop)
+
+
+def pushing(spec: RunSpec, store: RemoteStore, emit: TrainingListener) -> TrainingListener:
+    """A listener that copies the run to where it is kept when a checkpoint was saved, now and then."""
+    last = time.monotonic()
+
+    def push(event: Event) -> None:
+        nonlocal last
+        emit(event)
+        if isinstance(event, CheckpointSaved) and time.monotonic() - last >= store.push_seconds:
+            store.push(spec)
+            last = time.monotonic()
+
+    return push
 
 
 def told_of_epochs(spec: RunSpec, emit: Listener) -> TrainingListener:

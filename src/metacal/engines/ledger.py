@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from metacal.engines.attempt import Outcome, sentence
 from metacal.engines.events import Listener, RunFailed, RunFinished
+from metacal.engines.remote_store import RemoteStore
 from metacal.errors import MetacalError
 from metacal.runs import RunSpec
 from metacal.runs.run_store import RunStore
@@ -30,14 +31,15 @@ class Ledger:
         self.failures: dict[str, str] = {}
         self._emit = emit
         self._waiting: deque[tuple[float, RunSpec]] = deque()
+        self._store = store
         for spec in {spec.hash: spec for spec in specs}.values():
-            folder = store.folder(spec)
-            if not folder.is_complete:
-                self._waiting.append((0.0, spec))
-                continue
             try:
-                folder.check_free_for(spec, resume=True)
-                self.settle(spec, Outcome("finished", scores=folder.read_scores()))
+                if store.state(spec) != "complete":
+                    self._waiting.append((0.0, spec))
+                    continue
+                self._fetch(spec)
+                store.folder(spec).check_free_for(spec, resume=True)
+                self.settle(spec, Outcome("finished", scores=store.folder(spec).read_scores()))
             except MetacalError as error:
                 self.settle(spec, Outcome("failed", error=sentence(error)))
 
@@ -60,6 +62,7 @@ class Ledger:
     def settle(self, spec: RunSpec, outcome: Outcome) -> None:
         """Take note of an outcome; a run that another process holds goes to the back, to be looked at again."""
         if outcome.kind == "finished":
+            self._fetch(spec)
             self._emit(RunFinished(spec, outcome.scores))
         elif outcome.kind == "in use":
             self._waiting.append((time.monotonic() + LOOK_AGAIN, spec))
@@ -67,3 +70,8 @@ class Ledger:
             error = outcome.error or "stopped by a signal; everything is saved."
             self.failures[spec.hash] = error
             self._emit(RunFailed(spec, error))
+
+    def _fetch(self, spec: RunSpec) -> None:
+        """Have a complete run here, where tables are made."""
+        if isinstance(self._store, RemoteStore):
+            self._store.pull(spec)

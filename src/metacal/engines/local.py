@@ -86,8 +86,7 @@ class LocalEngine:
             if spec is None:
                 time.sleep(PAUSE)
                 continue
-            folder = store.folder(spec)
-            outcome = attempt(spec, folder, hardware=self.hardware, data_dir=data_dir, emit=emit, stop=stop)
+            outcome = attempt(spec, store, hardware=self.hardware, data_dir=data_dir, emit=emit, stop=stop)
             if outcome.kind == "stopped":
                 raise Stopped(outcome.signal)
             ledger.settle(spec, outcome)

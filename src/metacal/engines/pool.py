@@ -101,7 +101,7 @@ class WorkerPool:
         gpu = gpu_of(slot, visible_gpus(self.hardware))
         if gpu is not None:
             environment["CUDA_VISIBLE_DEVICES"] = gpu
-        arguments = (theirs, self.store.root, self.hardware, self.data_dir, environment)
+        arguments = (theirs, self.store, self.hardware, self.data_dir, environment)
         process = context.Process(target=serve, args=arguments, name=f"metacal-{slot}", daemon=True)
         # Ctrl-C reaches every process of a terminal; a worker is told by this one, and does not hear it itself.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -141,11 +141,13 @@ class WorkerPool:
         ledger.settle(worker.spec, Outcome("failed", error=f"Its process died {ATTEMPTS} times: {cause}."))
 
 
-def serve(line: Connection, root: Path, hardware: Hardware, data_dir: Path | None, environment: dict[str, str]) -> None:
+def serve(
+    line: Connection, store: RunStore, hardware: Hardware, data_dir: Path | None, environment: dict[str, str]
+) -> None:
     """What a worker does: runs specs that come down the line, and says what happens, until the line is closed."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     os.environ.update(environment)
-    store, stop = RunStore(root), StopRequest()
+    stop = StopRequest()
     threading.Thread(target=stop_with_parent, args=(stop,), daemon=True).start()
 
     def tell(event: RunEvent) -> None:
@@ -158,8 +160,7 @@ def serve(line: Connection, root: Path, hardware: Hardware, data_dir: Path | Non
         while not stop:
             try:
                 spec: RunSpec = line.recv()
-                folder = store.folder(spec)
-                line.send(attempt(spec, folder, hardware=hardware, data_dir=data_dir, emit=tell, stop=stop))
+                line.send(attempt(spec, store, hardware=hardware, data_dir=data_dir, emit=tell, stop=stop))
             except (EOFError, OSError):
                 return
 

@@ -15,6 +15,7 @@ from metacal.engines.ledger import Ledger
 from metacal.engines.local import stopping
 from metacal.engines.ray_cluster import connected, import_ray
 from metacal.engines.ray_task import Mailbox, execute_task
+from metacal.engines.remote_store import RemoteStore
 from metacal.errors import InvalidValueError
 from metacal.files import write_text
 from metacal.runs import Hardware, RunSpec
@@ -27,7 +28,7 @@ STOP_SECONDS = 60.0
 
 
 class RayEngine:
-    """Executes runs on a Ray cluster whose machines share the store's path (and the data's).
+    """Executes runs on a Ray cluster whose machines share the store (a path, or a `RemoteStore`) and the data's path.
 
     Args:
         address: ``HOST:PORT`` of the cluster, or ``auto`` for the one that this machine is part of. By default the one
@@ -71,9 +72,9 @@ class RayEngine:
         with stopping(stop) as request:
             ledger = Ledger(specs, store, emit)
             if len(ledger):
-                with connected(ray, self.address), shared_mark(store.root.resolve()) as mark:
+                with connected(ray, self.address), shared(store) as (place, mark):
                     check_resources(ray, self.cpus, self.gpus)
-                    Crew(ray, self, mark, data_dir).execute(ledger, emit, request)
+                    Crew(ray, self, place, mark, data_dir).execute(ledger, emit, request)
             return ledger.failures
 
 
@@ -83,12 +84,15 @@ class Crew:
     Args:
         ray: the module.
         engine: what a task is given.
+        store: where runs are kept.
         mark: a file in the store that every worker must see.
         data_dir: folder of the datasets.
     """
 
-    def __init__(self, ray: ModuleType, engine: RayEngine, mark: Path, data_dir: Path | None) -> None:
-        self.ray, self.engine, self.mark = ray, engine, mark
+    def __init__(
+        self, ray: ModuleType, engine: RayEngine, store: RunStore, mark: Path | None, data_dir: Path | None
+    ) -> None:
+        self.ray, self.engine, self.store, self.mark = ray, engine, store, mark
         named = data_dir or os.environ.get("METACAL_DATA")
         self.data_dir = Path(named).resolve() if named else None
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
@@ -133,7 +137,7 @@ class Crew:
             num_gpus=engine.gpus,
             max_retries=engine.retries,
         )
-        return task.remote(spec, self.mark, engine.hardware, self.data_dir, self.mailbox)
+        return task.remote(spec, self.store, self.mark, engine.hardware, self.data_dir, self.mailbox)
 
     def _wait(self) -> list[Any]:
         if not self._tasks:
@@ -163,12 +167,19 @@ class Crew:
 
 
 @contextmanager
-def shared_mark(root: Path) -> Iterator[Path]:
-    """A file in the store, by which workers see that it is the store they share with this process."""
+def shared(store: RunStore) -> Iterator[tuple[RunStore, Path | None]]:
+    """The store as workers find it, and a file in it by which they see that it is the one they share with this process.
+
+    A store at a URL is the same everywhere, and needs no such file.
+    """
+    if isinstance(store, RemoteStore):
+        yield store, None
+        return
+    root = store.root.resolve()
     mark = root / f".shared-{uuid4().hex}"
     write_text(mark, "Workers that see this file share the store.\n")
     try:
-        yield mark
+        yield RunStore(root), mark
     finally:
         mark.unlink(missing_ok=True)
 

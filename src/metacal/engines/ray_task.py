@@ -1,5 +1,6 @@
 """What runs on the machines of a Ray cluster: a run, and the mailbox between it and the driver."""
 
+import platform
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -40,12 +41,14 @@ class Mailbox:
         return self._signal
 
 
-def execute_task(spec: RunSpec, mark: Path, hardware: Hardware, data_dir: Path | None, mailbox: Any) -> Outcome:
-    """Run a spec into the store that the mark is in."""
+def execute_task(
+    spec: RunSpec, store: RunStore, mark: Path | None, hardware: Hardware, data_dir: Path | None, mailbox: Any
+) -> Outcome:
+    """Run a spec into the store, if the mark in it is there."""
     import ray
 
-    if not mark.exists():
-        where = f"{mark.parent} on {ray.util.get_node_ip_address()}"  # type: ignore[no-untyped-call]
+    if mark is not None and not mark.exists():
+        where = f"{mark.parent} on {platform.node()}"
         return Outcome("failed", error=f"The store must be a path that all machines share, got another one: {where}.")
     stop, done = StopRequest(), threading.Event()
     told: list[Any] = []
@@ -63,8 +66,7 @@ def execute_task(spec: RunSpec, mark: Path, hardware: Hardware, data_dir: Path |
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
     try:
-        folder = RunStore(mark.parent).folder(spec)
-        outcome = attempt(spec, folder, hardware=hardware, data_dir=data_dir, emit=tell, stop=stop)
+        outcome = attempt(spec, store, hardware=hardware, data_dir=data_dir, emit=tell, stop=stop)
     finally:
         done.set()
         asking.join(timeout=5.0)

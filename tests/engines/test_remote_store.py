@@ -1,0 +1,128 @@
+"""Runs at a URL: made here, kept there, gone on with elsewhere, and held by one process at a time."""
+
+import signal
+import time
+
+import fsspec
+import pytest
+from tests.engines.samples import Record, figures, specs
+
+from metacal.engines import LocalEngine, RunFinished, RunProgressed
+from metacal.engines.remote_store import RemoteStore, rank
+from metacal.errors import InUseError, InvalidValueError, StorageError
+from metacal.runs import Hardware
+from metacal.runs.run_store import RunStore
+from metacal.training import Stopped, StopRequest
+
+ENGINE = LocalEngine(hardware=Hardware(accelerator="cpu", threads=1))
+
+
+@pytest.fixture(params=["memory", "file"])
+def place(request, tmp_path):
+    if request.param == "file":
+        return f"file://{tmp_path}/there"
+    return f"memory://{tmp_path.name}/there"
+
+
+def store_at(place, scratch, **options):
+    return RemoteStore(place, scratch, **{"lease_seconds": 2.0, "push_seconds": 0.0, **options})
+
+
+def test_what_is_made_here_is_read_elsewhere(place, tmp_path):
+    runs, alone = specs(2), RunStore(tmp_path / "alone")
+    ENGINE.execute(runs, alone)
+    here, elsewhere = store_at(place, tmp_path / "here"), store_at(place, tmp_path / "elsewhere")
+    assert elsewhere.state(runs[0]) == "missing"
+    assert ENGINE.execute(runs, here) == {}
+    assert elsewhere.state(runs[0]) == "complete" and not elsewhere.folder(runs[0]).exists
+    heard = Record()
+    assert ENGINE.execute(runs, elsewhere, emit=heard) == {}
+    assert [type(event) for event in heard.events] == [RunFinished, RunFinished]
+    assert figures(elsewhere, runs) == figures(here, runs) == figures(alone, runs)
+    system, root = fsspec.core.url_to_fs(place)
+    assert not [name for name in system.find(root) if name.endswith(("lease.json", "run.lock"))]
+
+
+def test_a_run_goes_on_elsewhere(place, tmp_path):
+    runs, stop = specs(1, epochs=30), StopRequest()
+
+    def at_the_tenth_epoch(event):
+        if isinstance(event, RunProgressed) and event.epoch == 10:
+            stop.signal = signal.SIGTERM
+
+    with pytest.raises(Stopped):
+        ENGINE.execute(runs, store_at(place, tmp_path / "here"), emit=Record(at_the_tenth_epoch), stop=stop)
+    elsewhere, heard = store_at(place, tmp_path / "elsewhere"), Record()
+    assert elsewhere.state(runs[0]) == "begun"
+    assert ENGINE.execute(runs, elsewhere, emit=heard) == {}
+    assert heard.epochs(runs[0]) == list(range(11, 31))
+    alone = RunStore(tmp_path / "alone")
+    ENGINE.execute(runs, alone)
+    assert figures(elsewhere, runs) == figures(alone, runs)
+
+
+class Watched(RemoteStore):
+    """Keeps what is copied after each epoch."""
+
+    def push(self, spec):
+        home = self.folder(spec).path
+        files = {file.relative_to(home): file.read_bytes() for file in home.rglob("*") if file.is_file()}
+        self.__dict__.setdefault("copies", {})[len(self.folder(spec).read_history())] = files
+        super().push(spec)
+
+
+def test_every_copy_that_is_cut_short_can_be_gone_on_from(tmp_path):
+    """A process that dies while it copies leaves some files new and the others old."""
+    runs, alone = specs(1, epochs=6), RunStore(tmp_path / "alone")
+    ENGINE.execute(runs, alone)
+    here = Watched(f"file://{tmp_path}/there", tmp_path / "here", push_seconds=0.0, lease_seconds=2.0)
+    assert ENGINE.execute(runs, here) == {}
+    old, new = here.copies[2], here.copies[4]
+    changed = sorted((file for file in new if old.get(file) != new[file]), key=rank)
+    assert [file.name for file in changed[-2:]] == ["previous.ckpt", "last.ckpt"]
+    for kept in range(len(changed) + 1):
+        there, store = tmp_path / f"cut{kept}", store_at(f"file://{tmp_path}/cut{kept}", tmp_path / f"scratch{kept}")
+        for file, data in {**old, **{file: new[file] for file in changed[:kept]}}.items():
+            target = there / here.folder(runs[0]).path.name / file
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(data)
+        heard = Record()
+        assert ENGINE.execute(runs, store, emit=heard) == {}
+        assert heard.epochs(runs[0])[0] >= 3
+        assert figures(store, runs) == figures(alone, runs)
+
+
+def test_a_lease_is_for_one_and_ends(place, tmp_path):
+    (spec,) = specs(1)
+    one, other = store_at(place, tmp_path / "one"), store_at(place, tmp_path / "other")
+    with one.lease(spec):
+        time.sleep(2.5)  # it is renewed
+        with pytest.raises(InUseError, match="is in use by another process"), other.lease(spec):
+            pass
+    with other.lease(spec):
+        pass
+    system, path = one._place(spec)
+    system.pipe_file(f"{path}/lease.json", b'{"owner": "dead", "time": %d}' % (time.time() - 60))
+    with other.lease(spec):  # of a process that died
+        pass
+
+
+def test_a_held_run_is_waited_for(place, tmp_path):
+    runs, heard = specs(2), Record()
+    other, store = store_at(place, tmp_path / "other"), store_at(place, tmp_path / "one")
+    held = other.lease(runs[0])
+    held.__enter__()
+    heard.act = lambda event: (
+        isinstance(event, RunFinished) and event.spec == runs[1] and held.__exit__(None, None, None)
+    )
+    assert ENGINE.execute(runs, store, emit=heard) == {}
+    assert [event.spec for event in heard.of(RunFinished)] == [runs[1], runs[0]]
+
+
+def test_a_url_that_cannot_be_opened(tmp_path):
+    with pytest.raises(InvalidValueError, match="must be a path or a URL that fsspec can open, got 'nosuch://x'"):
+        RemoteStore("nosuch://x")
+    (tmp_path / "file").write_text("not a folder")
+    failures = ENGINE.execute(specs(1), store_at(f"file://{tmp_path}/file/runs", tmp_path / "scratch"))
+    assert "could not be reached" in next(iter(failures.values()))
+    assert issubclass(InUseError, StorageError)
