@@ -32,8 +32,8 @@ def workers():
 
 def holder_of(spec, store):
     """The worker that has this run."""
-    name = store.folder(spec).path.name
-    return next(worker for worker in workers() if any(name in file.path for file in worker.open_files()))
+    home = str(store.folder(spec).path)
+    return next(worker for worker in workers() if any(file.path.startswith(home) for file in worker.open_files()))
 
 
 def test_two_processes_give_what_one_gives(tmp_path):
@@ -103,6 +103,7 @@ def test_a_stop_saves_and_a_second_call_goes_on(jobs, tmp_path):
     assert figures(store, runs) == figures(whole, runs)
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_the_workers_of_a_command(tmp_path):
     """SIGINT goes to the whole group, as from a terminal."""
     path = tmp_path / "script.py"
@@ -161,6 +162,7 @@ def test_two_engines_on_one_store_train_each_run_once(tmp_path):
     assert by_us and sorted(by_us + by_other) == [(seed, epoch) for seed in range(6) for epoch in range(1, 21)]
 
 
+@pytest.mark.slow
 def test_killed_workers_are_replaced_and_their_runs_go_on(tmp_path):
     (cut,), others, (doomed,) = specs(1, epochs=200), specs(3), specs(1, epochs=3000)
     store = RunStore(tmp_path / "killed")
@@ -181,6 +183,7 @@ def test_killed_workers_are_replaced_and_their_runs_go_on(tmp_path):
     assert figures(store, [cut, *others]) == figures(whole, [cut, *others])
 
 
+@pytest.mark.slow
 def test_workers_leave_when_their_parent_is_killed(tmp_path):
     path = tmp_path / "script.py"
     die = "lambda event: getattr(event, 'epoch', 0) == 3 and os.kill(os.getpid(), signal.SIGKILL)"

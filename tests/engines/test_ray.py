@@ -37,10 +37,10 @@ def cluster():
 
 def worker_of(spec, store):
     """The process, of those that Ray started, that has this run."""
-    name = store.folder(spec).path.name
+    home = str(store.folder(spec).path)
     for process in psutil.process_iter():
         try:
-            if "metacal:" in " ".join(process.cmdline()) and any(name in f.path for f in process.open_files()):
+            if "metacal:" in " ".join(process.cmdline()) and any(f.path.startswith(home) for f in process.open_files()):
                 return process
         except psutil.Error:
             continue
