@@ -1,5 +1,6 @@
 """Small prediction files in every format, good ones and bad ones."""
 
+import gzip
 import json
 import pickle
 
@@ -65,6 +66,17 @@ def _put(path, content):
 def _npz(folder, **arrays):
     np.savez(folder / "bad.npz", **arrays)
     return folder / "bad.npz"
+
+
+def _twice(path):
+    batch = pa.table([[0.5], [0.5], [0.0], ["b"]], names=["p_a", "p_b", "p_b", "label"])
+    pa.parquet.write_table(batch, path)
+    return path
+
+
+def _damaged(folder):
+    whole = write(folder / "whole.arrow", columns(*draw()[1:])).read_bytes()
+    return _put(folder / "bad.arrow", whole[: len(whole) // 2])
 
 
 def _objects(folder):
@@ -275,6 +287,28 @@ BAD_FILES = {
         [],
         "bad.csv: column p_b is there twice; rename one",
     ),
+    "column twice in parquet": (
+        lambda folder: _twice(folder / "bad.parquet"),
+        [],
+        "bad.parquet: column p_b is there twice; rename one",
+    ),
+    "one column, of class 0": (
+        text("bad.csv", "p_0,label\n0.5,1\n"),
+        [],
+        "bad.csv: one column of scores, p_0, but a binary model's must be that of class 1",
+    ),
+    "not text": (
+        lambda folder: _put(folder / "bad.jsonl", b'{"probs": [1, 0], "label": "\xff"}\n'),
+        [],
+        "bad.jsonl: is not text in UTF-8",
+    ),
+    "not gzip": (text("bad.jsonl.gz", "nothing of the kind"), [], "bad.jsonl.gz: cannot be read (Not a gzipped file"),
+    "cut gzip": (
+        lambda folder: _put(folder / "bad.jsonl.gz", gzip.compress(b'{"probs": [1, 0], "label": 0}\n' * 99)[:-20]),
+        [],
+        "bad.jsonl.gz: cannot be read (Compressed file ended",
+    ),
+    "damaged arrow": (lambda folder: _damaged(folder), [], "bad.arrow: is "),
     "too few class names": (
         text("bad.csv", "p_a,p_b,label\n0.5,0.5,0\n"),
         ["--class-names", "cat"],

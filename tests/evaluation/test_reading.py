@@ -176,7 +176,30 @@ def test_float_dtypes(dtype, suffix, tmp_path):
         write(tmp_path / "said.parquet", columns(narrow, targets, as_names=False) | {})
     predictions = read_predictions(tmp_path / f"said{suffix}")
     assert predictions.scores.dtype == (torch.float64 if dtype == np.float64 else torch.float32)
-    np.testing.assert_array_equal(predictions.scores.numpy(), narrow.to(predictions.scores.dtype).numpy())
+    np.testing.assert_allclose(
+        predictions.scores.numpy(), narrow.double().numpy(), rtol=3e-3 if dtype == np.float16 else 0
+    )
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".npz"])
+def test_half_precision_of_many_classes_is_made_to_sum_to_1(suffix, tmp_path):
+    _, probs, targets = draw(n=50, num_classes=400)
+    half = probs.half()
+    assert (half.double().sum(1) - 1.0).abs().max() < 1e-2
+    half[0, 0] += 0.004
+    if suffix == ".npz":
+        np.savez(tmp_path / "said.npz", probs=half.numpy(), y=targets.numpy())
+    else:
+        write(tmp_path / "said.parquet", columns(half, targets, names=list(map(str, range(400))), as_names=False))
+    predictions = read_predictions(tmp_path / f"said{suffix}")
+    np.testing.assert_allclose(predictions.scores.sum(1).numpy(), 1.0, atol=1e-5)
+
+
+def test_a_named_target_may_be_missing_where_none_is_needed(tmp_path):
+    path = write(tmp_path / "said.csv", {"p": np.array([0.5]), "label": np.array([1]), "y": np.array([1])})
+    assert not PredictionFile(path, target="truth", needs_target=False).has_targets
+    assert not PredictionFile(path, needs_target=False).has_targets  # two candidates
+    assert PredictionFile(path, target="y", needs_target=False).has_targets
 
 
 def test_batches_change_nothing(tmp_path, monkeypatch):

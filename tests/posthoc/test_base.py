@@ -186,6 +186,10 @@ def test_bad_files(tmp_path):
     safetensors.numpy.save_file({"a": np.zeros(1)}, path, metadata={"metacal.posthoc": json.dumps({"kind": "Evil"})})
     with pytest.raises(InvalidValueError, match=r"must name a saved Calibrator, got .* with a Evil"):
         Calibrator.load(path)
+    for text in ("no json", "{}", json.dumps({"kind": "TemperatureScaling", "params": {}})):
+        safetensors.numpy.save_file({"temperature": np.zeros(())}, path, metadata={"metacal.posthoc": text})
+        with pytest.raises(InvalidValueError, match="must name a file written by `save`"):
+            Calibrator.load(path)
     TemperatureScaling().fit(logits=logits, targets=targets).save(path)
     with pytest.raises(InvalidValueError, match=r"must name a saved VectorScaling, got .* with a TemperatureScaling"):
         VectorScaling.load(path)

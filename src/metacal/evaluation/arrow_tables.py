@@ -69,13 +69,16 @@ class ArrowTable:
 
     def batches(self, columns: Sequence[str], rows: int, text: str | None = None) -> Iterator[dict[str, Column]]:
         """Yield the file's record batches, cut where they are long."""
-        with pa.memory_map(str(self._path)) as source:
-            reader = self._reader(source)
-            is_file = isinstance(reader, pa.ipc.RecordBatchFileReader)
-            batches = (reader.get_batch(i) for i in range(reader.num_record_batches)) if is_file else iter(reader)
-            for batch in batches:
-                for first in range(0, batch.num_rows, rows):
-                    yield _columns(batch.slice(first, rows), columns)
+        try:
+            with pa.memory_map(str(self._path)) as source:
+                reader = self._reader(source)
+                is_file = isinstance(reader, pa.ipc.RecordBatchFileReader)
+                batches = (reader.get_batch(i) for i in range(reader.num_record_batches)) if is_file else iter(reader)
+                for batch in batches:
+                    for first in range(0, batch.num_rows, rows):
+                        yield _columns(batch.slice(first, rows), columns)
+        except pa.ArrowException as error:
+            raise InvalidFileError(f"{self._path}: is damaged ({_first_line(error)}); write it again.") from None
 
     @staticmethod
     def _reader(source: Any) -> Any:
@@ -100,9 +103,6 @@ class CSVTable:
 
     def batches(self, columns: Sequence[str], rows: int, text: str | None = None) -> Iterator[dict[str, Column]]:
         """Yield blocks of parsed rows: numbers where all of a block's column are, else text."""
-        repeated = [name for name in columns if self.names.count(name) > 1]
-        if repeated:
-            raise InvalidFileError(f"{self._path}: column {repeated[0]} is there twice; rename one.")
         options = pa.csv.ConvertOptions(
             include_columns=list(columns),
             column_types={name: pa.string() for name in columns},

@@ -12,7 +12,7 @@ from torch import Tensor
 from metacal.errors import InvalidFileError, InvalidValueError
 from metacal.evaluation.columns import Layout, find_layout
 from metacal.evaluation.read_ahead import read_ahead
-from metacal.evaluation.tables import BATCH_ELEMENTS, CHUNK_ELEMENTS, BadRow, Column, Strings, open_table
+from metacal.evaluation.tables import BATCH_ELEMENTS, CHUNK_ELEMENTS, BadRow, Column, Strings, open_table, readable
 from metacal.evaluation.targets import class_numbers
 from metacal.functional.inputs import row_sum_tolerance
 
@@ -101,12 +101,12 @@ class PredictionFile:
         columns = [*layout.scores, *((layout.target,) if layout.target else ())]
         at_once, rows = (max(1024, size // self.num_classes) for size in (BATCH_ELEMENTS, CHUNK_ELEMENTS))
         try:
-            for table in self._table.batches(columns, at_once, text=layout.target):
-                length = len(table[columns[0]])
-                for first in range(0, length, rows):
-                    some = {name: column[first : first + rows] for name, column in table.items()}
-                    yield self._batch(some)
-                    first_row += len(some[columns[0]])
+            with readable(self.path):
+                for table in self._table.batches(columns, at_once, text=layout.target):
+                    for first in range(0, len(table[columns[0]]), rows):
+                        some = {name: column[first : first + rows] for name, column in table.items()}
+                        yield self._batch(some)
+                        first_row += len(some[columns[0]])
         except BadRow as bad:
             raise InvalidFileError(f"{self.path}: row {first_row + bad.row + 1}: {bad.problem}.") from None
         if not first_row:
@@ -126,7 +126,8 @@ class PredictionFile:
             assert layout.class_names is not None
             return layout.class_names
         try:
-            first = next(iter(self._table.batches(layout.scores, 1)), None)
+            with readable(self.path):
+                first = next(iter(self._table.batches(layout.scores, 1)), None)
         except BadRow as bad:
             raise InvalidFileError(f"{self.path}: row {bad.row + 1}: {bad.problem}.") from None
         if first is None or not len(first[layout.scores[0]]):
@@ -156,17 +157,16 @@ class PredictionFile:
             stacked = np.empty((len(names), len(arrays[0])), dtype=dtype)
             for row, array in zip(stacked, arrays, strict=True):
                 row[...] = array
-            scores = torch.from_numpy(stacked).t()
-            check_scores(scores, self.is_logits, names)
-            return scores
+            is_half = any(array.dtype == np.float16 for array in arrays)
+            return check_scores(torch.from_numpy(stacked).t(), self.is_logits, names, is_half)
         values = arrays[0]
         narrow = values.dtype in (np.float16, np.float32)
         tensor = torch.from_numpy(np.array(values, dtype=np.float32 if narrow else np.float64))
         if tensor.ndim == 2:
             if tensor.shape[1] != self.num_classes:
                 raise BadRow(0, f"`{names[0]}` has {tensor.shape[1]} values, others have {self.num_classes}")
-            check_scores(tensor, self.is_logits, [f"{names[0]}[{k}]" for k in range(self.num_classes)], values.dtype)
-            return tensor
+            labels = [f"{names[0]}[{k}]" for k in range(self.num_classes)]
+            return check_scores(tensor, self.is_logits, labels, values.dtype == np.float16)
         check_single(tensor, self.is_logits, names[0])
         other = torch.zeros_like(tensor) if self.is_logits else 1.0 - tensor
         return torch.stack((other, tensor)).t()
@@ -184,26 +184,29 @@ class PredictionFile:
         return column
 
 
-def check_scores(scores: Tensor, is_logits: bool, names: Sequence[str], dtype: Any = None) -> None:
-    """Raise BadRow unless logits are finite, or probabilities are in [0, 1] and sum to 1."""
+def check_scores(scores: Tensor, is_logits: bool, names: Sequence[str], is_half: bool = False) -> Tensor:
+    """Raise BadRow unless logits are finite, or probabilities are in [0, 1] and sum to 1.
+
+    Probabilities that came in half precision may be further off, and are made to sum to 1.
+    """
     if not len(scores):
-        return
+        return scores
     sums = scores.sum(dim=1)
     lowest = scores.amin(dim=1).min()  # over whole columns first: faster than over all at once
-    tolerance = 1e-2 if dtype == np.float16 else row_sum_tolerance(scores.dtype)
+    tolerance = row_sum_tolerance(torch.float16 if is_half else scores.dtype)
     low, high = (float(end) for end in torch.aminmax(sums))
     if is_logits:
         fits = low > -torch.inf and high < torch.inf
     else:
         fits = abs(low - 1.0) <= tolerance and abs(high - 1.0) <= tolerance and float(lowest) >= 0.0
     if fits:
-        return
+        return scores / sums.unsqueeze(1) if is_half and not is_logits else scores
     finite = torch.isfinite(scores)
     if not bool(finite.all()):
         row, column = (int(place) for place in (~finite).nonzero()[0])
         raise BadRow(row, f"column {names[column]} holds {float(scores[row, column])}, not a finite number; {DROP}")
     if is_logits:
-        return  # only their sum was too large
+        return scores  # only their sum was too large
     outside = (scores < 0.0) | (scores > 1.0 + tolerance)
     fix = "if these are raw scores say so with `logits` (--logits), else divide each row by its sum"
     if bool(outside.any()):

@@ -69,17 +69,22 @@ def find_layout(
         found, labels = _match(others, pattern, "--logits" if is_logits else "--probs")
     else:
         found, labels, is_logits = _find_scores(others, is_arrays)
+    repeated = [name for name in (*found, target) if name is not None and list(names).count(name) > 1]
+    if repeated:
+        raise InvalidValueError(f"column {repeated[0]} is there twice; rename one.")
     return _ordered(found, labels, is_logits, target, class_names)
 
 
 def _find_target(names: Sequence[str], target: str | None, needs_target: bool) -> str | None:
     if target is not None:
         if target not in names:
+            if not needs_target:
+                return None
             raise InvalidValueError(f"no column {target} for the target; `target` (--target) can be {_list(names)}.")
         return target
     found = [name for name in names if name.lower() in TARGET_WORDS]
-    if len(found) == 1 or (not found and not needs_target):
-        return found[0] if found else None
+    if len(found) == 1 or not needs_target:
+        return found[0] if len(found) == 1 else None
     problem = f"several columns could be the target ({', '.join(found)})" if found else "no column for the target"
     raise InvalidValueError(f"{problem}; name it with `target` (--target): {_list(names)}.")
 
@@ -134,6 +139,11 @@ def _ordered(
     names: tuple[str, ...] | None = None if class_names is None else tuple(class_names)
     if len(found) == 1:
         label = labels[0] if labels[0] != found[0] else ""
+        if label.isdigit() and int(label) != 1:
+            raise InvalidValueError(
+                f"one column of scores, {found[0]}, but a binary model's must be that of class 1; rename it, or give "
+                "a column for each class."
+            )
         if names is None and label and not label.isdigit():
             names = (f"not {label}", label)
         return Layout((found[0],), is_logits, target, names, None)

@@ -4,7 +4,9 @@
 what is decided in ``columns``, and what the values must be in ``batches``.
 """
 
+import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -80,12 +82,22 @@ def open_table(path: Path, target: str | None = None) -> Table:
     if path.is_dir():
         raise InvalidFileError(f"{path}: is a folder; name a file in it.")
     suffix = "".join(path.suffixes[-2:]).lower() if path.suffix.lower() == ".gz" else path.suffix.lower()
-    try:
+    with readable(path):
         if not path.stat().st_size:
             raise InvalidFileError(f"{path}: is empty (0 bytes); write the predictions again.")
         return _open(path, suffix, target)
-    except OSError as error:
-        raise InvalidFileError(f"{path}: cannot be read: {error.strerror or error}.") from None
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Turn what goes wrong while a file is read, and is not of our own making, into an InvalidFileError."""
+    try:
+        yield
+    except UnicodeDecodeError:
+        raise InvalidFileError(f"{path}: is not text in UTF-8; write it again as such.") from None
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise InvalidFileError(f"{path}: cannot be read ({reason}); check or write it again.") from None
 
 
 def _open(path: Path, suffix: str, target: str | None) -> Table:

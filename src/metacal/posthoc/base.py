@@ -130,14 +130,17 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
             raise InvalidValueError(f"`path` must name a calibrator's safetensors file, got {path}: {error}.") from None
         if text is None:
             raise InvalidValueError(f"`path` must name a file written by `save`, got {path} without its metadata.")
-        about = json.loads(text)
-        kind = Calibrator.kinds.get(about["kind"])
-        if kind is None or not issubclass(kind, cls) or set(arrays) != set(kind.fitted):
-            raise InvalidValueError(f"`path` must name a saved {cls.__name__}, got {path} with a {about['kind']}.")
-        calibrator = kind(**about["params"])
+        try:
+            about = json.loads(text)
+            kind = Calibrator.kinds.get(about["kind"])
+            if kind is None or not issubclass(kind, cls) or set(arrays) != set(kind.fitted):
+                raise InvalidValueError(f"`path` must name a saved {cls.__name__}, got {path} with a {about['kind']}.")
+            calibrator = kind(**about["params"])
+            calibrator.num_classes, calibrator.fit_report = int(about["num_classes"]), FitReport(**about["fit_report"])
+        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            raise InvalidValueError(f"`path` must name a file written by `save`, got {path}: {error!r}.") from None
         for name, array in arrays.items():
             setattr(calibrator, name, float(array) if array.ndim == 0 else array)
-        calibrator.num_classes, calibrator.fit_report = about["num_classes"], FitReport(**about["fit_report"])
         return calibrator
 
     def __sklearn_is_fitted__(self) -> bool:
