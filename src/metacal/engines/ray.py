@@ -23,6 +23,8 @@ from metacal.runs.run_store import RunStore
 from metacal.training import Stopped, StopRequest
 
 PAUSE = 0.2
+MAIL_SECONDS = 30.0
+"""How long the mailbox may take to answer before a run's end is told without its last epochs."""
 STOP_SECONDS = 60.0
 """How long runs may take to save their state when asked to stop; they are cancelled after that."""
 
@@ -102,6 +104,7 @@ class Crew:
             ray.remote(Mailbox).options(num_cpus=0, max_restarts=-1, scheduling_strategy=here).remote()
         )  # beside this process: it must not be lost with a machine that is
         self._tasks: dict[Any, RunSpec] = {}
+        self._taken: Any = None
 
     def execute(self, ledger: Ledger, emit: Listener, stop: StopRequest) -> None:
         """Execute until nothing is left, or until asked to stop."""
@@ -114,7 +117,8 @@ class Crew:
                 while deadline is None and (spec := ledger.take()) is not None:
                     self._tasks[self._submit(spec)] = spec
                 done = self._wait()
-                self._pass_on(emit)
+                for seconds in (MAIL_SECONDS, MAIL_SECONDS) if done else (0.0,):  # asked for before, and after the end
+                    self._pass_on(emit, seconds)
                 for task in done:
                     spec, outcome = self._tasks.pop(task), self._outcome(task)
                     if not (deadline is not None and outcome.kind == "stopped"):
@@ -146,10 +150,16 @@ class Crew:
         done: list[Any] = self.ray.wait(list(self._tasks), num_returns=len(self._tasks), timeout=PAUSE)[0]
         return done
 
-    def _pass_on(self, emit: Listener) -> None:
+    def _pass_on(self, emit: Listener, seconds: float = 0.0) -> None:
+        """Take what is in the mailbox; an answer that is late is waited for next time, not lost."""
+        if self._taken is None:
+            self._taken = self.mailbox.drain.remote()
+        if not self.ray.wait([self._taken], timeout=seconds)[0]:
+            return
+        taken, self._taken = self._taken, None
         try:
-            events = self.ray.get(self.mailbox.drain.remote(), timeout=5.0)
-        except self.ray.exceptions.RayError:  # a late or lost report of progress; outcomes come another way
+            events = self.ray.get(taken)
+        except self.ray.exceptions.RayError:  # the mailbox was lost, and is restarted; outcomes come another way
             return
         for event in events:
             emit(event)

@@ -71,5 +71,5 @@ def execute_task(
         done.set()
         asking.join(timeout=5.0)
     with suppress(ray.exceptions.RayError):  # so that the driver hears of the last epoch before it hears of the end
-        ray.get(told, timeout=5.0)
+        ray.get(told, timeout=30.0)
     return outcome
