@@ -121,7 +121,9 @@ def test_out_of_distribution(metacal, said, tmp_path):
 
 def test_a_sample_and_too_few_rows_are_said(metacal, said, tmp_path):
     _, output, _ = metacal("evaluate", said, "--sample", "100", *FAST)
-    assert "* of a random sample of 100 of the 500 rows." in output and re.search(r"│ smooth_ece \*", output)
+    assert "* of a random sample of 100 of the 500 rows, as are temperature" in output and re.search(
+        r"│ smooth_ece \*", output
+    )
     assert re.search(r"│ ece  ", output)
     _, probs, targets = draw(n=30)
     few = write(tmp_path / "few.csv", columns(probs, targets))

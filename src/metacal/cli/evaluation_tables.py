@@ -106,6 +106,10 @@ def _print_meaning(evaluation: Evaluation, console: Console, is_named: bool) -> 
         listed = ", ".join(f"{figures.name} ({figures.ece:.4f})" for figures in worst)
         say(f"Worst calibrated classes (one against the rest): {listed}.")
     if evaluation.is_sampled:
-        say(f"* of a random sample of {evaluation.sample_rows:,} of the {evaluation.rows:,} rows.", "dim")
+        say(
+            f"* of a random sample of {evaluation.sample_rows:,} of the {evaluation.rows:,} rows, as are temperature, "
+            "pairs and classes.",
+            "dim",
+        )
     if evaluation.warning is not None:
         say(evaluation.warning, "yellow")

@@ -21,7 +21,7 @@ class Reservoir:
         >>> for first in (0, 3):
         ...     reservoir.add(torch.arange(first, first + 3.0).unsqueeze(1), torch.arange(first, first + 3))
         >>> reservoir.seen, reservoir.rows()[1].tolist()
-        (6, [3, 5])
+        (6, [2, 3])
     """
 
     def __init__(self, capacity: int, seed: int = 0) -> None:
@@ -41,7 +41,7 @@ class Reservoir:
 
     def add(self, scores: Tensor, targets: Tensor) -> None:
         """Offer a batch of rows."""
-        draws = torch.from_numpy(self._generator.random(len(targets), dtype=np.float32))
+        draws = torch.from_numpy(self._generator.random(len(targets)))
         self.seen += len(targets)
         if self._bar < 1.0:
             chosen = torch.from_numpy(np.flatnonzero(draws.numpy() < self._bar))
