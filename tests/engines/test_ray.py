@@ -1,5 +1,6 @@
 """Runs on a real Ray cluster of several nodes on one machine: workers are killed, a node goes, and all is as on one."""
 
+import os
 import signal
 import socket
 import sys
@@ -19,6 +20,10 @@ from metacal.training import Stopped, StopRequest
 
 pytest.importorskip("ray")
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
+# A cluster of several nodes on one machine is heavy, and its timing shaky, beside other tests.
+ON_A_CLUSTER = pytest.mark.skipif(
+    not os.environ.get("METACAL_TEST_RAY"), reason="METACAL_TEST_RAY is not set: tests on a Ray cluster are run alone"
+)
 # Ray's own: sockets that its clients leave to the garbage collector, and notices of changes to come.
 QUIET = pytest.mark.filterwarnings(
     "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning", "ignore::FutureWarning"
@@ -48,6 +53,7 @@ def worker_of(spec, store):
 
 
 @QUIET
+@ON_A_CLUSTER
 @pytest.mark.slow
 def test_a_worker_killed_and_a_node_removed(cluster, tmp_path):
     nodes = [cluster.add_node(**NODE), cluster.add_node(**NODE)]
@@ -85,6 +91,7 @@ def test_a_worker_killed_and_a_node_removed(cluster, tmp_path):
 
 
 @QUIET
+@ON_A_CLUSTER
 @pytest.mark.slow
 def test_a_failure_a_stop_and_a_store_at_a_url(cluster, tmp_path):
     cluster.add_node(**NODE)
