@@ -88,7 +88,7 @@ def test_a_stop_saves_and_a_second_call_goes_on(jobs, tmp_path):
     runs, store, stop = specs(3, epochs=60), RunStore(tmp_path / "cut"), StopRequest()
 
     def at_the_fifth_epoch(event):
-        if isinstance(event, RunProgressed) and event.epoch == 5:
+        if isinstance(event, RunProgressed) and event.spec == runs[0] and event.epoch == 5:
             stop.signal = signal.SIGINT
 
     with pytest.raises(Stopped) as stopped:
