@@ -61,7 +61,7 @@ def test_a_run_from_names_to_scores(tmp_path):
 
 @pytest.mark.slow
 def test_killed_at_random_moments_it_ends_the_same_to_the_bit(tmp_path):
-    words = [*QUICK, "method=mc", "epochs=40", "model_options.dropout=0.2"]
+    words = [*QUICK, "method=mc", "epochs=20", "model_options.dropout=0.2"]
     whole, cut = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "cut")
     assert metacal_train(*words, "--run-dir", str(whole.path)).returncode == 0
     draw = random.Random(0)
@@ -69,14 +69,14 @@ def test_killed_at_random_moments_it_ends_the_same_to_the_bit(tmp_path):
     while not cut.is_complete:
         process = subprocess.Popen(command(*words, "--run-dir", str(cut.path), "--resume"), env=ENVIRONMENT)
         seen = len(cut.read_history())
-        while kills < 3 and process.poll() is None and len(cut.read_history()) <= seen:
+        while kills < 2 and process.poll() is None and len(cut.read_history()) <= seen:
             time.sleep(0.01)
-        if kills < 3 and process.poll() is None:
+        if kills < 2 and process.poll() is None:
             time.sleep(draw.uniform(0.0, 0.3))
             process.send_signal(signal.SIGKILL)
             kills += 1
         process.wait()
-    assert kills == 3
+    assert kills == 2
     assert ends_of(cut) == ends_of(whole)
 
 
@@ -97,8 +97,7 @@ def test_asked_to_stop(number, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("launcher", ["ours", "torchrun"])
-@pytest.mark.parametrize("method", ["ce", "mc"])
+@pytest.mark.parametrize(("method", "launcher"), [("ce", "torchrun"), ("mc", "ours")])
 def test_two_processes_train_as_one(method, launcher, tmp_path):
     words = [*QUICK, f"method={method}", "epochs=3", "reduction=sum", "clip_norm=2", "meta_every=1", "accelerator=cpu"]
     one, two = RunFolder(tmp_path / "one"), RunFolder(tmp_path / "two")
@@ -117,7 +116,7 @@ def test_two_processes_train_as_one(method, launcher, tmp_path):
 @pytest.mark.slow
 def test_two_processes_stop_and_go_on_to_the_same_end(tmp_path):
     machine = ["accelerator=cpu", "devices=2", "strategy=ddp"]
-    words = [*QUICK, "epochs=60", "method=mc", *machine]
+    words = [*QUICK, "epochs=20", "method=mc", *machine]
     whole, cut = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "cut")
     assert metacal_train(*words, "--run-dir", str(whole.path)).returncode == 0
     process = subprocess.Popen(
