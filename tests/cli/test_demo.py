@@ -1,14 +1,13 @@
 """``metacal demo``, shortened: its tables, its page, its JSON, and that nothing is done twice."""
 
 import json
-import sys
 
 import pytest
 from typer.testing import CliRunner
 
 from metacal import simulated_study
 from metacal.cli import demo
-from metacal.cli.app import app, main
+from metacal.cli.app import app
 
 
 @pytest.fixture
@@ -17,6 +16,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(demo, "DRAWS", range(2))
     monkeypatch.setattr(demo, "SEEDS", range(2))
     monkeypatch.setattr(demo, "SHARED", {**demo.SHARED, "epochs": 2, "milestones": [1]})
+    monkeypatch.setattr(demo, "RESAMPLES", 20)
     monkeypatch.setattr(simulated_study, "STEPS", 20)
 
 
@@ -42,13 +42,3 @@ def test_tables_page_and_json(tmp_path, monkeypatch):
 
 def test_equal_labels():
     assert {each["train_size"] + each.get("meta_size", 0) for each in demo.DIGITS.values()} == {120}
-
-
-@pytest.mark.usefixtures("quick")
-def test_a_file_that_cannot_be_written_is_one_line_and_status_2(tmp_path, monkeypatch, capsys):
-    wrong = str(tmp_path / "no" / "figures.json")
-    monkeypatch.setattr(sys, "argv", ["metacal", "demo", "-o", str(tmp_path / "out"), "--json", wrong])
-    with pytest.raises(SystemExit) as caught:
-        main()
-    assert caught.value.code == 2
-    assert "`--json` must name a file that can be written" in capsys.readouterr().err

@@ -15,6 +15,7 @@ from metacal.cli.json_file import write_json
 
 SIZES, DRAWS = (20, 50), range(3)
 SEEDS = range(3)
+RESAMPLES = 300
 SHARED = {
     **{"dataset": "digits", "val_size": 400, "epochs": 150, "milestones": [75, 112], "batch_size": 32, "lr": 0.1},
     **{"model_options": {"hidden": [256, 256]}, "reduction": "mean", "clip_norm": None},
@@ -58,7 +59,9 @@ def demo(
         say("Writing the report")
         views = [read_run(store.folder(spec_of(method, 0)).path) for method in DIGITS]
         page = output / "report.html"
-        page.write_text(render_page(prepare_report(views, "metacal demo: digits"), version()), encoding="utf-8")
+        page.write_text(
+            render_page(prepare_report(views, "metacal demo: digits", RESAMPLES), version()), encoding="utf-8"
+        )
     print_simulated(console, simulated)
     print_digits(console, digits)
     console.print(f"The report is {page}: open it in a browser.", highlight=False, soft_wrap=True)
