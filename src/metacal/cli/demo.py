@@ -44,10 +44,13 @@ def demo(
 
     Example: [bold]metacal demo --output metacal-demo --json figures.json[/]
     """
+    import torch
+
     from metacal.reporting import prepare_report, render_page
     from metacal.reporting.read_run import read_run
     from metacal.runs.run_store import RunStore
 
+    torch.set_num_threads(1)  # networks as small as these gain nothing from more, and lose much on a busy machine
     console = Console()
     store = RunStore(output / "runs")
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
