@@ -282,3 +282,26 @@ def test_channels_last_changes_nothing_but_rounding(tmp_path):
         for last in (False, True)
     ]
     assert nll[0] == pytest.approx(nll[1], rel=1e-3)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_on_real_images(method, tmp_path, data_folder):
+    folder = RunFolder(tmp_path)
+    small = {"dataset": "svhn", "model": "mlp", "model_options": {"hidden": [32]}, "train_size": 256, "batch_size": 32}
+    spec = build_spec({**small, "method": method, "epochs": 2, "milestones": [1], "meta_every": 1, "lr": 0.01})
+    assert 0.0 <= run(spec, folder, data_dir=data_folder)["test"]["ece"] <= 1.0
+    assert len(folder.read_history()) == 2
+
+
+def test_tensorboard_events(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    from metacal.cli.progress import watching
+
+    folder = RunFolder(tmp_path)
+    with watching(settings(), folder, tensorboard=True) as listen:
+        run(settings(), folder, emit=listen)
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert [event.step for event in events.Scalars("val_ece")] == [1, 2]
+    assert events.Scalars("val_ece")[1].value == pytest.approx(folder.read_history()[1]["val_ece"])
