@@ -13,7 +13,7 @@ from metacal.functional.inputs import Inputs, read_inputs
 LOWEST, HIGHEST = 1e-3, 1e3
 PRECISION = 1e-6
 MAX_ITERATIONS = 100
-WARM_START_SHARE, WARM_START_ROWS = 8, 4096
+WARM_START_SHARE, WARM_START_ROWS = 8, 512
 """The start comes from every eighth row, where there are at least so many of them."""
 
 
