@@ -61,7 +61,7 @@ def test_a_run_from_names_to_scores(tmp_path):
 
 @pytest.mark.slow
 def test_killed_at_random_moments_it_ends_the_same_to_the_bit(tmp_path):
-    words = [*QUICK, "method=mc", "epochs=20", "model_options.dropout=0.2"]
+    words = [*QUICK, "method=mc", "epochs=40", "model_options.dropout=0.2"]
     whole, cut = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "cut")
     assert metacal_train(*words, "--run-dir", str(whole.path)).returncode == 0
     draw = random.Random(0)
@@ -116,7 +116,7 @@ def test_two_processes_train_as_one(method, launcher, tmp_path):
 @pytest.mark.slow
 def test_two_processes_stop_and_go_on_to_the_same_end(tmp_path):
     machine = ["accelerator=cpu", "devices=2", "strategy=ddp"]
-    words = [*QUICK, "epochs=20", "method=mc", *machine]
+    words = [*QUICK, "epochs=60", "method=mc", *machine]
     whole, cut = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "cut")
     assert metacal_train(*words, "--run-dir", str(whole.path)).returncode == 0
     process = subprocess.Popen(
