@@ -28,9 +28,15 @@ from metacal.evaluation.batches import PredictionFile
 from metacal.evaluation.evaluation import SAMPLE, one_thread
 from metacal.evaluation.reservoir import Reservoir
 from metacal.evaluation.streaming import StreamedScores
+from metacal.evaluation.tables import BATCH_ELEMENTS
 
 ROWS, NUM_CLASSES = 20_000_000, 10
 ROUNDS = 5
+NAMES = {
+    "read": "reading its batches alone",
+    "read_bounded": "the same, in bounded memory",
+    "stream": "streaming it into figures",
+}
 SPEED_TARGET, MEMORY_TARGET_MB = 0.5, 1000.0
 RESULTS = Path("results/benchmarks/evaluate_stream.json")
 
@@ -76,7 +82,7 @@ def measure(path: Path, rows: int) -> Part:
     """Read and stream in turns, in new processes; keep the best time and the highest memory of each."""
     best: dict[str, dict[str, float]] = {}
     for _ in range(ROUNDS):
-        for what in ("read", "stream"):
+        for what in NAMES:
             command = [sys.executable, "-m", "benchmarks.evaluate_stream", "--probe", what, str(path)]
             found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
             known = best.setdefault(what, found)
@@ -86,7 +92,7 @@ def measure(path: Path, rows: int) -> Part:
             }
     table: list[Row] = [
         {
-            "what": "reading its batches alone" if what == "read" else "streaming it into figures",
+            "what": NAMES[what],
             "seconds": found["seconds"],
             "million rows / s": rows / found["seconds"] / 1e6,
             "peak MB": found["peak_mb"],
@@ -94,18 +100,19 @@ def measure(path: Path, rows: int) -> Part:
         for what, found in best.items()
     ]
     size = f"{rows:,} x {NUM_CLASSES} Parquet ({path.stat().st_size / 1e6:,.0f} MB)"
-    speed = best["read"]["seconds"] / best["stream"]["seconds"]
+    reading = min(best["read"]["seconds"], best["read_bounded"]["seconds"])
+    speed = reading / best["stream"]["seconds"]
     figures = ", ".join(f"{name} {best['stream'][name]:.6f}" for name in ("accuracy", "nll", "brier", "ece", "mce"))
     return Part(
         f"Streaming a {size}",
         table,
         [
-            Target("speed of streaming / of merely reading", speed, SPEED_TARGET, at_least=True),
+            Target("speed of streaming / of the faster way of merely reading", speed, SPEED_TARGET, at_least=True),
             Target("highest resident size, MB", best["stream"]["peak_mb"], MEMORY_TARGET_MB, at_least=False),
         ],
         notes=(
             f"Best of {ROUNDS} processes each, taking turns; time without the start of Python and imports, memory with "
-            f"them. Reading is pyarrow's ParquetFile.iter_batches with its own settings. A seeded reservoir of "
+            f"them. Reading is pyarrow's ParquetFile.iter_batches, with its own settings and as we call it. A seeded reservoir of "
             f"{SAMPLE:,} rows is filled meanwhile. Found: {figures}.",
         ),
     )
@@ -118,6 +125,10 @@ def probe(what: str, file: str) -> dict[str, float]:
     if what == "read":
         with pq.ParquetFile(file) as parquet:
             for _ in parquet.iter_batches():
+                pass
+    elif what == "read_bounded":
+        with pq.ParquetFile(file, pre_buffer=False, buffer_size=2**20) as parquet:
+            for _ in parquet.iter_batches(batch_size=BATCH_ELEMENTS // NUM_CLASSES):
                 pass
     else:
         opened = PredictionFile(file)
