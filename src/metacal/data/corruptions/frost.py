@@ -1,0 +1,90 @@
+"""Frost: ice on the window. The textures are generated; the published arrays used six photographs, which are not ours.
+
+What is matched is what matters to a network: mean and spread of brightness, the blue of ice, and needles in several
+directions over soft patches.
+"""
+
+import math
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from metacal.data.corruptions.blur import scale_of
+from metacal.data.corruptions.colour import luma
+from metacal.data.corruptions.draws import Draws
+from metacal.data.seeding import generator
+
+TEXTURES, SIDE, LARGEST = 5, 192, 1024
+FROST = 20
+"""Sets the random numbers of the textures apart from those of others."""
+MEAN, SPREAD = 0.49, 0.21
+ICE = (0.93, 1.0, 1.07)
+
+
+def frost(images: Tensor, ice: tuple[float, float], draws: Draws) -> Tensor:
+    """Weigh the image and add a piece of ice: ``ice`` are the two weights."""
+    kept, added = ice
+    _, channels, height, width = images.shape
+    bank = frost_textures(_texture_side(images), images.device)
+    side = bank.shape[-1]
+    bank = bank if channels == 3 else luma(bank)
+    places = draws.uniforms(3)
+    texture = (places[:, 0] * TEXTURES).long().view(-1, 1, 1)
+    top, left = ((places[:, axis] * side).long().view(-1, 1, 1) for axis in (1, 2))
+    plane = texture * channels + torch.arange(channels, device=images.device).view(1, -1, 1)
+    row = (top + torch.arange(height, device=images.device)) % side
+    wide = torch.cat([bank] * (1 + math.ceil(width / side)), dim=-1)  # joins at the edges
+    starts = (plane * side + row) * wide.shape[-1] + left
+    lines = wide.reshape(-1).unfold(0, width, 1)
+    piece = lines.index_select(0, starts.view(-1)).view(images.shape)
+    return images.mul(kept).add_(piece, alpha=added)
+
+
+def _texture_side(images: Tensor) -> int:
+    return min(LARGEST, max(SIDE, int(SIDE * scale_of(images))))
+
+
+@lru_cache(maxsize=8)
+def frost_textures(side: int, device: torch.device) -> Tensor:
+    """Textures ``(TEXTURES, 3, side, side)`` between 0 and 1; opposite edges join."""
+    ice = torch.stack([_texture(number, side) for number in range(TEXTURES)]).unsqueeze(1)
+    colour = torch.tensor(ICE).view(-1, 1, 1)
+    return (ice * colour).clamp_(0.0, 1.0).to(device)
+
+
+def _texture(number: int, side: int) -> Tensor:
+    """Soft patches, and where they are thick, needles in three directions."""
+    random = generator(FROST, number)
+    turn = float(torch.rand((), generator=random)) * math.pi
+    patches = _field(side, random, slope=1.6, stretch=1.0, angle=0.0)
+    needles = torch.zeros(side, side)
+    for direction in range(3):
+        field = _field(side, random, slope=1.0, stretch=5.0, angle=turn + direction * math.pi / 3)
+        needles = torch.maximum(needles, (1.0 - 1.6 * field.abs()).clamp_(min=0.0) ** 2)
+    grain = _field(side, random, slope=0.4, stretch=1.0, angle=0.0)
+    thick = torch.sigmoid(1.5 * patches)
+    ice = 0.9 * patches + (2.2 * thick + 0.3) * needles + 0.35 * grain
+    ice = (ice - ice.mean()) / ice.std()
+    return (MEAN + SPREAD * ice).clamp_(0.0, 1.0)
+
+
+def _field(side: int, random: torch.Generator, *, slope: float, stretch: float, angle: float) -> Tensor:
+    """Noise of standard deviation 1 whose amplitude falls with frequency, slower across than along a direction.
+
+    It is drawn at the smallest side, so that a texture of another size is the same one, finer.
+    """
+    chance = torch.randn(SIDE, SIDE, generator=random)
+    spectrum = torch.fft.fft2(chance)
+    frequency = torch.fft.fftfreq(SIDE) * SIDE
+    down, across = frequency.unsqueeze(1), frequency.unsqueeze(0)
+    along = math.cos(angle) * across + math.sin(angle) * down
+    beside = -math.sin(angle) * across + math.cos(angle) * down
+    spectrum *= (1.0 + (stretch * along) ** 2 + beside**2) ** (-slope / 2) * (along**2 + beside**2 > 4)
+    if side > SIDE:
+        wide = torch.zeros(side, side, dtype=spectrum.dtype)
+        rows = (frequency.long() % side).unsqueeze(1)
+        wide[rows, (frequency.long() % side).unsqueeze(0)] = spectrum
+        spectrum = wide
+    field = torch.fft.ifft2(spectrum).real
+    return field / field.std()
