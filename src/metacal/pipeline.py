@@ -15,13 +15,17 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from metacal import losses, metalearning
-from metacal.data import Batches, Dataset, Splits, load_dataset, make_splits, make_transform
+from metacal.data import Batches, Dataset, Examples, Splits, load_dataset, make_splits, make_transform
+from metacal.data.corruptions.corrupt import check_images
+from metacal.data.domains import Corrupting, DomainBatches, Turn, by_domain, check_corruptions, corrupted_mixture
+from metacal.data.shifted import ShiftedSets, shifted_sets
 from metacal.errors import InvalidValueError
 from metacal.evaluation import Predictions, score_predictions
+from metacal.evaluation.domain_scores import average, score_domains, worst
 from metacal.losses import Loss
 from metacal.metalearning import Hyperparameter
 from metacal.models import create_model
-from metacal.runs import Hardware, RunFolder, RunSpec, Term
+from metacal.runs import Domains, Hardware, RunFolder, RunSpec, Term
 from metacal.runs.processes import is_first_process
 from metacal.training import (
     Checkpoints,
@@ -106,7 +110,8 @@ def run(
             folder.check_free_for(spec, resume=resume)
             begin(spec, dataset, splits, fabric, folder)
         progress = train(training, resume=resume)
-        return finish(spec, dataset, splits, training, folder, progress.seconds)
+        sets = shifted_sets(dataset, spec.domains.test, folder=data_dir) if spec.domains is not None else None
+        return finish(spec, dataset, splits, training, folder, progress.seconds, sets)
 
 
 def begin(spec: RunSpec, dataset: Dataset, splits: Splits, fabric: Fabric, folder: RunFolder) -> None:
@@ -152,6 +157,13 @@ def check_output(training: Training, dataset: Dataset) -> None:
 def load_data(spec: RunSpec, data_dir: Path | None) -> tuple[Dataset, Splits]:
     """The dataset and its parts."""
     dataset = load_dataset(spec.dataset, folder=data_dir, **spec.dataset_options)
+    if spec.domains is not None and spec.domains.is_column:
+        dataset = by_domain(
+            dataset, [str(each) for each in spec.domains.train], [str(each) for each in spec.domains.test]
+        )
+    elif spec.domains is not None:
+        check_corruptions(Domains.corruptions((*spec.domains.train, *(spec.domains.val or ()), *spec.domains.test)))
+        check_images(dataset.train.inputs)
     if spec.augment is not None:
         dataset = replace(dataset, augment=spec.augment)
     splits = make_splits(
@@ -165,6 +177,9 @@ def load_data(spec: RunSpec, data_dir: Path | None) -> tuple[Dataset, Splits]:
         train_size=spec.train_size,
         stratified=spec.stratified,
     )
+    if spec.domains is not None and not spec.domains.is_column:
+        chosen_on = Domains.corruptions(spec.domains.val or spec.domains.train)
+        splits = replace(splits, val=corrupted_mixture(splits.val, chosen_on, spec.seed))
     return dataset, splits
 
 
@@ -228,11 +243,12 @@ def prepare(
         module.compile()
     model, optimizer = fabric.setup(module, optimizer)
     torch.manual_seed(spec.seed + 1000 * fabric.global_rank)  # dropout: another stream on every process
-    objective = main_objective(spec, dataset, splits, model, head, fabric)
-    phases = [Phase(batches_of(spec, dataset, splits, "train", fabric), objective, spec.lr)]
+    turn = Turn()  # what domain the training batch is of: the meta batch is of another
+    objective = main_objective(spec, dataset, splits, model, head, fabric, turn)
+    phases = [Phase(batches_of(spec, dataset, splits, "train", fabric, turn), objective, spec.lr)]
     if spec.method.interleaved:
         calibration = PlainObjective(model, sum_of(spec.method.interleaved), "mean")
-        batches = batches_of(spec, dataset, splits, "meta", fabric)
+        batches = batches_of(spec, dataset, splits, "meta", fabric, Turn())
         phases.append(Phase(batches, calibration, spec.interleaved_lr or spec.lr))
     if spec.schedule == "multistep" and spec.milestones and spec.milestones[0] >= spec.epochs:
         emit(Notice(f"The learning rate never drops: milestones {list(spec.milestones)} with {spec.epochs} epochs."))
@@ -241,7 +257,7 @@ def prepare(
         model=model,
         optimizer=optimizer,
         phases=phases,
-        val=evaluation_batches(spec, dataset, splits, "val", fabric),
+        val=evaluation_batches(spec, dataset, splits.val, fabric),
         schedule=Schedule(spec.schedule, spec.epochs, spec.milestones, spec.decay),
         epochs=spec.epochs,
         checkpoints=Checkpoints(folder.checkpoints),
@@ -267,7 +283,7 @@ def keeping(folder: RunFolder, emit: Listener) -> Listener:
 
 
 def main_objective(
-    spec: RunSpec, dataset: Dataset, splits: Splits, model: nn.Module, head: nn.Module, fabric: Fabric
+    spec: RunSpec, dataset: Dataset, splits: Splits, model: nn.Module, head: nn.Module, fabric: Fabric, turn: Turn
 ) -> Objective:
     """A plain loss, or a meta-calibrated one if the method learns something."""
     method = spec.method
@@ -288,7 +304,7 @@ def main_objective(
         preset=spec.meta_preset,
         seed=spec.seed,
     )
-    return MetaObjective(calibrator, batches_of(spec, dataset, splits, "meta", fabric))
+    return MetaObjective(calibrator, batches_of(spec, dataset, splits, "meta", fabric, turn, follows=True))
 
 
 def sum_of(terms: tuple[Term, ...], **options: Any) -> Loss:
@@ -296,24 +312,34 @@ def sum_of(terms: tuple[Term, ...], **options: Any) -> Loss:
     return reduce(add, (term.weight * LOSSES[term.loss](**term.options, **options) for term in terms))
 
 
-def batches_of(spec: RunSpec, dataset: Dataset, splits: Splits, part: str, fabric: Fabric) -> Batches:
-    """Shuffled batches of the training part, augmented, or of the meta part, as it is: this process's share of each."""
+def batches_of(
+    spec: RunSpec, dataset: Dataset, splits: Splits, part: str, fabric: Fabric, turn: Turn, *, follows: bool = False
+) -> Batches:
+    """Shuffled batches of the training part, augmented, or of the meta part, as it is: this process's share of each.
+
+    With domains every batch is of one; one that ``follows`` is of another domain than the batch whose turn it is.
+    """
     size = spec.batch_size if part == "train" else spec.meta_batch_size or spec.batch_size
-    return Batches(
-        getattr(splits, part),
-        size,
-        seed=spec.seed + (part == "meta"),
-        transform=make_transform(dataset, training=part == "train", seed=spec.seed),
-        device=fabric.device,
-        rank=fabric.global_rank,
-        world_size=fabric.world_size,
-    )
+    options: dict[str, Any] = {
+        "seed": spec.seed + (part == "meta"),
+        "transform": make_transform(dataset, training=part == "train", seed=spec.seed),
+        "device": fabric.device,
+        "rank": fabric.global_rank,
+        "world_size": fabric.world_size,
+    }
+    if spec.domains is None:
+        return Batches(getattr(splits, part), size, **options)
+    if spec.domains.is_column:
+        return DomainBatches(getattr(splits, part), size, turn=turn, follows=follows, **options)
+    corruptions = Domains.corruptions(spec.domains.train)
+    transform = Corrupting(corruptions, options["transform"], seed=options["seed"], turn=turn, follows=follows)
+    return Batches(getattr(splits, part), size, **{**options, "transform": transform})
 
 
-def evaluation_batches(spec: RunSpec, dataset: Dataset, splits: Splits, part: str, fabric: Fabric) -> Batches:
-    """This process's share of a part, in order, as it is."""
+def evaluation_batches(spec: RunSpec, dataset: Dataset, examples: Examples, fabric: Fabric) -> Batches:
+    """This process's share of some examples, in order, as they are."""
     return Batches(
-        share_of(getattr(splits, part), fabric),
+        share_of(examples, fabric),
         4 * spec.batch_size,
         shuffle=False,
         transform=make_transform(dataset, training=False),
@@ -322,17 +348,26 @@ def evaluation_batches(spec: RunSpec, dataset: Dataset, splits: Splits, part: st
 
 
 def finish(
-    spec: RunSpec, dataset: Dataset, splits: Splits, training: Training, folder: RunFolder, seconds: float
+    spec: RunSpec,
+    dataset: Dataset,
+    splits: Splits,
+    training: Training,
+    folder: RunFolder,
+    seconds: float,
+    sets: ShiftedSets | None = None,
 ) -> dict[str, Any]:
-    """Predictions and scores of the best checkpoint."""
+    """Predictions and scores of the best checkpoint: on the test set, or on one of each test domain."""
     fabric = training.fabric
     fabric.barrier()
     best = training.checkpoints.load_best()
     training.model.load_state_dict(best["model"])
-    said = {}
-    for part in ("val", "test"):
-        logits, targets = predict(fabric, training.model, evaluation_batches(spec, dataset, splits, part, fabric))
+    said, sizes = {}, []
+    for part, every in (("val", [splits.val]), ("test", sets or [splits.test])):
+        batches = (evaluation_batches(spec, dataset, examples, fabric) for examples in every)
+        found = [predict(fabric, training.model, each) for each in batches]
+        logits, targets = (torch.cat(values) for values in zip(*found, strict=True))
         said[part] = Predictions.from_logits(logits, targets, dataset.class_names, spec.title)
+        sizes = [len(values) for _, values in found]
     scores = {
         "spec": spec.hash,
         "best_epoch": best["epoch"],
@@ -340,9 +375,19 @@ def finish(
         "test": score_predictions(probs=said["test"].probs, targets=said["test"].targets).as_dict(),
         "val": score_predictions(probs=said["val"].probs, targets=said["val"].targets).as_dict(),
     }
+    domains = None
+    if sets is not None:
+        domains = torch.arange(len(sets)).repeat_interleave(torch.tensor(sizes)).to(said["test"].targets.device)
+        each = score_domains(said["test"].logits, said["test"].targets, domains, sets.names)
+        scores["domains"] = {
+            "source": sets.source,
+            "average": average(each),
+            "worst": worst(each),
+            "each": [score.as_dict() for score in each],
+        }
     if fabric.is_global_zero:
-        for part, predictions in said.items():
-            folder.write_predictions(part, predictions)
+        folder.write_predictions("val", said["val"])
+        folder.write_predictions("test", said["test"], domains, sets.names if sets is not None else ())
         folder.write_hyperparameters(training.phases[0].objective.export(best["learned"]))
         folder.write_scores(scores)
     return scores

@@ -71,15 +71,16 @@ def test_ranks_together_are_the_single_process(world_size):
         assert max(sizes) - min(sizes) <= 1 and min(sizes) >= 1
 
 
-def test_the_transform_gets_epoch_and_sample_numbers():
-    calls = []
+def test_the_transform_gets_epoch_sample_and_batch_numbers():
+    calls, numbered = [], []
 
-    def transform(inputs, *, epoch, samples):
+    def transform(inputs, *, epoch, samples, batch):
         calls.append((epoch, samples.tolist()))
+        numbered.append(batch)
         return inputs * 2
 
     seen = numbers(Batches(EXAMPLES, 50, transform=transform).epoch(6))
-    assert [epoch for epoch, _ in calls] == [6, 6, 6]
+    assert [epoch for epoch, _ in calls] == [6, 6, 6] and numbered == [0, 1, 2]
     assert [[2 * number for number in samples] for _, samples in calls] == seen
 
 

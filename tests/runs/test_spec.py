@@ -6,6 +6,7 @@ import pytest
 
 from metacal.errors import InvalidValueError
 from metacal.runs import METHODS, RunSpec, build_spec, read_assignments
+from metacal.runs.domains import NAMED
 
 SPEC = build_spec({"dataset": "digits", "method": "mc"})
 CHANGES = {
@@ -22,6 +23,7 @@ CHANGES = {
     "stratified": True,
     "hold_out_meta": True,
     "augment": True,
+    "domains": NAMED["cifar-c"],
     "epochs": 7,
     "batch_size": 32,
     "accumulate": 2,

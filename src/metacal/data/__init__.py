@@ -6,6 +6,7 @@
 from metacal.data.arrays import from_arrays
 from metacal.data.augmentation import Normalise, PadCropFlip, make_transform, pad_crop_flip
 from metacal.data.batches import Batches
+from metacal.data.corruptions import CORRUPTIONS, corrupt
 from metacal.data.cycle import cycle
 from metacal.data.dataset import Dataset, Examples
 from metacal.data.folder import data_folder
@@ -14,6 +15,7 @@ from metacal.data.sources.simulated import simulated_oracle
 from metacal.data.splits import Splits, make_splits, split_off
 
 __all__ = [
+    "CORRUPTIONS",
     "SOURCES",
     "Batches",
     "Dataset",
@@ -21,6 +23,7 @@ __all__ = [
     "Normalise",
     "PadCropFlip",
     "Splits",
+    "corrupt",
     "cycle",
     "data_folder",
     "from_arrays",

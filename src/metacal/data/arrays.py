@@ -32,6 +32,8 @@ def from_arrays(
     test_share: float = 0.2,
     seed: int = 0,
     files: Sequence[str] = (),
+    train_domains: Any = None,
+    test_domains: Any = None,
 ) -> Dataset:
     """A dataset from NumPy arrays, tensors or lists.
 
@@ -53,6 +55,8 @@ def from_arrays(
         test_share: of the samples (stratified) that become the test set, where none is given.
         seed: of that split.
         files: where the arrays come from.
+        train_domains: names or numbers ``(n,)``: the domain that each sample comes from, such as a hospital.
+        test_domains: as ``train_domains``, where there are test inputs.
 
     Examples:
         >>> import numpy as np
@@ -64,12 +68,18 @@ def from_arrays(
         check_choice("kind", kind, KINDS)
     if (test_inputs is None) != (test_targets is None):
         raise InvalidValueError("`test_inputs` and `test_targets` must be given both or neither.")
+    if (test_domains is None) != (train_domains is None or test_inputs is None):
+        raise InvalidValueError("`train_domains` and `test_domains` must be given for all inputs or for none.")
     train = _examples("train", train_inputs, train_targets, kind)
+    domain_names, (train, *others) = _with_domains(
+        (train, train_domains),
+        *([] if test_inputs is None else [(_examples("test", test_inputs, test_targets, kind), test_domains)]),
+    )
     if test_inputs is None:
         train_rows, test_rows = draw_test_set(train.targets, test_share, seed)
         train, test = train.select(train_rows), train.select(test_rows)
     else:
-        test = _examples("test", test_inputs, test_targets, kind)
+        (test,) = others
     found_kind = kind or _kind(train.inputs)
     names = _class_names(class_names, num_classes, train.targets, test.targets)
     if found_kind == "image" and mean is None and std is None and train.inputs.ndim == 4:
@@ -85,6 +95,7 @@ def from_arrays(
         std=None if std is None else tuple(float(value) for value in std),
         augment=augment,
         files=tuple(files),
+        domain_names=domain_names,
     )
 
 
@@ -103,6 +114,23 @@ def channel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, 
         mean.append(middle)
         std.append(spread if spread > 1e-12 else 1.0)
     return tuple(mean), tuple(std)
+
+
+def _with_domains(*parts: tuple[Examples, Any]) -> tuple[tuple[str, ...] | None, list[Examples]]:
+    """Names of all domains in order, and examples that know theirs; None and the examples where nothing is known."""
+    if parts[0][1] is None:
+        return None, [examples for examples, _ in parts]
+    named = [np.asarray(domains).reshape(-1).astype(str) for _, domains in parts]
+    for (examples, _), names in zip(parts, named, strict=True):
+        if len(names) != len(examples):
+            raise InvalidValueError(f"`domains` must hold one for each of {len(examples)} samples, got {len(names)}.")
+    every = np.unique(np.concatenate(named))
+    numbers = [torch.from_numpy(np.searchsorted(every, names)) for names in named]
+    known = [
+        Examples(examples.inputs, examples.targets, number)
+        for (examples, _), number in zip(parts, numbers, strict=True)
+    ]
+    return tuple(map(str, every)), known
 
 
 def _examples(part: str, inputs: Any, targets: Any, kind: str | None) -> Examples:

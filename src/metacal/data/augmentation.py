@@ -23,7 +23,7 @@ AUGMENTATION = 1
 class Transform(Protocol):
     """What `Batches` calls on the inputs of a batch."""
 
-    def __call__(self, inputs: Tensor, *, epoch: int, samples: Tensor) -> Tensor:
+    def __call__(self, inputs: Tensor, *, epoch: int, samples: Tensor, batch: int) -> Tensor:
         """Inputs as the network gets them."""
 
 
@@ -47,8 +47,8 @@ class Normalise:
         self.mean, self.std = tuple(mean), tuple(std)
         self._ready: dict[tuple[torch.device, bool], tuple[Tensor, Tensor]] = {}
 
-    def __call__(self, inputs: Tensor, *, epoch: int = 0, samples: Tensor | None = None) -> Tensor:
-        """float32 inputs, scaled; epoch and sample numbers play no part."""
+    def __call__(self, inputs: Tensor, *, epoch: int = 0, samples: Tensor | None = None, batch: int = 0) -> Tensor:
+        """float32 inputs, scaled; epoch, sample and batch numbers play no part."""
         is_image = inputs.dtype is torch.uint8
         if inputs.ndim < 2 or inputs.shape[1] != len(self.mean):
             raise InvalidValueError(
@@ -95,8 +95,8 @@ class PadCropFlip:
         self.normalise = Normalise(mean, std)
         self.seed, self.padding, self.flip = seed, padding, flip
 
-    def __call__(self, inputs: Tensor, *, epoch: int, samples: Tensor) -> Tensor:
-        """float32 images."""
+    def __call__(self, inputs: Tensor, *, epoch: int, samples: Tensor, batch: int = 0) -> Tensor:
+        """float32 images; the number of the batch plays no part."""
         moved = pad_crop_flip(
             inputs, seed=self.seed, epoch=epoch, samples=samples, padding=self.padding, flip=self.flip
         )

@@ -1,6 +1,6 @@
 """Batches of examples in memory: no worker processes, the data on its device once, orders that follow from the seed."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -23,7 +23,8 @@ class Batches:
         batch_size: samples in a batch, over all processes; the last one may be smaller.
         seed: of the orders.
         shuffle: a new order every epoch; False keeps the order of the examples.
-        transform: called as ``transform(inputs, epoch=..., samples=<sample numbers>)`` on a batch; None does nothing.
+        transform: called as ``transform(inputs, epoch=..., samples=<sample numbers>, batch=<number>)`` on a batch; None
+            does nothing.
         device: where the data is put, once; None leaves it where it is.
         drop_last: leave out a last batch that is not full.
         rank: number of this process; it gets its share of every batch, so that the processes' batches together are
@@ -100,16 +101,24 @@ class Batches:
         return self._give(number, start)
 
     def _give(self, number: int, start: int) -> Iterator[tuple[Tensor, Tensor]]:
-        order = self._order(number)
+        samples_of = self._plan(number)
         for batch in range(start, len(self)):
-            first = batch * self.batch_size
-            size = min(self.batch_size, len(self.examples) - first)
-            low, high = (first + size * share // self.world_size for share in (self.rank, self.rank + 1))
-            samples = order[low:high]
+            whole = samples_of(batch)
+            low, high = (len(whole) * share // self.world_size for share in (self.rank, self.rank + 1))
+            samples = whole[low:high]
             inputs = self.examples.inputs.index_select(0, samples)
             if self.transform is not None:
-                inputs = self.transform(inputs, epoch=number, samples=samples)
+                inputs = self.transform(inputs, epoch=number, samples=samples, batch=batch)
             yield inputs, self.examples.targets.index_select(0, samples)
+
+    def size(self, number: int, batch: int) -> int:
+        """Samples in a batch of an epoch, over all processes."""
+        return min(self.batch_size, len(self.examples) - batch * self.batch_size)
+
+    def _plan(self, number: int) -> Callable[[int], Tensor]:
+        """Sample numbers of every batch of an epoch, by its number."""
+        order = self._order(number)
+        return lambda batch: order[batch * self.batch_size : (batch + 1) * self.batch_size]
 
     def _order(self, number: int) -> Tensor:
         """Sample numbers in the order of an epoch; drawn on the CPU, so that it is the same for every device."""

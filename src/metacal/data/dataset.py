@@ -19,6 +19,7 @@ class Examples:
     Attributes:
         inputs: ``(n, ...)``.
         targets: int64 ``(n,)``.
+        domains: int64 ``(n,)``, the number of each sample's domain, where the data says where it comes from.
 
     Examples:
         >>> import torch
@@ -29,6 +30,7 @@ class Examples:
 
     inputs: Tensor
     targets: Tensor
+    domains: Tensor | None = None
 
     def __post_init__(self) -> None:
         check_tensor("inputs", self.inputs)
@@ -40,6 +42,13 @@ class Examples:
                 f"`targets` must have shape (n,) for inputs (n, ...), got {tuple(self.targets.shape)} for inputs "
                 f"{tuple(self.inputs.shape)}."
             )
+        if self.domains is not None and (
+            self.domains.dtype is not torch.int64 or self.domains.shape != self.targets.shape
+        ):
+            raise InvalidValueError(
+                f"`domains` must be int64 ({len(self)},), one for each sample, got {self.domains.dtype} "
+                f"{tuple(self.domains.shape)}."
+            )
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -48,13 +57,15 @@ class Examples:
         """The examples with these numbers, in this order (a copy)."""
         check_labels("index", index)
         rows = index.to(self.targets.device, torch.int64)
-        return Examples(self.inputs.index_select(0, rows), self.targets.index_select(0, rows))
+        domains = None if self.domains is None else self.domains.index_select(0, rows)
+        return Examples(self.inputs.index_select(0, rows), self.targets.index_select(0, rows), domains)
 
     def to(self, device: torch.device | str | None) -> "Examples":
         """The same examples on a device; None leaves them where they are."""
         if device is None:
             return self
-        return Examples(self.inputs.to(device), self.targets.to(device))
+        domains = None if self.domains is None else self.domains.to(device)
+        return Examples(self.inputs.to(device), self.targets.to(device), domains)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +86,7 @@ class Dataset:
         std: what that is divided by.
         augment: whether images are padded, cropped and flipped in training.
         files: the files it was read from.
+        domain_names: names of the domains that samples come from, where the data says it.
     """
 
     name: str
@@ -89,6 +101,7 @@ class Dataset:
     std: tuple[float, ...] | None = None
     augment: bool = False
     files: tuple[str, ...] = ()
+    domain_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         check_choice("kind", self.kind, KINDS)
@@ -105,6 +118,7 @@ class Dataset:
         if self.augment and self.kind != "image":
             raise InvalidValueError(f"`augment` must be False for {self.kind} data: it pads, crops and flips images.")
         self._check_scaling()
+        self._check_domains()
         self._check_superclasses()
         self._check_embeddings()
 
@@ -130,6 +144,15 @@ class Dataset:
             )
         if not all(math.isfinite(value) for value in self.mean) or not all(0.0 < s < math.inf for s in self.std):
             raise InvalidValueError(f"`mean` must be finite and `std` > 0, got {self.mean} and {self.std}.")
+
+    def _check_domains(self) -> None:
+        for part, examples in (("train", self.train), ("test", self.test)):
+            if (examples.domains is None) != (self.domain_names is None):
+                raise InvalidValueError(
+                    f"`domain_names` and domains of the {part} samples must be given both or neither."
+                )
+            if self.domain_names is not None and examples.domains is not None:
+                check_label_range(f"{part}_domains", examples.domains, self.domain_names)
 
     def _check_superclasses(self) -> None:
         if self.superclasses is None:

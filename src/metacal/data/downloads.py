@@ -5,6 +5,7 @@ from pathlib import Path
 
 TORONTO = "https://www.cs.toronto.edu/~kriz"
 SVHN = "http://ufldl.stanford.edu/housenumbers"
+ZENODO = "https://zenodo.org/records"
 FASHION = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
 
 
@@ -40,6 +41,16 @@ DOWNLOADS: dict[str, tuple[RemoteFile, ...]] = {
     "cifar100": (
         RemoteFile(
             "cifar-100-binary.tar.gz", f"{TORONTO}/cifar-100-binary.tar.gz", "md5:03b5dce01913d631647c71ecec9e9cb8", 169
+        ),
+    ),
+    "cifar10-c": (
+        RemoteFile(
+            "CIFAR-10-C.tar", f"{ZENODO}/2535967/files/CIFAR-10-C.tar", "md5:56bf5dcef84df0e2308c6dcbcbbd8499", 2918
+        ),
+    ),
+    "cifar100-c": (
+        RemoteFile(
+            "CIFAR-100-C.tar", f"{ZENODO}/3555552/files/CIFAR-100-C.tar", "md5:11f0ed0f1191edbf9fa23466ae6021d3", 2918
         ),
     ),
     "svhn": (

@@ -85,7 +85,11 @@ def check_dataset(name: str, *, folder: str | Path | None = None) -> list[Verdic
             f"{source.name} is not as published. {listed}. To get the published files: "
             + fetch_command(source.name, place)
         )
-    load_dataset(source.name, folder=folder)
+    module = None if source.built_in else source_module(source)
+    if hasattr(module, "check"):
+        module.check(place)
+    else:
+        load_dataset(source.name, folder=folder)
     return verdicts
 
 

@@ -41,6 +41,8 @@ SOURCES = {
         Source("cifar100", "60,000 colour images, 32 x 32, 100 classes in 20 superclasses", "cifar100"),
         Source("svhn", "99,289 house numbers in colour, 32 x 32, 10 classes", "svhn"),
         Source("fashion-mnist", "70,000 grey images of clothes, 28 x 28, 10 classes", "fashion_mnist"),
+        Source("cifar10-c", "CIFAR-10's test images under 19 corruptions at 5 severities", "cifar_c"),
+        Source("cifar100-c", "CIFAR-100's test images under 19 corruptions at 5 severities", "cifar100_c"),
         Source("20newsgroups", "18,846 or 19,997 messages of 20 newsgroups, with GloVe vectors", "newsgroups"),
     )
 }
@@ -51,7 +53,8 @@ def load_dataset(name: str | Path, *, folder: str | Path | None = None, **option
 
     Args:
         name: one of ``digits``, ``simulated``, ``cifar10``, ``cifar100``, ``svhn``, ``fashion-mnist``,
-            ``20newsgroups``; or the path of an ``.npz`` file, or of a folder of images by class.
+            ``cifar10-c``, ``cifar100-c``, ``20newsgroups``; or the path of an ``.npz`` file, or of a
+            folder of images by class.
         folder: where the files of named datasets are; without it the folder that METACAL_DATA names, else the user's
             cache folder.
         options: those of the source, e.g. ``seed=1`` of ``simulated``; see its ``load`` in `metacal.data.sources`.

@@ -28,6 +28,7 @@ SMOKE: dict[str, Any] = {
     "epochs": 2,
     "milestones": [1],
 }
+KEPT_IN_SMOKE = ("method", "seed", "nesterov", "weight_decay", "domains")
 
 
 def reduced(settings: Mapping[str, Any], preset: str) -> dict[str, Any]:
@@ -45,7 +46,7 @@ def reduced(settings: Mapping[str, Any], preset: str) -> dict[str, Any]:
     if preset == "full" or settings.get("dataset") == "simulated":
         return dict(settings)
     if preset == "smoke":
-        kept = {key: value for key, value in settings.items() if key in ("method", "seed", "nesterov", "weight_decay")}
+        kept = {key: value for key, value in settings.items() if key in KEPT_IN_SMOKE}
         return {"dataset": "digits", "model": "mlp", "model_options": {"hidden": [16]}, **kept, **SMOKE}
     if settings.get("dataset") == "20newsgroups":
         return dict(settings)

@@ -54,6 +54,8 @@ DATASET_RECIPES: dict[str, dict[str, Any]] = {
 OWN_DATA_RECIPE: dict[str, Any] = {"model": "mlp", "epochs": 60, "milestones": [30, 45], "reduction": "mean"}
 AS_TEXT = ("dataset", "model", "method", "precision")
 """Keys whose values stay words, whatever they look like."""
+WITH_OPTIONS = ("dataset_options", "model_options", "domains")
+"""Keys that are set part by part: ``model_options.width=8``."""
 OF_A_CELL = {"dataset", "method", "seed"}
 MODEL_RECIPES: dict[str, dict[str, Any]] = {"resnet110": {"batch_size": 80}}
 
@@ -188,7 +190,7 @@ def _sorted_out(words: Iterable[str], problems: list[str]) -> tuple[dict[str, An
         name, _, option = key.partition(".")
         if key in into or option in (into.get(name) or {} if option else {}):
             problems.append(f"`{key}` must be given once, got it twice")
-        elif option and name in ("dataset_options", "model_options"):
+        elif option and name in WITH_OPTIONS:
             into.setdefault(name, {})[option] = _value(text)
         else:
             into[key] = text if key in AS_TEXT else _value(text)

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from metacal.runs.domains import NAMED, Domains
 from metacal.runs.method import METHODS, Method
 
 SCHEMA = 2
@@ -35,6 +36,7 @@ class RunSpec(BaseModel):
         hold_out_meta: set the meta part aside even for a method that does not use it; otherwise such a method trains
             on it too, as in the paper (90 % of the data against 80 %).
         augment: pad-crop-flip; None is what the dataset asks for.
+        domains: what is trained on, chosen on and tested on, by domain; ``cifar-c`` names the paper's; None has none.
         epochs: passes over the training data.
         batch_size: samples a step, over all devices.
         accumulate: cut each batch into so many parts, whose gradients are added up.
@@ -79,6 +81,7 @@ class RunSpec(BaseModel):
     stratified: bool = False
     hold_out_meta: bool = False
     augment: bool | None = None
+    domains: Domains | None = None
     epochs: Count = 350
     batch_size: Count = 128
     accumulate: Count = 1
@@ -106,6 +109,13 @@ class RunSpec(BaseModel):
     @classmethod
     def _method_by_name(cls, value: Any) -> Any:
         return METHODS.get(value, value) if isinstance(value, str) else value
+
+    @field_validator("domains", mode="before")
+    @classmethod
+    def _domains_by_name(cls, value: Any) -> Any:
+        if isinstance(value, str) and value not in NAMED:
+            raise ValueError(f"must be {' or '.join(NAMED)}, or train and test domains")
+        return NAMED[value] if isinstance(value, str) else value
 
     @field_validator("precision", mode="before")
     @classmethod

@@ -8,6 +8,7 @@ A run is a folder::
     checkpoints/         last, the one before, best  (see metacal.training.checkpoints)
     predictions/val.safetensors, test.safetensors    logits and targets of the best checkpoint
     hyperparameters.json what was learned           scores.json        written last: the run is complete
+    shift/cifar10-c.json figures by corruption and severity, once `metacal evaluate --shift` has measured them
 """
 
 import csv
@@ -171,20 +172,41 @@ class RunFolder:
         """Validation logits and hyper-parameters (``omega.*``) after an epoch."""
         return read_tensors(self.epoch_file(epoch))
 
-    def write_predictions(self, part: str, predictions: Predictions) -> None:
-        """Keep the logits of a part, with everything needed to score them again."""
+    def write_predictions(
+        self, part: str, predictions: Predictions, domains: Tensor | None = None, domain_names: Sequence[str] = ()
+    ) -> None:
+        """Keep the logits of a part, with everything needed to score them again, by domain where there are any."""
         tensors = {"logits": predictions.logits, "targets": predictions.targets}
-        about = json.dumps({"name": predictions.name, "class_names": predictions.class_names})
+        said: dict[str, Any] = {"name": predictions.name, "class_names": predictions.class_names}
+        if domains is not None:
+            tensors["domains"], said["domain_names"] = domains, list(domain_names)
+        about = json.dumps(said)
         # One key: several would be written in an order that changes from process to process.
         write_tensors(self.path / "predictions" / f"{part}.safetensors", tensors, {"predictions": about})
 
     def read_predictions(self, part: str = "test") -> Predictions:
         """The logits of a part."""
+        tensors, about = self._read_part(part)
+        return Predictions.from_logits(tensors["logits"], tensors["targets"], about["class_names"], about["name"])
+
+    def read_domains(self, part: str = "test") -> tuple[Tensor, tuple[str, ...]] | None:
+        """The number of each prediction's domain, and the domains' names; None for a run without domains."""
+        tensors, about = self._read_part(part)
+        return (tensors["domains"], tuple(about["domain_names"])) if "domains" in tensors else None
+
+    def _read_part(self, part: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
         path = self.path / "predictions" / f"{part}.safetensors"
         tensors = read_tensors(path)
         with safetensors.safe_open(path, framework="pt") as file:
-            about = json.loads(file.metadata()["predictions"])
-        return Predictions.from_logits(tensors["logits"], tensors["targets"], about["class_names"], about["name"])
+            return tensors, json.loads(file.metadata()["predictions"])
+
+    def write_shift(self, name: str, study: Mapping[str, Any]) -> None:
+        """Keep what was measured under a shift."""
+        write_json(self.path / "shift" / f"{name}.json", dict(study))
+
+    def read_shifts(self) -> dict[str, dict[str, Any]]:
+        """What was measured under shifts, by name."""
+        return {path.stem: read_json(path) for path in sorted((self.path / "shift").glob("*.json"))}
 
     def write_hyperparameters(self, learned: Mapping[str, Any]) -> None:
         """Keep what was learned, as plain numbers."""

@@ -59,7 +59,8 @@ def run_epoch(training: Training, progress: Progress) -> None:
         for group in training.optimizer.param_groups:
             group["lr"] = lr
         for x, y in phase.batches.epoch(progress.epoch, start=progress.batch):
-            loss, logits = train_batch(training, phase, x, y, lr, progress.batch)
+            whole = phase.batches.size(progress.epoch, progress.batch)
+            loss, logits = train_batch(training, phase, x, y, lr, whole)
             progress.batch += 1
             if number == 0:
                 progress.add(loss, logits, y)
@@ -78,17 +79,16 @@ def run_epoch(training: Training, progress: Progress) -> None:
     clock.tick()
 
 
-def train_batch(training: Training, phase: Phase, x: Any, y: Tensor, lr: float, batch: int) -> tuple[Tensor, Tensor]:
+def train_batch(training: Training, phase: Phase, x: Any, y: Tensor, lr: float, whole: int) -> tuple[Tensor, Tensor]:
     """One step of the optimiser.
 
     Under DDP gradients are averaged over processes, whose shares may differ in size: each loss is scaled so that the
-    joint gradient is that of the mean, or the sum, over the whole batch.
+    joint gradient is that of the mean, or the sum, over the whole batch, of ``whole`` samples.
 
     Returns:
         The loss summed over this process's samples, and their logits; both detached.
     """
-    fabric, batches = training.fabric, phase.batches
-    whole = min(batches.batch_size, len(batches.examples) - batch * batches.batch_size)
+    fabric = training.fabric
     parts = list(zip(x.chunk(training.accumulate), y.chunk(training.accumulate), strict=True))
     training.optimizer.zero_grad()
     total, logits = torch.zeros((), device=y.device), []

@@ -37,7 +37,8 @@ def load(
 
     The arrays are ``train_inputs``, ``train_targets``, ``test_inputs``, ``test_targets`` (or Keras's ``x_train``, ...),
     or ``inputs`` and ``targets``, of which ``test_share`` becomes the test set. The file may also hold ``class_names``
-    (strings) and, for text, ``embeddings``. The options are those of `from_arrays`.
+    (strings) and, for text, ``embeddings``. Where samples come from may be said by ``domains`` (names or numbers), or
+    ``train_domains`` and ``test_domains``. The options are those of `from_arrays`.
     """
     arrays = read_npz(path)
     keys = next((keys for keys in SPELLINGS if set(keys) <= set(arrays)), None)
@@ -60,6 +61,8 @@ def load(
             test_share=test_share,
             seed=seed,
             files=(str(path),),
+            train_domains=arrays.get("train_domains", arrays.get("domains")),
+            test_domains=arrays.get("test_domains"),
         )
     except (InvalidValueError, InvalidTypeError) as error:
         raise type(error)(f"{path}: {error}") from None
