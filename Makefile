@@ -4,13 +4,15 @@ BIN := .venv/bin
 # Constraints hold for what is installed and for what builds it.
 PIP := PIP_BUILD_CONSTRAINT=constraints.txt $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 BENCH := .venv-bench/bin
+PEER := .venv-corruptions/bin
+PEER_PIP := $(PEER)/pip install --quiet --disable-pip-version-check --only-binary numpy,scipy,scikit-image,opencv-python -c benchmarks/corruptions-constraints.txt
 BENCH_PIP := PIP_BUILD_CONSTRAINT=benchmarks/constraints.txt $(BENCH)/pip install --quiet --disable-pip-version-check -c benchmarks/constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-ray check format bench conformance docs clean
+.PHONY: help demo test test-ray check format bench bench-corruptions conformance docs clean
 
 help:  ## Show this list.
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 19
 
 .venv/.base: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
@@ -33,6 +35,12 @@ help:  ## Show this list.
 	@$(BENCH_PIP) --upgrade pip
 	@$(BENCH_PIP) torch
 	@$(BENCH_PIP) -e . netcal numba probmetrics pycalib relplot uncertainty-calibration
+	@touch $@
+
+.venv-corruptions/.ready: benchmarks/corruptions-constraints.txt
+	@echo "Setting up .venv-corruptions with the peer (a minute, once)"
+	@$(PYTHON) -m venv .venv-corruptions
+	@$(PEER_PIP) setuptools scikit-image imagecorruptions
 	@touch $@
 
 demo: .venv/.base  ## Score the predictions that ship with the package and print a table.
@@ -60,6 +68,9 @@ bench: .venv-bench/.ready  ## Measure speed and memory side by side with the pee
 	@$(BENCH)/python -m benchmarks.temperature
 	@$(BENCH)/python -m benchmarks.evaluate_stream
 
+bench-corruptions: .venv/.dev .venv-corruptions/.ready  ## Corruptions: images a second and strength beside the peer.
+	@$(BIN)/python -m benchmarks.corruptions --peer $(PEER)/python
+
 conformance: .venv-bench/.ready  ## Write docs/conformance.md: our figures and the peers', and who is right.
 	@$(BENCH)/python -m benchmarks.conformance
 
@@ -67,4 +78,4 @@ docs: .venv/.dev  ## Build the documentation into site/.
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean:  ## Remove what these commands made.
-	@rm -rf .venv .venv-bench build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf .venv .venv-bench .venv-corruptions build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -25,7 +25,7 @@ def metacal(monkeypatch, capsys, tmp_path):
 def test_ls_names_every_table(metacal, tmp_path):
     status, output, _ = metacal("ls", "--json", str(tmp_path / "list.json"))
     names = [entry["name"] for entry in json.loads((tmp_path / "list.json").read_text())]
-    assert status == 0 and len(names) == 12 and all(name in output for name in names)
+    assert status == 0 and len(names) == 14 and all(name in output for name in names)
 
 
 def test_a_part_of_a_table_from_nothing_to_files(metacal, tmp_path):

@@ -45,10 +45,12 @@ def run(
 
       metacal run table-6 --rows cifar-10 --methods ce,mc --seeds 0 --preset cpu --jobs 2
 
+      metacal run cross-domain --preset cpu --rows cifar-10 --methods ce,ls,mc --seeds 0
+
       metacal run --all --preset smoke -o tables
     """
     from metacal.cli.runs_progress import following
-    from metacal.cli.selection import find_table, narrowed
+    from metacal.cli.selection import find_tables, narrowed
     from metacal.engines import LocalEngine, RayEngine
     from metacal.experiments import TABLES
     from metacal.reporting.paper_table import prepare_table
@@ -64,7 +66,7 @@ def run(
         raise InvalidValueError("`NAME` must be given, or --all, but not both; `metacal ls` lists the names.")
     tables = [
         narrowed(table, listed(rows), listed(methods), [number(seed) for seed in listed(seeds)])
-        for table in (TABLES.values() if everything else map(find_table, names))
+        for table in (TABLES.values() if everything else (each for name in names for each in find_tables(name)))
     ]
     specs = {spec.hash: spec for table in tables for spec in table.specs(preset, overrides)}
     runs = RunStore(store)

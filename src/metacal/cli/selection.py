@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from metacal.errors import InvalidValueError
-from metacal.experiments import TABLES
+from metacal.experiments import GROUPS, TABLES
 from metacal.runs.paper import Column, PaperTable
 
 
@@ -18,6 +18,11 @@ def find_table(name: str) -> PaperTable:
     raise InvalidValueError(
         f"`NAME` must be a table that `metacal ls` lists, got {name!r}; nearest: {_near(name, known)}."
     )
+
+
+def find_tables(name: str) -> tuple[PaperTable, ...]:
+    """The tables of a name: one, or those that are made together (``cross-domain``)."""
+    return GROUPS[name] if name in GROUPS else (find_table(name),)
 
 
 def narrowed(

@@ -1,11 +1,15 @@
 """``metacal show``: what a table will run, what is done, what it will cost here."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
+
+if TYPE_CHECKING:
+    from metacal.runs.paper import PaperTable
+    from metacal.runs.run_store import RunStore
 
 STORE = typer.Option("--store", metavar="DIR", help="Folder of all runs.")
 
@@ -19,10 +23,15 @@ def show(
 
     Example: [bold]metacal show main-ece --preset cpu[/]
     """
-    from metacal.cli.selection import find_table
+    from metacal.cli.selection import find_tables
     from metacal.runs.run_store import RunStore
 
-    table, runs = find_table(name), RunStore(store)
+    for table in find_tables(name):
+        print_table(table, RunStore(store), preset)
+
+
+def print_table(table: "PaperTable", runs: "RunStore", preset: str) -> None:
+    """Print one table's facts."""
     specs = table.specs(preset)
     states = [runs.state(spec) for spec in specs]
     done = [

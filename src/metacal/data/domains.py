@@ -85,9 +85,11 @@ class DomainBatches(Batches):
             raise InvalidValueError("`examples` must know the domains of their samples, got some that do not.")
         self.turn, self.follows = turn, follows
         domains = examples.domains.cpu()
-        self._rows = {int(number): (domains == number).nonzero().view(-1) for number in domains.unique()}
+        self._rows: dict[int, Tensor] = {
+            int(number): (domains == number).nonzero().view(-1) for number in torch.unique(domains)
+        }
         self._planned: tuple[int, list[tuple[int, Tensor]]] = (-1, [])
-        sizes = [size for rows in self._rows.values() for size in map(len, rows.split(batch_size))]
+        sizes = [size for rows in self._rows.values() for size in map(len, torch.split(rows, batch_size))]
         self._batches = len(sizes)
         if min(sizes) < self.world_size:
             raise InvalidValueError(
@@ -118,7 +120,7 @@ class DomainBatches(Batches):
             batches = [
                 (domain, rows)
                 for domain, every in self._rows.items()
-                for rows in every[torch.randperm(len(every), generator=random)].split(self.batch_size)
+                for rows in torch.split(every[torch.randperm(len(every), generator=random)], self.batch_size)
             ]
             order = torch.randperm(len(batches), generator=random).tolist()
             self._planned = (number, [batches[place] for place in order])
@@ -128,7 +130,7 @@ class DomainBatches(Batches):
         """Samples of one domain, other than the one whose turn it is."""
         listed = [domain for domain in self._rows if domain != self.turn.current] or list(self._rows)
         random = generator(ORDER, self.seed, number, batch)
-        rows = self._rows[listed[int(torch.randint(len(listed), (), generator=random))]]
+        rows = self._rows[listed[int(torch.randint(len(listed), (1,), generator=random))]]
         return rows[torch.randperm(len(rows), generator=random)[: self.batch_size]]
 
 

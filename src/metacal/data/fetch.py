@@ -85,9 +85,8 @@ def check_dataset(name: str, *, folder: str | Path | None = None) -> list[Verdic
             f"{source.name} is not as published. {listed}. To get the published files: "
             + fetch_command(source.name, place)
         )
-    module = None if source.built_in else source_module(source)
-    if hasattr(module, "check"):
-        module.check(place)
+    if not source.built_in and hasattr(source_module(source), "check"):
+        source_module(source).check(place)
     else:
         load_dataset(source.name, folder=folder)
     return verdicts

@@ -2,6 +2,8 @@
 
 from metacal.experiments import (
     ablation,
+    cross_domain_ece,
+    cross_domain_error,
     guo_setups,
     hyperparameters,
     interleaved_ece,
@@ -26,6 +28,8 @@ TABLES: dict[str, PaperTable] = {
         hyperparameters,
         ablation,
         training_times,
+        cross_domain_ece,
+        cross_domain_error,
         soft_calibration_ece,
         soft_calibration_error,
         interleaved_ece,
@@ -33,5 +37,9 @@ TABLES: dict[str, PaperTable] = {
         guo_setups,
     )
 }
+GROUPS: dict[str, tuple[PaperTable, ...]] = {
+    "cross-domain": (cross_domain_ece.TABLE, cross_domain_error.TABLE),
+}
+"""Tables that are made together, from the same runs."""
 
-__all__ = ["TABLES"]
+__all__ = ["GROUPS", "TABLES"]

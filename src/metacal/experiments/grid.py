@@ -21,6 +21,11 @@ CIFAR = ("CIFAR-10", "CIFAR-100")
 NEWSGROUPS = Row("20 Newsgroups", "Global Pooling CNN", {"dataset": "20newsgroups"})
 MAIN_ROWS = (*(image_row(d, m) for d in CIFAR for m in MODELS), image_row("SVHN", "ResNet18"), NEWSGROUPS)
 RESNET18_ROWS = tuple(image_row(dataset, "ResNet18") for dataset in CIFAR)
+CROSS_DOMAIN_ROWS = tuple(
+    Row(f"{dataset}-C", label, {"dataset": DATASETS[dataset], "model": "resnet18", "domains": "cifar-c"}, over)
+    for dataset in CIFAR
+    for label, over in (("Average", "average"), ("Worst case", "worst"))
+)
 SMALLER_RESNET_ROWS = tuple(image_row(dataset, model) for dataset in CIFAR for model in ("ResNet18", "ResNet50"))
 
 
@@ -37,5 +42,14 @@ MAIN_COLUMNS = (
     method("FL-3", "fl3"),
     method("FLSD-53", "flsd53"),
     LS,
+    MC,
+)
+CROSS_DOMAIN_COLUMNS = (
+    CE,
+    LS,
+    method("Brier", "brier"),
+    method("MMCE", "mmce"),
+    method("FL", "fl3"),
+    method("FLSD", "flsd53"),
     MC,
 )

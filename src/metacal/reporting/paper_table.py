@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from metacal.errors import MetacalWarning
+from metacal.errors import InvalidValueError, MetacalWarning
+from metacal.evaluation.domain_scores import average, score_domains, worst
+from metacal.evaluation.predictions import Predictions
 from metacal.functional import classwise_calibration_error, expected_calibration_error
 from metacal.posthoc import TemperatureScaling
 from metacal.runs.paper import Column, PaperTable, Published, Row, average_ranks
@@ -104,12 +106,20 @@ class TableData:
         return asdict(self)
 
 
-def measure(folder: RunFolder, calibrated: str | None = None) -> dict[str, float]:
-    """Every figure that tables show of a run, from its predictions; nothing is trained or run again."""
+def measure(folder: RunFolder, calibrated: str | None = None, over: str | None = None) -> dict[str, float]:
+    """Every figure that tables show of a run, from its predictions; nothing is trained or run again.
+
+    Args:
+        folder: of the run.
+        calibrated: how a temperature is chosen on the validation set.
+        over: ``average`` or ``worst``: each figure over the test domains of the run.
+    """
     scores, val, test = folder.read_scores(), folder.read_predictions("val"), folder.read_predictions("test")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MetacalWarning)  # the table shows the temperature itself
         scaling = CALIBRATIONS[calibrated or "grid"].fit(logits=val.logits, targets=val.targets)
+    if over is not None:
+        return _over_domains(folder, test, scaling.temperature, over)
     scaled = test.logits / scaling.temperature
     ece = 100 * float(expected_calibration_error(logits=test.logits, targets=test.targets))
     return {
@@ -120,6 +130,22 @@ def measure(folder: RunFolder, calibrated: str | None = None) -> dict[str, float
         "classwise_ece_percent": 100 * float(classwise_calibration_error(logits=test.logits, targets=test.targets)),
         "training_hours": scores["train_seconds"] / 3600,
         "temperature": scaling.temperature,
+    }
+
+
+def _over_domains(folder: RunFolder, test: Predictions, temperature: float, over: str) -> dict[str, float]:
+    found = folder.read_domains("test")
+    if found is None:
+        raise InvalidValueError(f"{folder.path} must be a run with test domains, got one without.")
+    each = score_domains(test.logits, test.targets, *found, temperature)
+    figures = average(each) if over == "average" else worst(each)
+    return {
+        "ece_percent": 100 * figures["ece"],
+        "ece_after_temperature_percent": 100 * figures["ece_after_temperature"],
+        "error_percent": 100 * figures["error"],
+        "accuracy_percent": 100 * (1 - figures["error"]),
+        "training_hours": folder.read_scores()["train_seconds"] / 3600,
+        "temperature": temperature,
     }
 
 
@@ -159,7 +185,7 @@ def _measured(
 ) -> list[dict[str, float]]:
     specs = (table.spec(row, column, seed, preset, overrides) for seed in table.seeds)
     folders = (store.folder(spec) for spec in specs if spec is not None)
-    return [measure(folder, column.calibrated) for folder in folders if folder.is_complete]
+    return [measure(folder, column.calibrated, row.over) for folder in folders if folder.is_complete]
 
 
 def _cell(table: PaperTable, row: Row, column: Column, metric: str, runs: list[dict[str, float]]) -> Cell:

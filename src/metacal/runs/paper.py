@@ -30,11 +30,14 @@ class Row:
         dataset: as the paper calls it.
         model: as the paper calls it.
         settings: of its runs.
+        over: how a figure comes from the test domains of a run: their ``average``, or the ``worst`` of them; None where
+            there are no domains.
     """
 
     dataset: str
     model: str
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    over: str | None = None
 
     @property
     def name(self) -> str:

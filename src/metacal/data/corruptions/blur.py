@@ -126,5 +126,5 @@ def zoom_blur(images: Tensor, furthest: float, draws: Draws) -> Tensor:
     rows = torch.cat([zoom_matrix(height, factor, images.device) for factor in factors], dim=1)
     columns = torch.cat([zoom_matrix(width, factor, images.device).mT for factor in factors], dim=1)
     zoomed = torch.matmul(images, columns)  # (..., H, factors x W): every row enlarged by every factor
-    stacked = zoomed.unflatten(-1, (len(factors), width)).movedim(-2, -3).flatten(-3, -2)
+    stacked = zoomed.view(*zoomed.shape[:-1], len(factors), width).movedim(-2, -3).flatten(-3, -2)
     return torch.matmul(rows, stacked).add_(images).div_(len(factors) + 1)

@@ -68,7 +68,7 @@ def corrupt(
     size = max(1, limit // max(1, images[0].numel())) if len(images) else 1
     parts = []
     with torch.no_grad():
-        for part, rows in zip(images.split(size), numbers.split(size), strict=True):
+        for part, rows in zip(torch.split(images, size), torch.split(numbers, size), strict=True):
             clean = part.to(torch.float32, memory_format=torch.contiguous_format)
             clean = clean / 255.0 if images.dtype is torch.uint8 else clean
             parts.append(_stored(corruption.apply(clean, constant, Draws(key, rows)), images.dtype))

@@ -80,4 +80,5 @@ def _places(count: int, device: torch.device) -> Tensor:
 @lru_cache(maxsize=8)
 def _normal_quantiles(device: torch.device) -> Tensor:
     middles = (torch.arange(LEVELS, dtype=torch.float64) + 0.5) / LEVELS
-    return torch.special.ndtri(middles).float().to(device)
+    quantiles: Tensor = torch.special.ndtri(middles)
+    return quantiles.float().to(device)

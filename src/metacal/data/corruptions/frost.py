@@ -1,6 +1,6 @@
 """Frost: ice on the window. The textures are generated; the published arrays used six photographs, which are not ours.
 
-What is matched is what matters to a network: mean and spread of brightness, the blue of ice, and needles in several
+What is matched is what matters to a network: mean colour and spread of the photographs, and fine needles in several
 directions over soft patches.
 """
 
@@ -15,11 +15,17 @@ from metacal.data.corruptions.colour import luma
 from metacal.data.corruptions.draws import Draws
 from metacal.data.seeding import generator
 
-TEXTURES, SIDE, LARGEST = 5, 192, 1024
+SIDE, LARGEST = 192, 1024
 FROST = 20
 """Sets the random numbers of the textures apart from those of others."""
-MEAN, SPREAD = 0.49, 0.21
-ICE = (0.93, 1.0, 1.07)
+ICE = (
+    ((0.30, 0.58, 0.65), 0.07),
+    ((0.79, 0.81, 0.84), 0.086),
+    ((0.79, 0.81, 0.84), 0.086),
+    ((0.54, 0.60, 0.65), 0.115),
+    ((0.44, 0.48, 0.53), 0.169),
+)
+"""Mean colour and spread of each texture: those of the five photographs that CIFAR-C drew from."""
 
 
 def frost(images: Tensor, ice: tuple[float, float], draws: Draws) -> Tensor:
@@ -30,7 +36,7 @@ def frost(images: Tensor, ice: tuple[float, float], draws: Draws) -> Tensor:
     side = bank.shape[-1]
     bank = bank if channels == 3 else luma(bank)
     places = draws.uniforms(3)
-    texture = (places[:, 0] * TEXTURES).long().view(-1, 1, 1)
+    texture = (places[:, 0] * len(ICE)).long().view(-1, 1, 1)
     top, left = ((places[:, axis] * side).long().view(-1, 1, 1) for axis in (1, 2))
     plane = texture * channels + torch.arange(channels, device=images.device).view(1, -1, 1)
     row = (top + torch.arange(height, device=images.device)) % side
@@ -47,14 +53,16 @@ def _texture_side(images: Tensor) -> int:
 
 @lru_cache(maxsize=8)
 def frost_textures(side: int, device: torch.device) -> Tensor:
-    """Textures ``(TEXTURES, 3, side, side)`` between 0 and 1; opposite edges join."""
-    ice = torch.stack([_texture(number, side) for number in range(TEXTURES)]).unsqueeze(1)
-    colour = torch.tensor(ICE).view(-1, 1, 1)
-    return (ice * colour).clamp_(0.0, 1.0).to(device)
+    """Textures ``(5, 3, side, side)`` between 0 and 1; opposite edges join."""
+    textures = [
+        torch.tensor(colour).view(-1, 1, 1) + spread * _texture(number, side)
+        for number, (colour, spread) in enumerate(ICE)
+    ]
+    return torch.stack(textures).clamp_(0.0, 1.0).to(device)
 
 
 def _texture(number: int, side: int) -> Tensor:
-    """Soft patches, and where they are thick, needles in three directions."""
+    """Soft patches, and where they are thick, needles in three directions; mean 0 and spread 1."""
     random = generator(FROST, number)
     turn = float(torch.rand((), generator=random)) * math.pi
     patches = _field(side, random, slope=1.6, stretch=1.0, angle=0.0)
@@ -64,9 +72,8 @@ def _texture(number: int, side: int) -> Tensor:
         needles = torch.maximum(needles, (1.0 - 1.6 * field.abs()).clamp_(min=0.0) ** 2)
     grain = _field(side, random, slope=0.4, stretch=1.0, angle=0.0)
     thick = torch.sigmoid(1.5 * patches)
-    ice = 0.9 * patches + (2.2 * thick + 0.3) * needles + 0.35 * grain
-    ice = (ice - ice.mean()) / ice.std()
-    return (MEAN + SPREAD * ice).clamp_(0.0, 1.0)
+    ice = 0.5 * patches + (2.2 * thick + 0.3) * needles + 0.5 * grain
+    return (ice - ice.mean()) / ice.std()
 
 
 def _field(side: int, random: torch.Generator, *, slope: float, stretch: float, angle: float) -> Tensor:
@@ -86,5 +93,5 @@ def _field(side: int, random: torch.Generator, *, slope: float, stretch: float, 
         rows = (frequency.long() % side).unsqueeze(1)
         wide[rows, (frequency.long() % side).unsqueeze(0)] = spectrum
         spectrum = wide
-    field = torch.fft.ifft2(spectrum).real
+    field: Tensor = torch.fft.ifft2(spectrum).real
     return field / field.std()

@@ -41,10 +41,12 @@ def jpeg_compression(images: Tensor, quality: int, draws: Draws) -> Tensor:
     pixels = images.mul(255.0).round_()
     height, width = images.shape[-2:]
     if images.shape[1] == 1:
-        return _coded(_whole(pixels, BLOCK), LUMINANCE, quality)[..., :height, :width].div(255.0)
-    ycc = _mixed(TO_YCC, _whole(pixels, 2 * BLOCK)).round_()
-    y = _coded(ycc[:, :1], LUMINANCE, quality)[..., :height, :width]
-    chroma = _coded(_halved(ycc[:, 1:]) + 128.0, CHROMINANCE, quality).sub_(128.0)
+        return _coded(_whole(pixels, BLOCK, BLOCK), LUMINANCE, quality)[..., :height, :width].div(255.0)
+    # Columns are repeated before chroma is halved, rows after it.
+    ycc = _mixed(TO_YCC, _whole(pixels, 2, 2 * BLOCK)).round_()
+    y = _coded(_whole(ycc[:, :1], BLOCK, BLOCK), LUMINANCE, quality)[..., :height, :width]
+    chroma = _whole(_halved(ycc[:, 1:]) + 128.0, BLOCK, BLOCK)
+    chroma = _coded(chroma, CHROMINANCE, quality).sub_(128.0)
     rows, columns = (_doubling(math.ceil(size / 2), images.device)[:size] for size in (height, width))
     chroma = chroma[..., : columns.shape[1]][..., : rows.shape[1], :]
     chroma = torch.matmul(rows, torch.matmul(chroma, columns.mT)).add_(0.5).floor_()
@@ -57,10 +59,10 @@ def _mixed(weights: tuple[tuple[float, ...], ...], images: Tensor) -> Tensor:
     return torch.matmul(matrix, images.flatten(2)).view(images.shape)
 
 
-def _whole(pixels: Tensor, block: int) -> Tensor:
-    """Images with the last row and column repeated until they are whole blocks."""
+def _whole(pixels: Tensor, rows: int, columns: int) -> Tensor:
+    """Images with the last row and column repeated until there are a multiple of so many."""
     height, width = pixels.shape[-2:]
-    down, right = -height % block, -width % block
+    down, right = -height % rows, -width % columns
     return pad(pixels, (0, right, 0, down), mode="replicate") if down or right else pixels
 
 
@@ -75,7 +77,7 @@ def _coded(planes: Tensor, table: tuple[tuple[int, ...], ...], quality: int) -> 
     """Planes of 0..255 after a cosine transform of every block, rounded to the table's steps, and back."""
     count, channels, height, width = planes.shape
     forward, steps = _transform(planes.device), _steps(table, quality, planes.device)
-    blocks = planes.sub(128.0).view(count, channels, height // BLOCK, BLOCK, width // BLOCK, BLOCK)
+    blocks = planes.sub(128.0).reshape(count, channels, height // BLOCK, BLOCK, width // BLOCK, BLOCK)
     blocks = blocks.transpose(3, 4).reshape(-1, BLOCK * BLOCK)
     levels = torch.matmul(blocks, forward.mT / steps).round_()
     restored = torch.matmul(levels, forward * steps.unsqueeze(1)).add_(128.0).round_().clamp_(0.0, 255.0)

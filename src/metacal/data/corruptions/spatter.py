@@ -6,7 +6,7 @@ becomes light and shade.
 
 import torch
 from torch import Tensor
-from torch.nn.functional import avg_pool2d, max_pool2d, pad
+from torch.nn.functional import pad
 
 from metacal.data.corruptions.blur import scale_of
 from metacal.data.corruptions.colour import paint
@@ -43,16 +43,27 @@ def spatter(images: Tensor, liquid: tuple[float, ...], draws: Draws) -> Tensor:
 
 def _shading(drops: Tensor, scale: float) -> Tensor:
     """Light and shade ``(n, 1, H, W)`` from 0 to 255 by the distance from the rims of the drops."""
-    furthest = max(1, round(FURTHEST * scale)) if scale > 1 else FURTHEST
+    furthest = round(FURTHEST * max(1.0, scale))
     distance = _mean_of_nine(_distances(_edges(drops), furthest)).floor_()
-    even = _equalised(distance.long(), furthest)
-    kernel = torch.tensor(RELIEF, device=drops.device).view(1, 1, 3, 3)
-    relief = torch.nn.functional.conv2d(pad(even, (1,) * 4, mode="reflect"), kernel).clamp_(0.0, 255.0)
-    return _mean_of_nine(relief).round_()
+    even = pad(_equalised(distance.to(torch.int32), furthest), (1,) * 4, mode="reflect")
+    relief = torch.zeros_like(drops)
+    for down, row in enumerate(RELIEF):
+        for right, weight in enumerate(row):
+            if weight:
+                relief.add_(_moved(even, down, right), alpha=weight)
+    return _mean_of_nine(relief.clamp_(0.0, 255.0)).round_()
+
+
+def _moved(padded: Tensor, down: int, right: int) -> Tensor:
+    """What is ``down - 1`` below and ``right - 1`` right of every pixel, in values with a rim of one."""
+    height, width = padded.shape[-2:]
+    return padded[..., down : down + height - 2, right : right + width - 2]
 
 
 def _mean_of_nine(values: Tensor) -> Tensor:
-    return avg_pool2d(pad(values, (1,) * 4, mode="reflect"), 3, 1)
+    around = pad(values, (1,) * 4, mode="reflect")
+    lines = around[..., :-2] + around[..., 1:-1] + around[..., 2:]
+    return (lines[..., :-2, :] + lines[..., 1:-1, :] + lines[..., 2:, :]).div_(9.0)
 
 
 def _edges(drops: Tensor) -> Tensor:
@@ -61,52 +72,53 @@ def _edges(drops: Tensor) -> Tensor:
     columns = around[..., :-2, :] + 2 * around[..., 1:-1, :] + around[..., 2:, :]
     rows = around[..., :, :-2] + 2 * around[..., :, 1:-1] + around[..., :, 2:]
     dx, dy = columns[..., 2:] - columns[..., :-2], rows[..., 2:, :] - rows[..., :-2, :]
-    size = dx.abs() + dy.abs()
+    across, down = dx.abs(), dy.abs()
+    size = across + down
     beside = pad(size, (1,) * 4)
-    height, width = size.shape[-2:]
-
-    def at(down: int, right: int) -> Tensor:
-        return beside[..., 1 + down : 1 + down + height, 1 + right : 1 + right + width]
-
-    flat, steep = dy.abs() < 0.41421356 * dx.abs(), dy.abs() > 2.41421356 * dx.abs()
-    along = (size > at(0, -1)) & (size >= at(0, 1))
-    upright = (size > at(-1, 0)) & (size >= at(1, 0))
-    falling = (size > at(-1, -1)) & (size > at(1, 1))
-    rising = (size > at(-1, 1)) & (size > at(1, -1))
-    slanted = torch.where((dx < 0) == (dy < 0), falling, rising)
-    ridge = torch.where(flat, along, torch.where(steep, upright, slanted)) & (size > WEAK)
-    strong = (ridge & (size > STRONG)).float()
-    weak = ridge.float()
+    flat, steep = down < 0.41421356 * across, down > 2.41421356 * across
+    along = (size > _moved(beside, 1, 0)) & (size >= _moved(beside, 1, 2))
+    upright = (size > _moved(beside, 0, 1)) & (size >= _moved(beside, 2, 1))
+    falling = (size > _moved(beside, 0, 0)) & (size > _moved(beside, 2, 2))
+    rising = (size > _moved(beside, 0, 2)) & (size > _moved(beside, 2, 0))
+    opposed = (dx < 0) ^ (dy < 0)
+    slanted = ~(flat | steep) & ((opposed & rising) | (~opposed & falling))
+    ridge = ((flat & along) | (steep & upright) | slanted) & (size > WEAK)
+    strong = ridge & (size > STRONG)
     for _ in range(4):  # weak edges here are a few pixels inside a drop, whose rim is strong
-        strong = max_pool2d(strong, 3, 1, 1) * weak
-    return strong > 0
+        wide = pad(strong, (1,) * 4)
+        lines = wide[..., :-2] | wide[..., 1:-1] | wide[..., 2:]
+        strong = (lines[..., :-2, :] | lines[..., 1:-1, :] | lines[..., 2:, :]) & ridge
+    return strong
 
 
 def _distances(edges: Tensor, furthest: int) -> Tensor:
     """Distance of every pixel from the nearest edge, at most ``furthest``."""
     height, width = edges.shape[-2:]
     place = torch.arange(width, device=edges.device, dtype=torch.float32)
-    far = float(4 * furthest)
+    far = float(2 * furthest)
     before = torch.where(edges, place, -far).cummax(dim=-1).values
-    after = torch.where(edges, -place, -far - width).flip(-1).cummax(dim=-1).values.flip(-1).neg()
+    after = torch.where(edges, place, far + width).flip(-1).cummin(dim=-1).values.flip(-1)
     along = torch.minimum(place - before, after - place).clamp_(max=far).square_()
+    along = along.to(torch.int16 if furthest < 90 else torch.int32)  # small numbers are quick to compare
     nearest = along.clone()
     for step in range(1, min(furthest, height)):
         moved = along + step**2
-        nearest[..., step:, :] = torch.minimum(nearest[..., step:, :], moved[..., :-step, :])
-        nearest[..., :-step, :] = torch.minimum(nearest[..., :-step, :], moved[..., step:, :])
-    return nearest.sqrt_().clamp_(max=float(furthest))
+        torch.minimum(nearest[..., step:, :], moved[..., :-step, :], out=nearest[..., step:, :])
+        torch.minimum(nearest[..., :-step, :], moved[..., step:, :], out=nearest[..., :-step, :])
+    return nearest.float().sqrt_().clamp_(max=float(furthest))
 
 
 def _equalised(values: Tensor, highest: int) -> Tensor:
     """Integers from 0 to ``highest`` spread over 0..255 so that every image's histogram becomes even."""
     count = len(values)
     levels = highest + 1
-    offsets = torch.arange(count, device=values.device).view(-1, 1, 1, 1) * levels
+    offsets = torch.arange(count, device=values.device, dtype=torch.int32).view(-1, 1, 1, 1) * levels
     histogram = torch.bincount((values + offsets).view(-1), minlength=count * levels).view(count, levels)
     running = histogram.cumsum(dim=1).float()
     total = running[:, -1:]
     lowest = histogram.gather(1, (histogram > 0).int().argmax(dim=1, keepdim=True)).float()
     spread = (running - lowest) * (255.0 / (total - lowest).clamp(min=1.0))
-    table = torch.where(total > lowest, spread, torch.arange(levels, device=values.device).float()).round_()
-    return table.view(-1)[(values + offsets)]
+    table = torch.where(
+        total > lowest, spread, torch.arange(levels, device=values.device, dtype=torch.float32)
+    ).round_()
+    return table.view(-1).index_select(0, (values + offsets).view(-1)).view(values.shape)
