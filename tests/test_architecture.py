@@ -27,6 +27,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "experiments": {"runs"},
     "reporting": {"functional", "evaluation", "posthoc", "runs", "files"},
     "pipeline": {"functional", "losses", "metalearning", "data", "models", "posthoc", "training", "evaluation", "runs"},
+    "shift": {"functional", "data", "models", "posthoc", "training", "evaluation", "runs", "pipeline"},
     "simulated_study": {"functional", "losses", "metalearning", "data"},
     "engines": {"runs", "pipeline", "training", "files"},
     "cli": {
@@ -44,6 +45,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "experiments",
         "pipeline",
         "engines",
+        "shift",
         "simulated_study",
         "",
     },

@@ -1,4 +1,4 @@
-"""``metacal data``: what datasets are there, getting them, checking them."""
+"""``metacal data``: what datasets are there, getting them, checking them, looking at them corrupted."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
 
+from metacal.cli import corrupt
 from metacal.cli.json_file import write_json
 from metacal.data.downloads import DOWNLOADS, RemoteFile
 from metacal.data.fetch import Stock, check_dataset, fetch_dataset, take_stock
@@ -18,6 +19,7 @@ from metacal.data.registry import find_source
 app = typer.Typer(
     help="Datasets: what is there, getting them, checking them.", no_args_is_help=True, rich_markup_mode="rich"
 )
+app.command("corrupt")(corrupt.corrupt)
 
 Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Datasets, as `metacal data ls` names them.")]
 Folder = Annotated[

@@ -53,6 +53,24 @@ def evaluate(
     ] = SAMPLE,
     resamples: Annotated[int, typer.Option("--resamples", min=10, help="Bootstrap resamples.")] = RESAMPLES,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the sample and of the bootstrap.")] = 0,
+    shift: Annotated[
+        str | None,
+        typer.Option(
+            "--shift",
+            metavar="NAME",
+            help="Evaluate run folders on cifar10-c, cifar100-c, or corruptions of their own test images.",
+        ),
+    ] = None,
+    shift_size: Annotated[
+        int | None, typer.Option("--shift-size", min=1, help="With --shift: only so many test images a domain.")
+    ] = None,
+    figures: Annotated[
+        Path | None,
+        typer.Option("--figures", metavar="DIR", help="With --shift: also write the heat maps as PNG, SVG."),
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option("--data-dir", metavar="DIR", help="With --shift: folder of the datasets.")
+    ] = None,
 ) -> None:
     """Say how calibrated the predictions in a file are, how sure that is, and what would mend it.
 
@@ -69,8 +87,17 @@ def evaluate(
 
     [bold]metacal evaluate test.parquet --ood other.parquet[/]
 
+    [bold]metacal evaluate --shift cifar10-c runs/cifar10-resnet18-mc-seed0-1a2b3c4d --json shift.json[/]
+
     Exit status: 0 good, 1 a figure is beyond its bound, 2 bad input.
     """
+    if shift is not None:
+        check_shift_options(probs, logits, target, class_names, ood, fail_above, fail_below)
+        from metacal.cli.shift import evaluate_shift
+
+        evaluate_shift(files, shift, size=shift_size, data_dir=data_dir, json_file=json_file, figures=figures)
+        return
+    check_no_shift_options(shift_size, figures, data_dir)
     keys = FIGURES if ood is None else FIGURES + OOD_FIGURES
     bounds = [(*parse_bound(text, "--fail-above", keys), True) for text in fail_above or []]
     bounds += [(*parse_bound(text, "--fail-below", keys), False) for text in fail_below or []]
@@ -108,6 +135,20 @@ def evaluate(
     kept = [check_bound(evaluation, *bound) for evaluation in evaluations for bound in bounds]  # says so of each
     if not all(kept):
         raise typer.Exit(1)
+
+
+def check_shift_options(*for_files: object) -> None:
+    """Raise if something was asked for that is about prediction files."""
+    if any(option is not None and option != [] for option in for_files):
+        raise InvalidValueError(
+            "`--shift` must stand alone: it evaluates run folders; options about prediction files say nothing there."
+        )
+
+
+def check_no_shift_options(*for_runs: object) -> None:
+    """Raise if something was asked for that is about runs under shift."""
+    if any(option is not None for option in for_runs):
+        raise InvalidValueError("`--shift-size`, `--figures` and `--data-dir` must come with --shift NAME.")
 
 
 def parse_bound(text: str, option: str, keys: tuple[str, ...]) -> tuple[str, float]:

@@ -43,6 +43,7 @@ def read_run(folder: Path) -> RunView:
         l2=l2_of(learned),
         superclasses=run.read_superclasses(),
         predictions=predictions,
+        shifts=tuple(run.read_shifts().values()),
     )
 
 

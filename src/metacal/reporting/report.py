@@ -22,6 +22,7 @@ from metacal.reporting.mistakes import Mistakes, prepare_mistakes
 from metacal.reporting.reliability import Reliability, prepare_reliability
 from metacal.reporting.risk_coverage import RiskCoverage, prepare_risk_coverage
 from metacal.reporting.run_view import RunView
+from metacal.reporting.shift import Shift, prepare_shift
 from metacal.reporting.smoothing import (
     Histogram,
     SmoothingMatrix,
@@ -56,11 +57,12 @@ class RunPart:
     smoothing: SmoothingMatrix | None
     superclasses: SuperclassSmoothing | None
     l2: list[Histogram]
+    shifts: list[Shift]
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to show."""
-        return not (self.curves or self.strengths or self.smoothing or self.l2)
+        return not (self.curves or self.strengths or self.smoothing or self.l2 or self.shifts)
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,7 @@ def _prepare_run(run: RunView) -> RunPart:
         smoothing=prepare_smoothing(run),
         superclasses=prepare_superclasses(run),
         l2=prepare_l2(run),
+        shifts=[prepare_shift(study) for study in run.shifts],
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
@@ -26,6 +27,7 @@ class RunView:
         l2: learned L2 coefficients by parameter name.
         superclasses: the superclass of each class.
         predictions: of the best checkpoint on the test set.
+        shifts: what was measured of it under shifts.
 
     Examples:
         >>> run = RunView("first", "MC", "CIFAR-10", ("cat", "dog"), {"val_ece": [0.20, 0.05]})
@@ -43,6 +45,7 @@ class RunView:
     l2: Mapping[str, Tensor] | None = None
     superclasses: tuple[int, ...] | None = None
     predictions: Predictions | None = None
+    shifts: Sequence[Mapping[str, Any]] = ()
 
     def __post_init__(self) -> None:
         lengths = {name: len(column) for name, column in self.epochs.items()}

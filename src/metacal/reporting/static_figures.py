@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from metacal.errors import InvalidValueError
 from metacal.reporting import prediction_plots, run_plots
 from metacal.reporting.report import Report, Subject
+from metacal.reporting.shift_plots import plot_shift
 from metacal.reporting.style import RC
 
 FORMATS = ("png", "svg")
@@ -73,6 +74,8 @@ def draw_subject(subject: Subject) -> Iterator[tuple[str, Figure]]:
             yield "superclasses", run_plots.plot_superclasses(run.superclasses)
         if run.l2:
             yield "l2", run_plots.plot_l2(run.l2)
+        for shift in run.shifts:
+            yield f"shift-{shift.name}", plot_shift(shift)
     if (part := subject.predictions) is not None:
         yield "reliability", prediction_plots.plot_reliability(part.reliability)
         yield "temperature", prediction_plots.plot_temperatures(part.reliability)

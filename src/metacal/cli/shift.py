@@ -1,0 +1,102 @@
+"""``metacal evaluate --shift``: a run under corruptions, as heat maps in the terminal."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from metacal.cli.json_file import write_json
+
+if TYPE_CHECKING:
+    from metacal.reporting.shift import HeatMap, Shift
+
+HEAT = ("", "on grey11", "on grey15", "on grey19", "on dark_blue", "on navy_blue", "on blue3", "on orange4")
+HOTTEST = "bold white on dark_red"
+
+
+def evaluate_shift(
+    runs: Sequence[Path],
+    shift: str,
+    *,
+    size: int | None = None,
+    data_dir: Path | None = None,
+    json_file: Path | None = None,
+    figures: Path | None = None,
+) -> None:
+    """Measure runs under a shift, print what was found, keep it with the runs."""
+    from metacal.reporting.shift import prepare_shift
+    from metacal.runs import RunFolder
+    from metacal.shift import check_shift, measure_shift
+
+    folders = [RunFolder(path) for path in runs]
+    for folder in folders:
+        check_shift(folder, shift)  # all before the first is measured
+    found: list[dict[str, Any]] = []
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    for folder in folders:
+        with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+            task = progress.add_task(folder.path.name, total=None)
+
+            def show(name: str, done: int, every: int, task: Any = task, progress: Progress = progress) -> None:
+                progress.update(task, description=name, completed=done, total=every)
+
+            found.append(measure_shift(folder, shift, data_dir=data_dir, size=size, progress=show))
+        prepared = prepare_shift(found[-1])
+        print_shift(folder.path, prepared, Console())
+        if figures is not None:
+            write_heat_maps(prepared, figures / f"{folder.path.name}-{shift}")
+    if json_file is not None:
+        write_json(json_file, found[0] if len(found) == 1 else {"runs": found})
+
+
+def print_shift(path: Path, shift: "Shift", console: Console) -> None:
+    """Draw the heat maps and say what they mean."""
+
+    def say(text: str, style: str | None = None) -> None:
+        console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
+
+    say(f"{path}: {shift.name} ({shift.source}), {shift.samples:,} images a domain", "bold")
+    for each in shift.maps:
+        console.print(heat_table(shift, each))
+        say(
+            f"{each.title}: clean {each.clean:.4f}, average {each.average:.4f}, "
+            f"worst {each.worst:.4f} ({each.worst_at})."
+        )
+    say(shift.reading)
+
+
+def heat_table(shift: "Shift", each: "HeatMap") -> Table:
+    """One figure in percent, hotter where it is higher."""
+    table = Table(title=f"{each.title}, %", title_justify="left")
+    table.add_column("corruption", no_wrap=True)
+    for severity in shift.severities:
+        table.add_column(str(severity), justify="right")
+    for name, row, shades in zip(shift.corruptions, each.values, each.shades, strict=True):
+        table.add_row(name, *(_cell(value, shade) for value, shade in zip(row, shades, strict=True)))
+    table.add_section()
+    table.add_row("mean", *(f"{100 * value:.1f}" for value in each.by_severity))
+    return table
+
+
+def _cell(value: float, shade: int) -> str:
+    style = HEAT[shade] if shade < len(HEAT) else HOTTEST
+    text = f"{100 * value:.1f}"
+    return f"[{style}]{text}[/]" if style else text
+
+
+def write_heat_maps(shift: "Shift", stem: Path) -> None:
+    """Write the heat maps as PNG and SVG."""
+    from matplotlib import rc_context
+
+    from metacal.reporting.shift_plots import plot_shift
+    from metacal.reporting.style import RC
+
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    with rc_context(RC):
+        figure = plot_shift(shift)
+        figure.savefig(f"{stem}.png", metadata={"Software": None})
+        figure.savefig(f"{stem}.svg", metadata={"Date": None})

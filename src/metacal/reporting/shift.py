@@ -1,0 +1,112 @@
+"""Numbers of the heat map of a run under shift: a row a corruption, a column a severity."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+FIGURES = ("ece", "ece_after_temperature", "error")
+TITLES = {"ece": "ECE", "ece_after_temperature": "ECE with the clean temperature", "error": "Error"}
+SHADES = 10
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """One figure over corruptions and severities.
+
+    Attributes:
+        figure: its key.
+        title: what it is.
+        values: a row a corruption, a value a severity; fractions.
+        shades: the same from 0 to `SHADES`, darkest for the highest value.
+        clean: on clean test data.
+        by_severity: mean over corruptions.
+        average: mean over all domains.
+        worst: the highest value.
+        worst_at: the domain that has it, ``fog:5``.
+    """
+
+    figure: str
+    title: str
+    values: list[list[float]]
+    shades: list[list[int]]
+    clean: float
+    by_severity: list[float]
+    average: float
+    worst: float
+    worst_at: str
+
+
+@dataclass(frozen=True)
+class Shift:
+    """A run under one shift.
+
+    Attributes:
+        name: of the shift.
+        source: ``real`` or ``generated``.
+        samples: test images of each domain.
+        temperature: fitted on clean validation data.
+        corruptions: names of the rows.
+        severities: of the columns.
+        maps: of every figure.
+        hurt: domains whose ECE the clean temperature makes worse.
+        reading: what it says, in a sentence or two.
+    """
+
+    name: str
+    source: str
+    samples: int
+    temperature: float
+    corruptions: list[str]
+    severities: list[int]
+    maps: list[HeatMap]
+    hurt: int
+    reading: str
+
+
+def prepare_shift(study: Mapping[str, Any]) -> Shift:
+    """The heat maps of what ``metacal evaluate --shift`` has measured."""
+    domains = study["domains"]
+    corruptions = list(dict.fromkeys(each["corruption"] for each in domains))
+    severities = sorted({each["severity"] for each in domains})
+    maps = [_heat_map(figure, study, corruptions, severities) for figure in FIGURES]
+    hurt = sum(each["ece_after_temperature"] > each["ece"] for each in domains)
+    before, after, _ = maps
+    reading = (
+        f"Temperature scaling fitted on clean validation data (T = {study['temperature']:.2f}) takes ECE from "
+        f"{_percent(before.clean)} to {_percent(after.clean)} on clean test data, and from {_percent(before.average)} "
+        f"to {_percent(after.average)} on average over {len(domains)} shifted domains; the worst, {after.worst_at}, is "
+        f"left at {_percent(after.worst)}. On {hurt} of {len(domains)} domains it makes ECE worse."
+    )
+    return Shift(
+        study["shift"],
+        study["source"],
+        int(study["samples"]),
+        float(study["temperature"]),
+        corruptions,
+        severities,
+        maps,
+        hurt,
+        reading,
+    )
+
+
+def _heat_map(figure: str, study: Mapping[str, Any], corruptions: list[str], severities: list[int]) -> HeatMap:
+    found = {(each["corruption"], each["severity"]): float(each[figure]) for each in study["domains"]}
+    values = [[found[name, severity] for severity in severities] for name in corruptions]
+    highest = max(max(row) for row in values)
+    worst_at = max(found, key=lambda domain: found[domain])
+    return HeatMap(
+        figure,
+        TITLES[figure],
+        values,
+        [[round(SHADES * value / highest) if highest else 0 for value in row] for row in values],
+        float(study["clean"][figure]),
+        [sum(column) / len(values) for column in zip(*values, strict=True)],
+        sum(map(sum, values)) / (len(values) * len(severities)),
+        found[worst_at],
+        f"{worst_at[0]}:{worst_at[1]}",
+    )
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f} %"

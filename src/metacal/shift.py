@@ -1,0 +1,127 @@
+"""A finished run under shift: its best checkpoint on every corruption and severity, and what a clean temperature does.
+
+The temperature is fitted on clean validation data, as one has it before anything shifts.
+"""
+
+import difflib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from metacal.data import Dataset, Examples, load_dataset
+from metacal.data.corruptions import CORRUPTIONS, SEVERITIES
+from metacal.data.corruptions.corrupt import check_images
+from metacal.data.shifted import shifted_sets
+from metacal.errors import InvalidValueError
+from metacal.evaluation.domain_scores import DomainScores, average, score_domain, worst
+from metacal.functional.arguments import check_integer
+from metacal.models import create_model
+from metacal.pipeline import evaluation_batches, make_fabric
+from metacal.posthoc import TemperatureScaling
+from metacal.runs import Hardware, RunFolder, RunSpec
+from metacal.training import Checkpoints
+from metacal.training.predict import predict
+
+SHIFTS: dict[str, str | None] = {"cifar10-c": "cifar10", "cifar100-c": "cifar100", "corruptions": None}
+"""Names of shifts, and the dataset each belongs to; None is for any image dataset."""
+
+
+def measure_shift(
+    folder: RunFolder,
+    shift: str,
+    *,
+    hardware: Hardware | None = None,
+    data_dir: Path | None = None,
+    size: int | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> dict[str, Any]:
+    """Figures of a run's best checkpoint on 19 corruptions at 5 severities, kept in its folder.
+
+    Args:
+        folder: of a complete run.
+        shift: ``cifar10-c`` or ``cifar100-c`` (published arrays where they are in the data folder, else generated), or
+            ``corruptions``: generated for the test images of any dataset.
+        hardware: where it is executed.
+        data_dir: folder of the datasets.
+        size: look at so many test images only, the first ones.
+        progress: is told the domain's name, how many are done and how many there are.
+    """
+    spec = check_shift(folder, shift)
+    if size is not None:
+        check_integer("size", size, 1)
+    dataset = load_dataset(spec.dataset, folder=data_dir, **spec.dataset_options)
+    check_images(dataset.test.inputs)
+    fabric = make_fabric(spec, hardware or Hardware())
+    module = create_model(
+        spec.model,
+        num_classes=dataset.num_classes,
+        input_shape=dataset.input_shape,
+        embeddings=dataset.embeddings,
+        **spec.model_options,
+    )
+    model = fabric.setup_module(module)
+    model.load_state_dict(Checkpoints(folder.checkpoints).load_best()["model"])
+
+    def logits_of(examples: Examples) -> tuple[torch.Tensor, torch.Tensor]:
+        return predict(fabric, model, evaluation_batches(spec, dataset, examples, fabric))
+
+    logits, targets = logits_of(clean_validation(spec, dataset, folder))
+    temperature = TemperatureScaling().fit(logits=logits, targets=targets).temperature
+    clean = score_domain("clean", *logits_of(first(dataset.test, size)), temperature)
+    domains = [(name, severity) for name in CORRUPTIONS for severity in SEVERITIES]
+    sets = shifted_sets(replace(dataset, test=first(dataset.test, size)), domains, folder=data_dir)
+    each: list[DomainScores] = []
+    for name, examples in zip(sets.names, sets, strict=True):
+        if progress is not None:
+            progress(name, len(each), len(sets))
+        each.append(score_domain(name, *logits_of(first(examples, size)), temperature))
+    study = {
+        "shift": shift,
+        "source": sets.source,
+        "run": spec.title,
+        "spec": spec.hash,
+        "samples": clean.samples,
+        "temperature": temperature,
+        "clean": clean.as_dict(),
+        "average": average(each),
+        "worst": worst(each),
+        "domains": [
+            {"corruption": name, "severity": severity, **score.as_dict()}
+            for (name, severity), score in zip(domains, each, strict=True)
+        ],
+    }
+    folder.write_shift(shift, study)
+    return study
+
+
+def check_shift(folder: RunFolder, shift: str) -> RunSpec:
+    """The spec of a complete run that this shift can be measured of."""
+    if shift not in SHIFTS:
+        near = difflib.get_close_matches(shift, SHIFTS, n=1, cutoff=0.3) or list(SHIFTS)
+        raise InvalidValueError(f"`--shift` must be one of {', '.join(SHIFTS)}, got {shift!r}; nearest: {near[0]}.")
+    if not folder.is_complete:
+        raise InvalidValueError(f"`RUN` must be the folder of a complete run, got {folder.path}.")
+    spec, wanted = folder.read_spec(), SHIFTS[shift]
+    if wanted is not None and spec.dataset != wanted:
+        raise InvalidValueError(
+            f"`--shift` must fit the run: {shift} is of {wanted}, got a run on {spec.dataset}; --shift corruptions "
+            "corrupts the test images of any dataset."
+        )
+    return spec
+
+
+def clean_validation(spec: RunSpec, dataset: Dataset, folder: RunFolder) -> Examples:
+    """The run's validation images as they are, whatever they were trained under."""
+    if spec.domains is not None and spec.domains.is_column:
+        raise InvalidValueError("`RUN` must be a run on images without a column of domains.")
+    return dataset.train.select(folder.read_splits()["val"])
+
+
+def first(examples: Examples, size: int | None) -> Examples:
+    """The first so many examples; all without a number."""
+    if size is None or size >= len(examples):
+        return examples
+    return examples.select(torch.arange(size))
