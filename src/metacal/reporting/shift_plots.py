@@ -19,7 +19,8 @@ def plot_shift(shift: Shift) -> Figure:
         axis.imshow(each.values, cmap="Blues", vmin=0.0, vmax=max(highest, 1e-9) * 1.25, aspect="auto")
         for row, line in enumerate(each.values):
             for column, value in enumerate(line):
-                axis.text(column, row, f"{100 * value:.1f}", ha="center", va="center", fontsize=7.5, color=INK)
+                colour = "white" if value > 0.75 * highest else INK
+                axis.text(column, row, f"{100 * value:.1f}", ha="center", va="center", fontsize=7.5, color=colour)
         axis.set_xticks(range(len(shift.severities)), [str(severity) for severity in shift.severities])
         axis.set_xlabel("severity")
         axis.set_title(
