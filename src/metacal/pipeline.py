@@ -21,10 +21,11 @@ from metacal.data.domains import Corrupting, DomainBatches, Turn, by_domain, che
 from metacal.data.shifted import ShiftedSets, shifted_sets
 from metacal.errors import InvalidValueError
 from metacal.evaluation import Predictions, score_predictions
-from metacal.evaluation.domain_scores import average, score_domains, worst
+from metacal.evaluation.domain_scores import score_domains, summarised
 from metacal.losses import Loss
 from metacal.metalearning import Hyperparameter
 from metacal.models import create_model
+from metacal.posthoc import TemperatureScaling
 from metacal.runs import Domains, Hardware, RunFolder, RunSpec, Term
 from metacal.runs.processes import is_first_process
 from metacal.training import (
@@ -378,13 +379,10 @@ def finish(
     domains = None
     if sets is not None:
         domains = torch.arange(len(sets)).repeat_interleave(torch.tensor(sizes)).to(said["test"].targets.device)
-        each = score_domains(said["test"].logits, said["test"].targets, domains, sets.names)
-        scores["domains"] = {
-            "source": sets.source,
-            "average": average(each),
-            "worst": worst(each),
-            "each": [score.as_dict() for score in each],
-        }
+        # As for the checkpoint: the temperature is chosen on the domains that validation has.
+        scaling = TemperatureScaling().fit(logits=said["val"].logits, targets=said["val"].targets)
+        each = score_domains(said["test"].logits, said["test"].targets, domains, sets.names, scaling.temperature)
+        scores["domains"] = {"source": sets.source, "temperature": scaling.temperature, **summarised(each)}
     if fabric.is_global_zero:
         folder.write_predictions("val", said["val"])
         folder.write_predictions("test", said["test"], domains, sets.names if sets is not None else ())

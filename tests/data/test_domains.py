@@ -135,3 +135,19 @@ def test_the_spec_names_what_there_is():
     from metacal.data.corruptions import CORRUPTIONS, SEVERITIES
 
     assert set(ALL_95) == {(name, severity) for name in CORRUPTIONS for severity in SEVERITIES}
+
+
+def test_a_folder_of_domains(tmp_path):
+    from PIL import Image
+
+    for number, (domain, label) in enumerate(
+        [("photo", "cat"), ("photo", "dog"), ("sketch", "cat"), ("sketch", "dog")]
+    ):
+        (tmp_path / domain / label).mkdir(parents=True)
+        for each in range(5):
+            Image.new("RGB", (8, 8), (40 * number + each,) * 3).save(tmp_path / domain / label / f"{each}.png")
+    data = by_domain(load_dataset(tmp_path, domains=True), ["photo"], ["sketch"])
+    assert data.class_names == ("cat", "dog") and data.domain_names == ("photo", "sketch")
+    assert int(data.train.inputs.max()) == 44 and int(data.test.inputs.min()) == 80 and len(data.test) == 10
+    with pytest.raises(InvalidValueError, match="at least 2 folders by domain"):
+        load_dataset(tmp_path / "photo", domains=True)

@@ -104,3 +104,10 @@ def print_scores(folder: RunFolder, scores: dict[str, Any]) -> None:
     for name in SHOWN:
         table.add_row(name, *(f"{scores[part][name]:.4f}" for part in ("val", "test")))
     console.print(table)
+    if "domains" in scores:
+        found = scores["domains"]
+        for kind in ("average", "worst"):
+            figures = ", ".join(f"{name} {found[kind][name]:.4f}" for name in ("error", "ece", "nll"))
+            console.print(
+                f"{kind} of {len(found['each'])} test domains ({found['source']}): {figures}", highlight=False
+            )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from torch import Tensor
 
@@ -90,3 +91,9 @@ def worst(scores: Iterable[DomainScores]) -> dict[str, float]:
     """The largest of every figure, each on the domain where it is largest."""
     every = list(scores)
     return {figure: max(getattr(each, figure) for each in every) for figure in FIGURES}
+
+
+def summarised(scores: Iterable[DomainScores]) -> dict[str, Any]:
+    """Average, worst and each, for JSON."""
+    every = list(scores)
+    return {"average": average(every), "worst": worst(every), "each": [score.as_dict() for score in every]}

@@ -29,6 +29,7 @@ def load(
     augment: bool = False,
     test_share: float = 0.2,
     seed: int = 0,
+    domains: bool = False,
 ) -> Dataset:
     """Images in ``train/<class>/`` and ``test/<class>/``, or in ``<class>/`` with a test set drawn from them.
 
@@ -43,13 +44,16 @@ def load(
         augment: pad, crop and flip in training.
         test_share: share of the images (stratified) in the test set, where there is no ``test`` folder.
         seed: of that split.
+        domains: the folders hold domains, and classes within them: ``<domain>/<class>/``.
     """
     if channels not in MODES:
         raise InvalidValueError(f"`channels` must be 1 or 3, got {channels!r}.")
     shape = _height_and_width(size)
-    split = all((path / part).is_dir() for part in PARTS)
+    split = not domains and all((path / part).is_dir() for part in PARTS)
     roots = [path / part for part in PARTS] if split else [path]
-    names = _class_names(path, roots)
+    if domains:
+        roots = _domain_folders(path)
+    names = _class_names(path, roots) if not domains else sorted({each for root in roots for each in _classes(root)})
     arrays: list[torch.Tensor] = []
     for root in roots:
         files = [(file, number) for number, name in enumerate(names) for file in _images(root / name)]
@@ -60,6 +64,10 @@ def load(
             shape = height, width
         arrays += [read_images([file for file, _ in files], shape, channels, resize=size is not None)]
         arrays += [torch.tensor([number for _, number in files])]
+    come_from = None
+    if domains:
+        come_from = [root.name for root, targets in zip(roots, arrays[1::2], strict=True) for _ in targets]
+        arrays = [torch.cat(arrays[::2]), torch.cat(arrays[1::2])]
     return from_arrays(
         *arrays,
         name=path.resolve().name,
@@ -71,6 +79,7 @@ def load(
         test_share=test_share,
         seed=seed,
         files=(str(path),),
+        train_domains=come_from,
     )
 
 
@@ -110,12 +119,26 @@ def _height_and_width(size: int | Sequence[int] | None) -> tuple[int, int] | Non
     return pair[0], pair[1]
 
 
+def _domain_folders(path: Path) -> list[Path]:
+    """Folders that hold folders of images."""
+    found = [
+        each for each in sorted(path.iterdir()) if not each.name.startswith(".") and each.is_dir() and _classes(each)
+    ]
+    if len(found) < 2:
+        raise InvalidValueError(
+            f"{path} must hold images in at least 2 folders by domain (<domain>/<class>/*.png), got "
+            f"{', '.join(each.name for each in found) or 'none'}."
+        )
+    return found
+
+
+def _classes(root: Path) -> list[str]:
+    return sorted(each.name for each in root.iterdir() if not each.name.startswith(".") and _images(each))
+
+
 def _class_names(path: Path, roots: Sequence[Path]) -> list[str]:
     """Names of the folders that hold images; those of training and test must be the same."""
-    found = [
-        sorted(each.name for each in root.iterdir() if not each.name.startswith(".") and _images(each))
-        for root in roots
-    ]
+    found = [_classes(root) for root in roots]
     if len(found[0]) < 2:
         raise InvalidValueError(
             f"{roots[0]} must hold images in at least 2 folders by class (<class>/*.png), got "
