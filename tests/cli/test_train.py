@@ -116,7 +116,7 @@ def test_two_processes_train_as_one(method, launcher, tmp_path):
 @pytest.mark.slow
 def test_two_processes_stop_and_go_on_to_the_same_end(tmp_path):
     machine = ["accelerator=cpu", "devices=2", "strategy=ddp"]
-    words = [*QUICK, "epochs=60", "method=mc", *machine]
+    words = [*QUICK, "epochs=30", "method=mc", *machine]
     whole, cut = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "cut")
     assert metacal_train(*words, "--run-dir", str(whole.path)).returncode == 0
     process = subprocess.Popen(
