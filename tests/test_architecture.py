@@ -28,7 +28,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "reporting": {"functional", "evaluation", "posthoc", "runs", "files"},
     "pipeline": {"functional", "losses", "metalearning", "data", "models", "posthoc", "training", "evaluation", "runs"},
     "simulated_study": {"functional", "losses", "metalearning", "data"},
-    "engines": {"runs", "pipeline", "training", "files"},
+    "engines": {"runs", "models", "pipeline", "training", "files"},
     "cli": {
         "functional",
         "losses",

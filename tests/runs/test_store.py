@@ -65,7 +65,7 @@ def test_another_schema_is_refused(folder):
     folder.write_spec(SPEC, {})
     stored = json.loads((folder.path / "spec.json").read_text())
     (folder.path / "spec.json").write_text(json.dumps({**stored, "schema": 99}))
-    with pytest.raises(InvalidValueError, match="must be of schema 2, got 99: another version of metacal wrote this"):
+    with pytest.raises(InvalidValueError, match="must be of schema 2, got 99: another version of metacal wrote"):
         folder.read_spec()
 
 
