@@ -39,8 +39,8 @@ def band_of(name: str, values: Sequence[Sequence[float]] | Tensor) -> Band:
     """A band over the first dimension; seeds that stopped early cut it to the shortest.
 
     Examples:
-        >>> band_of("ECE", [[0.1, 0.2], [0.3, 0.2, 0.9]])
-        Band(name='ECE', mean=[0.2, 0.2], std=[0.1, 0.0])
+        >>> band_of("ECE", [[1.0, 2.0], [3.0, 2.0, 9.0]])
+        Band(name='ECE', mean=[2.0, 2.0], std=[1.0, 0.0])
     """
     shortest = min(len(row) for row in values)
     rows = torch.stack([torch.as_tensor(row, dtype=torch.float64)[:shortest] for row in values])
