@@ -87,7 +87,7 @@ def correlation(first: Tensor, second: Tensor) -> Tensor:
     """Pearson's over the last dimension; 0 where one of them does not vary.
 
     Examples:
-        >>> correlation(torch.tensor([1.0, -1.0]), torch.tensor([2.0, -2.0])).item()
+        >>> round(correlation(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([2.0, 4.0, 6.0])).item(), 6)
         1.0
     """
     a, b = (values - values.mean(dim=-1, keepdim=True) for values in (first, second))
