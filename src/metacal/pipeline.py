@@ -327,7 +327,9 @@ def finish(
     """Predictions and scores of the best checkpoint."""
     fabric = training.fabric
     fabric.barrier()
-    best = training.checkpoints.load_best()
+    best, complaints = training.checkpoints.load_best()
+    for complaint in complaints:
+        training.emit(Notice(f"{complaint} Its copy is used."))
     training.model.load_state_dict(best["model"])
     said = {}
     for part in ("val", "test"):

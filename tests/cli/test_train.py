@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -14,8 +15,9 @@ import pytest
 import torch
 
 from metacal.cli import main
+from metacal.cli.train import train
 from metacal.errors import InvalidValueError
-from metacal.runs import RunFolder
+from metacal.runs import Hardware, RunFolder, RunSpec
 
 QUICK = ["dataset=digits", "train_size=256", "batch_size=16", "model_options.hidden=[32]", "milestones=4"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
@@ -156,6 +158,13 @@ def test_bad_input_is_one_clear_line_and_nothing_is_written(words, messages, tmp
     for message in messages:
         assert message in complaint
     assert not (tmp_path / "run").exists()
+
+
+def test_help_and_documentation_name_every_key():
+    page = (Path(__file__).parents[2] / "docs" / "train.md").read_text(encoding="utf-8")
+    for key in (*RunSpec.model_fields, *Hardware.model_fields):
+        assert re.search(rf"\b{key}\b", train.__doc__), key
+        assert re.search(rf"\b{key}\b", page), key
 
 
 def test_labels_out_of_range_in_the_users_own_data(tmp_path, train_here):
