@@ -106,7 +106,7 @@ def test_the_page_lays_ours_beside_the_published(store):
     prepared = [prepare_exhibit(EXHIBITS[name], store, "smoke") for name in ("main-ece", "reliability")]
     page = render_paper_page(prepared, "<b>title</b>", ["metacal run x"] * 2)
     assert "&lt;b&gt;title&lt;/b&gt;" in page and "<b>title" not in page
-    assert "published 1.17 ± 0.26" in page and "not comparable with the published figures" in page
+    assert "<small>1.17 ± 0.26</small>" in page and "not comparable with the published figures" in page
     assert "(−" not in page and "(+" not in page  # a reduced figure does not stand against a published one
     image = re.search(r'src="data:image/svg\+xml;base64,([^"]+)"', page)
     assert b"<svg" in base64.b64decode(image.group(1))

@@ -205,9 +205,9 @@ def metric_name(metric: str) -> str:
 
     Examples:
         >>> metric_name("ece_after_temperature_percent")
-        'ece after temperature, %'
+        'ECE after temperature, %'
     """
-    words = metric.removesuffix("_percent").replace("_", " ")
+    words = metric.removesuffix("_percent").replace("_", " ").replace("ece", "ECE")
     return f"{words}, %" if metric.endswith("_percent") else words
 
 
