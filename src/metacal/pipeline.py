@@ -21,11 +21,10 @@ from metacal.data.domains import Corrupting, DomainBatches, Turn, by_domain, che
 from metacal.data.shifted import ShiftedSets, shifted_sets
 from metacal.errors import InvalidValueError
 from metacal.evaluation import Predictions, score_predictions
-from metacal.evaluation.domain_scores import score_domains, summarised
+from metacal.evaluation.domain_scores import held_out_temperature, score_domains, summarised
 from metacal.losses import Loss
 from metacal.metalearning import Hyperparameter
 from metacal.models import create_model
-from metacal.posthoc import TemperatureScaling
 from metacal.runs import Domains, Hardware, RunFolder, RunSpec, Term
 from metacal.runs.processes import is_first_process
 from metacal.training import (
@@ -360,7 +359,9 @@ def finish(
     """Predictions and scores of the best checkpoint: on the test set, or on one of each test domain."""
     fabric = training.fabric
     fabric.barrier()
-    best = training.checkpoints.load_best()
+    best, complaints = training.checkpoints.load_best()
+    for complaint in complaints:
+        training.emit(Notice(f"{complaint} Its copy is used."))
     training.model.load_state_dict(best["model"])
     said, sizes = {}, []
     for part, every in (("val", [splits.val]), ("test", sets or [splits.test])):
@@ -380,9 +381,9 @@ def finish(
     if sets is not None:
         domains = torch.arange(len(sets)).repeat_interleave(torch.tensor(sizes)).to(said["test"].targets.device)
         # As for the checkpoint: the temperature is chosen on the domains that validation has.
-        scaling = TemperatureScaling().fit(logits=said["val"].logits, targets=said["val"].targets)
-        each = score_domains(said["test"].logits, said["test"].targets, domains, sets.names, scaling.temperature)
-        scores["domains"] = {"source": sets.source, "temperature": scaling.temperature, **summarised(each)}
+        temperature = held_out_temperature(said["val"].logits, said["val"].targets)
+        each = score_domains(said["test"].logits, said["test"].targets, domains, sets.names, temperature)
+        scores["domains"] = {"source": sets.source, "temperature": temperature, **summarised(each)}
     if fabric.is_global_zero:
         folder.write_predictions("val", said["val"])
         folder.write_predictions("test", said["test"], domains, sets.names if sets is not None else ())

@@ -16,11 +16,10 @@ from metacal.data.corruptions import CORRUPTIONS, SEVERITIES
 from metacal.data.corruptions.corrupt import check_images
 from metacal.data.shifted import shifted_sets
 from metacal.errors import InvalidValueError
-from metacal.evaluation.domain_scores import DomainScores, average, score_domain, worst
+from metacal.evaluation.domain_scores import DomainScores, average, held_out_temperature, score_domain, worst
 from metacal.functional.arguments import check_integer
 from metacal.models import create_model
 from metacal.pipeline import evaluation_batches, make_fabric
-from metacal.posthoc import TemperatureScaling
 from metacal.runs import Hardware, RunFolder, RunSpec
 from metacal.training import Checkpoints
 from metacal.training.predict import predict
@@ -63,13 +62,14 @@ def measure_shift(
         **spec.model_options,
     )
     model = fabric.setup_module(module)
-    model.load_state_dict(Checkpoints(folder.checkpoints).load_best()["model"])
+    best, _ = Checkpoints(folder.checkpoints).load_best()
+    model.load_state_dict(best["model"])
 
     def logits_of(examples: Examples) -> tuple[torch.Tensor, torch.Tensor]:
         return predict(fabric, model, evaluation_batches(spec, dataset, examples, fabric))
 
     logits, targets = logits_of(clean_validation(spec, dataset, folder))
-    temperature = TemperatureScaling().fit(logits=logits, targets=targets).temperature
+    temperature = held_out_temperature(logits, targets)
     clean = score_domain("clean", *logits_of(first(dataset.test, size)), temperature)
     domains = [(name, severity) for name in CORRUPTIONS for severity in SEVERITIES]
     sets = shifted_sets(replace(dataset, test=first(dataset.test, size)), domains, folder=data_dir)

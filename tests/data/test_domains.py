@@ -70,7 +70,9 @@ def test_processes_share_a_batch():
     for whole, *parts in zip(DomainBatches(EXAMPLES, 8, turn=Turn()), *halves, strict=True):
         assert torch.equal(whole[0], torch.cat([part[0] for part in parts]))
     with pytest.raises(InvalidValueError, match="smallest batch of one domain"):
-        DomainBatches(EXAMPLES, 21, turn=Turn(), rank=0, world_size=2)
+        DomainBatches(EXAMPLES, 20, turn=Turn(), rank=0, world_size=3)
+    joined = DomainBatches(EXAMPLES, 21, turn=Turn())
+    assert sorted(joined.size(0, batch) for batch in range(len(joined))) == [7, 21, 22]
 
 
 def test_a_mixture_deals_out_its_samples():

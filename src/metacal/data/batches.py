@@ -20,7 +20,8 @@ class Batches:
 
     Args:
         examples: the data.
-        batch_size: samples in a batch, over all processes; the last one may be smaller.
+        batch_size: samples in a batch, over all processes. The last one may be smaller; with shuffling, a single sample
+            that is left over joins the batch before, because batch normalisation cannot train on it alone.
         seed: of the orders.
         shuffle: a new order every epoch; False keeps the order of the examples.
         transform: called as ``transform(inputs, epoch=..., samples=<sample numbers>, batch=<number>)`` on a batch; None
@@ -35,9 +36,9 @@ class Batches:
         >>> import torch
         >>> batches = Batches(Examples(torch.arange(5.0), torch.zeros(5, dtype=torch.int64)), 2, seed=0)
         >>> len(batches), [len(y) for x, y in batches.epoch(0)]
-        (3, [2, 2, 1])
-        >>> whole, resumed = [[x.tolist() for x, y in batches.epoch(7, start=start)] for start in (0, 2)]
-        >>> whole[2:] == resumed
+        (2, [2, 3])
+        >>> whole, resumed = [[x.tolist() for x, y in batches.epoch(7, start=start)] for start in (0, 1)]
+        >>> whole[1:] == resumed
         True
     """
 
@@ -68,8 +69,10 @@ class Batches:
         self.batch_size, self.seed, self.shuffle, self.transform = batch_size, seed, shuffle, transform
         self.rank, self.world_size = rank, world_size
         full, rest = divmod(len(examples), batch_size)
-        self._batches = full if drop_last or not rest else full + 1
-        smallest = batch_size if full and (drop_last or not rest) else rest
+        joins = shuffle and not drop_last and full > 0 and rest == 1
+        self._batches = full if drop_last or joins or not rest else full + 1
+        self._used = full * batch_size if drop_last else len(examples)
+        smallest = batch_size if full and (drop_last or joins or not rest) else rest
         if not self._batches:
             raise InvalidValueError(
                 f"`batch_size` must be at most the number of samples, {len(examples)}, when the last batch is dropped, "
@@ -113,12 +116,17 @@ class Batches:
 
     def size(self, number: int, batch: int) -> int:
         """Samples in a batch of an epoch, over all processes."""
-        return min(self.batch_size, len(self.examples) - batch * self.batch_size)
+        return self._used - batch * self.batch_size if batch == len(self) - 1 else self.batch_size
 
     def _plan(self, number: int) -> Callable[[int], Tensor]:
         """Sample numbers of every batch of an epoch, by its number."""
         order = self._order(number)
-        return lambda batch: order[batch * self.batch_size : (batch + 1) * self.batch_size]
+
+        def take(batch: int) -> Tensor:
+            first = batch * self.batch_size
+            return order[first : first + self.size(number, batch)]
+
+        return take
 
     def _order(self, number: int) -> Tensor:
         """Sample numbers in the order of an epoch; drawn on the CPU, so that it is the same for every device."""

@@ -89,7 +89,7 @@ class DomainBatches(Batches):
             int(number): (domains == number).nonzero().view(-1) for number in torch.unique(domains)
         }
         self._planned: tuple[int, list[tuple[int, Tensor]]] = (-1, [])
-        sizes = [size for rows in self._rows.values() for size in map(len, torch.split(rows, batch_size))]
+        sizes = [len(part) for rows in self._rows.values() for part in self._cut(rows)]
         self._batches = len(sizes)
         if min(sizes) < self.world_size:
             raise InvalidValueError(
@@ -120,11 +120,18 @@ class DomainBatches(Batches):
             batches = [
                 (domain, rows)
                 for domain, every in self._rows.items()
-                for rows in torch.split(every[torch.randperm(len(every), generator=random)], self.batch_size)
+                for rows in self._cut(every[torch.randperm(len(every), generator=random)])
             ]
             order = torch.randperm(len(batches), generator=random).tolist()
             self._planned = (number, [batches[place] for place in order])
         return self._planned[1]
+
+    def _cut(self, rows: Tensor) -> list[Tensor]:
+        """Rows in batches; a single one that is left over joins the batch before, as in `Batches`."""
+        parts = list(torch.split(rows, self.batch_size))
+        if len(parts) > 1 and len(parts[-1]) == 1:
+            parts[-2:] = [torch.cat(parts[-2:])]
+        return parts
 
     def _draw(self, number: int, batch: int) -> Tensor:
         """Samples of one domain, other than the one whose turn it is."""

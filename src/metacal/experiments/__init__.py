@@ -4,19 +4,31 @@ from metacal.experiments import (
     ablation,
     cross_domain_ece,
     cross_domain_error,
+    dece_agreement,
+    generalisation_gap,
     guo_setups,
     hyperparameters,
     interleaved_ece,
     interleaved_error,
+    l2_histograms,
     main_classwise_ece,
     main_ece,
     main_ece_temperature,
     main_error,
+    reliability_analysis,
+    sbece_agreement_cold,
+    sbece_agreement_warm,
+    smoothing_by_class,
+    smoothing_over_training,
     soft_calibration_ece,
     soft_calibration_error,
+    superclass_smoothing,
+    synthetic,
+    synthetic_boundary,
+    synthetic_sweep,
     training_times,
 )
-from metacal.runs.paper import PaperTable
+from metacal.runs.paper import Exhibit, PaperFigure, PaperTable, SimulatedStudy
 
 TABLES: dict[str, PaperTable] = {
     page.TABLE.name: page.TABLE
@@ -37,9 +49,23 @@ TABLES: dict[str, PaperTable] = {
         guo_setups,
     )
 }
-GROUPS: dict[str, tuple[PaperTable, ...]] = {
-    "cross-domain": (cross_domain_ece.TABLE, cross_domain_error.TABLE),
+FIGURES: dict[str, PaperFigure] = {
+    page.FIGURE.name: page.FIGURE
+    for page in (
+        generalisation_gap,
+        dece_agreement,
+        smoothing_over_training,
+        smoothing_by_class,
+        superclass_smoothing,
+        l2_histograms,
+        reliability_analysis,
+        sbece_agreement_warm,
+        sbece_agreement_cold,
+    )
 }
-"""Tables that are made together, from the same runs."""
+STUDIES: dict[str, SimulatedStudy] = {
+    page.STUDY.name: page.STUDY for page in (synthetic, synthetic_boundary, synthetic_sweep)
+}
+EXHIBITS: dict[str, Exhibit] = {**TABLES, **FIGURES, **STUDIES}
 
-__all__ = ["GROUPS", "TABLES"]
+__all__ = ["EXHIBITS", "FIGURES", "STUDIES", "TABLES"]

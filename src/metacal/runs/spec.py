@@ -138,7 +138,7 @@ class RunSpec(BaseModel):
     def hash(self) -> str:
         """Stable over key order and processes: 16 hexadecimal digits that any change of a field changes.
 
-        Fields at their default are left out, so that a field added later leaves the runs that do not use it as they are.
+        Fields at their default are left out, so that a field added later does not move the runs that do not use it.
         """
         told = self.model_dump(mode="json", exclude_defaults=True)
         canonical = json.dumps({"schema": SCHEMA, **told}, sort_keys=True)
