@@ -39,9 +39,9 @@ def train(
     The first keys to know are [bold]dataset[/], [bold]model[/], [bold]method[/] and [bold]seed[/]; a dataset brings the
     published settings for the rest: epochs, batch_size, accumulate, optimizer, lr, momentum, nesterov, weight_decay,
     schedule, milestones, decay, reduction, clip_norm, interleaved_lr, patience, precision, compile; train_size,
-    val_share or val_size, meta_share or meta_size, stratified, hold_out_meta, augment; meta_preset, meta_every,
-    meta_lr, meta_batch_size; model_options.NAME, dataset_options.NAME; and accelerator, devices, strategy, threads,
-    channels_last for the machine.
+    val_share or val_size, meta_share or meta_size, stratified, hold_out_meta, augment, domains; meta_preset,
+    meta_every, meta_lr, meta_batch_size; model_options.NAME, dataset_options.NAME; and accelerator, devices, strategy,
+    threads, channels_last for the machine.
 
     Methods: ce, brier, mmce, fl3, flsd53, ls, mc, mc-s, mc-v, mc-l2, ce+dece, ce+sbece, ce+savuc, fl3+sbece,
     fl3+savuc, mc-ce, mc-mmce, mc-dece, mc-sbece, mc-savuc, and ce- or fl3-interleaved-sbece or -savuc.
@@ -56,6 +56,10 @@ def train(
       metacal train dataset=cifar100 method=ls devices=4 strategy=ddp precision=bf16
 
       metacal train dataset=mydata.npz model=mypackage.nets:Net epochs=20
+
+      metacal train dataset=cifar10 method=mc domains=cifar-c
+
+      metacal train dataset=hospitals.npz method=mc domains.train=A,B,C,D domains.test=E
     """
     # Here and not above: they take a second to import, which `metacal --help` should not.
     from metacal.cli.progress import watching
