@@ -8,6 +8,7 @@ from torch import Tensor
 from metacal.data.corruptions.draws import Draws
 
 LUMA = (0.299, 0.587, 0.114)
+TINY = 1e-7
 
 
 def luma(images: Tensor) -> Tensor:
@@ -23,11 +24,19 @@ def paint(colour: Sequence[float], images: Tensor) -> Tensor:
     return torch.tensor(values, dtype=images.dtype, device=images.device).view(-1, 1, 1)
 
 
+def _highest(images: Tensor) -> Tensor:
+    """The highest channel of every pixel ``(n, 1, H, W)``: two maxima are faster than a reduction."""
+    if images.shape[1] == 1:
+        return images.clone()
+    return torch.maximum(torch.maximum(images[:, :1], images[:, 1:2]), images[:, 2:])
+
+
 def brightness(images: Tensor, more: float, draws: Draws) -> Tensor:
     """Raise the value of HSV: every channel in proportion, black to grey."""
-    value = images.amax(dim=1, keepdim=True)
+    value = _highest(images)
     raised = (value + more).clamp_(max=1.0)
-    return torch.where(value > 0, images * (raised / value), raised)
+    # Far below what 8 bits show, and it makes black grey without a case of its own.
+    return (images + TINY).mul_(raised.div_(value.add_(TINY)))
 
 
 def contrast(images: Tensor, kept: float, draws: Draws) -> Tensor:
@@ -41,8 +50,8 @@ def saturate(images: Tensor, change: tuple[float, float], draws: Draws) -> Tenso
     if images.shape[1] == 1:
         return luma(saturate(images.expand(-1, 3, -1, -1), change, draws))
     factor, offset = change
-    value = images.amax(dim=1, keepdim=True)
-    chroma = value - images.amin(dim=1, keepdim=True)
+    value = _highest(images)
+    chroma = value + _highest(-images)
     wanted = (chroma / value.clamp(min=1e-8)).mul_(factor).add_(offset).clamp_(0.0, 1.0).mul_(value)
     away = torch.where(chroma > 0, (value - images) * (wanted / chroma), wanted * paint((0.0, 1.0, 1.0), images))
     return value - away

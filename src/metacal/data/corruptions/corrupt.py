@@ -70,17 +70,17 @@ def corrupt(
     with torch.no_grad():
         for part, rows in zip(torch.split(images, size), torch.split(numbers, size), strict=True):
             clean = part.to(torch.float32, memory_format=torch.contiguous_format)
-            clean = clean / 255.0 if images.dtype is torch.uint8 else clean
+            clean = clean.mul_(1.0 / 255.0) if images.dtype is torch.uint8 else clean
             parts.append(_stored(corruption.apply(clean, constant, Draws(key, rows)), images.dtype))
     return torch.cat(parts) if len(parts) != 1 else parts[0]
 
 
 def _stored(values: Tensor, dtype: torch.dtype) -> Tensor:
     """Values clipped to [0, 1] in the dtype that images came in; a new tensor."""
-    clipped = values.clamp(0.0, 1.0)
     if dtype is torch.uint8:
-        clipped = clipped.mul_(255.0).add_(2.0**-10)  # whole numbers stay what they are
-    return clipped.to(dtype)
+        # A little is added so that whole numbers stay what they are.
+        return values.mul(255.0).add_(2.0**-10).clamp_(0.0, 255.0).to(dtype)
+    return values.clamp(0.0, 1.0).to(dtype)
 
 
 def check_images(images: Tensor, *, validate: bool = True) -> None:

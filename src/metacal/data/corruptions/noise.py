@@ -25,7 +25,9 @@ def impulse_noise(images: Tensor, share: float, draws: Draws) -> Tensor:
     """Turn a share of the values black or white, half each."""
     levels = draws.levels(*images.shape[1:])
     black = round(share / 2 * LEVELS)
-    return images.masked_fill(levels < black, 0.0).masked_fill_(levels >= LEVELS - black, 1.0)
+    # Products and maxima of whole tensors are several times faster than filling by a mask.
+    kept, white = levels.ge(black).float(), levels.ge(LEVELS - black).float()
+    return torch.maximum(kept.mul_(images), white)
 
 
 def shot_noise(images: Tensor, photons: float, draws: Draws) -> Tensor:

@@ -35,7 +35,7 @@ def spatter(images: Tensor, liquid: tuple[float, ...], draws: Draws) -> Tensor:
         mud = blurred((layer > threshold).float(), strength * scale)
         mud = mud.masked_fill(mud < 0.8, 0.0)
         return torch.lerp(images, paint(MUD, images).expand_as(images), mud)
-    drops = torch.where(layer < threshold, 0.0, layer.mul(255.0).floor_().clamp_(0.0, 255.0))
+    drops = layer.mul(255.0).floor_().clamp_(0.0, 255.0).mul_(layer.ge(threshold).float())
     shine = drops * _shading(drops, scale)
     shine = shine / shine.amax(dim=(1, 2, 3), keepdim=True).clamp(min=1e-8) * strength
     return images + shine * paint(WATER, images)

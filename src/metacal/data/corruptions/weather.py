@@ -26,7 +26,7 @@ def snow(images: Tensor, flakes: tuple[float, ...], draws: Draws) -> Tensor:
     layer = filtered(
         layer, zoom_matrix(height, factor, images.device), zoom_matrix(width, factor, images.device)
     ).clamp_(0.0, 1.0)
-    layer = layer.masked_fill_(layer < threshold, 0.0)
+    layer = layer * layer.ge(threshold).float()
     layer = smeared(layer, radius, sigma, draws.uniforms(low=-0.75 * math.pi, high=-0.25 * math.pi))
     white = torch.maximum(images, luma(images).mul(1.5).add_(0.5))
     return torch.lerp(white, images, kept).add_(layer).add_(layer.flip(-1, -2))
