@@ -6,6 +6,7 @@ Entropy coding loses nothing, so it is left out.
 """
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 
 import torch
@@ -43,20 +44,27 @@ def jpeg_compression(images: Tensor, quality: int, draws: Draws) -> Tensor:
     if images.shape[1] == 1:
         return _coded(_whole(pixels, BLOCK, BLOCK), LUMINANCE, quality)[..., :height, :width].div(255.0)
     # Columns are repeated before chroma is halved, rows after it.
-    ycc = _mixed(TO_YCC, _whole(pixels, 2, 2 * BLOCK)).round_()
-    y = _coded(_whole(ycc[:, :1], BLOCK, BLOCK), LUMINANCE, quality)[..., :height, :width]
-    chroma = _whole(_halved(ycc[:, 1:]) + 128.0, BLOCK, BLOCK)
+    rgb = _whole(pixels, 2, 2 * BLOCK)
+    y, blue, red = (_mixed(weights, torch.split(rgb, 1, dim=1)).round_() for weights in TO_YCC)
+    y = _coded(_whole(y, BLOCK, BLOCK), LUMINANCE, quality)[..., :height, :width]
+    chroma = _whole(torch.cat((_halved(blue), _halved(red)), dim=1) + 128.0, BLOCK, BLOCK)
     chroma = _coded(chroma, CHROMINANCE, quality).sub_(128.0)
     rows, columns = (_doubling(math.ceil(size / 2), images.device)[:size] for size in (height, width))
     chroma = chroma[..., : columns.shape[1]][..., : rows.shape[1], :]
     chroma = torch.matmul(rows, torch.matmul(chroma, columns.mT)).add_(0.5).floor_()
-    return _mixed(TO_RGB, torch.cat((y, chroma), dim=1)).round_().clamp_(0.0, 255.0).div_(255.0)
+    restored = torch.empty_like(pixels)
+    for channel, weights in enumerate(TO_RGB):
+        restored[:, channel : channel + 1] = _mixed(weights, (y, chroma[:, :1], chroma[:, 1:]))
+    return restored.round_().clamp_(0.0, 255.0).div_(255.0)
 
 
-def _mixed(weights: tuple[tuple[float, ...], ...], images: Tensor) -> Tensor:
-    """Channels as weighted sums of channels."""
-    matrix = torch.tensor(weights, device=images.device)
-    return torch.matmul(matrix, images.flatten(2)).view(images.shape)
+def _mixed(weights: Sequence[float], planes: Sequence[Tensor]) -> Tensor:
+    """A weighted sum of channels."""
+    mixture = planes[0] * weights[0]
+    for plane, weight in zip(planes[1:], weights[1:], strict=True):
+        if weight:
+            mixture.add_(plane, alpha=weight)
+    return mixture
 
 
 def _whole(pixels: Tensor, rows: int, columns: int) -> Tensor:
