@@ -53,6 +53,7 @@ def test_a_run_under_shift(metacal, trained, tmp_path):
     report = prepare_report([read_run(trained)], num_resamples=10)
     (shift,) = report.subjects[0].run.shifts
     assert len(shift.corruptions) == 19 and shift.maps[0].worst == max(eces)
+    assert max(max(row) for row in shift.maps[2].shades) == 10
     assert shift.hurt == sum(each["ece_after_temperature"] > each["ece"] for each in study["domains"])
     page = render_page(report)
     assert "Under shift: corruptions (generated)" in page and 'class="heat-10"' in page and "gaussian noise" in page
@@ -110,7 +111,10 @@ def test_both_cross_domain_tables_from_one_word(metacal, tmp_path):
     assert status == 0, errors
     assert "15.55 ± 0.32" in output and "Worst case" in output and "10.60 ± 0.05" in output
     assert len(list((tmp_path / "runs").glob("*/scores.json"))) == 2
+    view = read_run(next((tmp_path / "runs").glob("*-ce-*")))
+    assert view.dataset == "digits (tested on 22 domains, generated)"
     data = json.loads((tmp_path / "tables" / "cross-domain-ece.json").read_text())
+    assert "Test images of the domains: generated." in data["note"]
     average, worst = ([cell["values"][0] for cell in line] for line in data["cells"])
     assert all(low <= high for low, high in zip(average, worst, strict=True))
     status, output, _ = metacal("show", "cross-domain", "--preset", "smoke", "--store", tmp_path / "runs")

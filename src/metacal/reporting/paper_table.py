@@ -182,12 +182,21 @@ def prepare_table(
         table.name,
         preset_title(table.heading, preset),
         table.claim,
-        preset_note(preset),
+        preset_note(preset) + _source_note(table, store, preset, overrides),
         tuple(column.label for column in table.columns),
         tuple(lines),
         _ranks(table, lines),
         is_reduced=preset != "full",
     )
+
+
+def _source_note(table: PaperTable, store: RunStore, preset: str, overrides: Mapping[str, Any] | None) -> str:
+    """Where the test images of domains come from: published arrays, or generated here."""
+    if all(row.over is None for row in table.rows):
+        return ""
+    folders = (store.folder(spec) for spec in table.specs(preset, overrides))
+    sources = sorted({folder.read_scores()["domains"]["source"] for folder in folders if folder.is_complete})
+    return f" Test images of the domains: {' and '.join(sources)}." if sources else ""
 
 
 def _measured(

@@ -35,7 +35,7 @@ def read_run(folder: Path) -> RunView:
     return RunView(
         name=spec.title,
         method=spec.method.name,
-        dataset=spec.dataset,
+        dataset=spec.dataset + domains_of(run),
         class_names=predictions.class_names,
         epochs={name: [row.get(name, float("nan")) for row in history] for name in names},
         strengths=strengths_of(run, len(history)),
@@ -45,6 +45,12 @@ def read_run(folder: Path) -> RunView:
         predictions=predictions,
         shifts=tuple(run.read_shifts().values()),
     )
+
+
+def domains_of(run: RunFolder) -> str:
+    """What is said of the domains that a run was tested on; nothing without any."""
+    found = run.read_scores().get("domains")
+    return "" if found is None else f" (tested on {len(found['each'])} domains, {found['source']})"
 
 
 def members(learned: dict[str, Any]) -> dict[str, Any]:
