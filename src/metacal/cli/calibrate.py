@@ -11,6 +11,7 @@ from rich.table import Table
 from torch import Tensor
 
 from metacal.cli.json_file import write_json
+from metacal.cli.places import check_places
 from metacal.cli.prediction_options import ClassNames, Logits, Probs, Target, read_class_names
 from metacal.errors import InvalidValueError, MetacalWarning
 from metacal.evaluation.batches import PredictionFile
@@ -68,6 +69,7 @@ def calibrate(
 
     console = Console()
     check_writable(out)
+    check_places(save=save, json=json_file)
     check_choice("--method", method, (*METHODS, AUTO))
     if (fit_on is None) == (use is None):
         raise InvalidValueError(

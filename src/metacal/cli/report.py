@@ -10,6 +10,7 @@ from rich.markup import escape
 
 import metacal
 from metacal.cli.json_file import write_json
+from metacal.cli.places import check_places
 from metacal.cli.prediction_options import ClassNames, Logits, Probs, Target, read_class_names
 from metacal.errors import InvalidValueError
 
@@ -51,6 +52,7 @@ def report(
     from metacal.reporting.read_run import read_run
 
     console = Console(stderr=True)
+    check_places(output=output, json=json_file)
     names = read_class_names(class_names)
     with console.status("Reading") as status:
         subjects = [
