@@ -112,8 +112,8 @@ def measure(path: Path, rows: int) -> Part:
         ],
         notes=(
             f"Best of {ROUNDS} processes each, taking turns; time without the start of Python and imports, memory with "
-            f"them. Reading is pyarrow's ParquetFile.iter_batches, with its own settings and as we call it. A seeded reservoir of "
-            f"{SAMPLE:,} rows is filled meanwhile. Found: {figures}.",
+            "them. Reading is pyarrow's ParquetFile.iter_batches, with its own settings and as we call it. A seeded "
+            f"reservoir of {SAMPLE:,} rows is filled meanwhile. Found: {figures}.",
         ),
     )
 
