@@ -165,19 +165,19 @@ def evaluate_predictions(
         >>> round(evaluation.gain.ece_before, 4), round(evaluation.gain.ece_after, 3)
         (0.0537, 0.006)
     """
-    probs, targets = predictions.probs, predictions.targets
-    inputs = read_inputs(probs=probs, targets=targets, validate=False)
+    targets = predictions.targets
+    # From the logits themselves where there are any: probabilities may have been rounded to 0, or to a tie.
+    given = {"logits" if predictions.is_logits else "probs": predictions.scores}
+    figures = score_predictions(**given, targets=targets, num_bins=num_bins).as_dict()
+    inputs = read_inputs(**given, targets=targets, validate=False)  # type: ignore[arg-type]
     confidences, correct = confidence_and_correctness(inputs)
-    figures = score_predictions(probs=probs, targets=targets, num_bins=num_bins).as_dict()
-    if predictions.is_logits:  # from the logits themselves: probabilities may have been rounded to 0
-        streamed = StreamedScores(is_logits=True, num_bins=num_bins)
-        streamed.update(predictions.scores, targets)
-        figures["nll"] = streamed.nll
     for name, (low, high) in figure_intervals(predictions, num_bins, num_resamples, seed).items():
         figures |= {f"{name}_low": low, f"{name}_high": high}
     curve = risk_coverage(confidences, correct)
     gain = temperature_gain(logits=predictions.logits, targets=targets, num_bins=num_bins, seed=seed)
-    counts = confusion_counts(probs.argmax(dim=1), targets, predictions.num_classes)
+    if gain is not None and math.isinf(figures["nll"]):  # logits of a probability of 0 stop at the least float
+        gain = gain._replace(nll_before=math.inf)
+    counts = confusion_counts(predictions.predicted, targets, predictions.num_classes)
     statistics = equal_width_statistics(confidences, correct, num_bins)
     return Evaluation(
         name=predictions.name,
@@ -188,7 +188,7 @@ def evaluate_predictions(
         figures=figures | {"aurc": curve.area},
         coverage_at_risk={risk: curve.coverage_at_risk(risk) for risk in RISKS},
         classes=class_figures(
-            counts, probs.double().mean(dim=0), class_statistics(inputs, num_bins), predictions.class_names
+            counts, predictions.probs.double().mean(dim=0), class_statistics(inputs, num_bins), predictions.class_names
         ),
         confused=confused_pairs(counts, predictions.class_names),
         verdict=confidence_verdict(statistics),
@@ -220,8 +220,10 @@ def _as_predictions(file: PredictionFile, scores: Tensor, targets: Tensor) -> Pr
 def _streamed_figures(streamed: StreamedScores, seed: int) -> dict[str, float]:
     """Figures of all rows: means with normal intervals, errors with those of resampled bins."""
     figures = {name: float(getattr(streamed, name)) for name in STREAMED}
+    highest = {"accuracy": 1.0, "nll": math.inf, "brier": 2.0}
     for name, error in streamed.standard_errors.items():
-        figures |= {f"{name}_low": max(figures[name] - 1.96 * error, 0.0), f"{name}_high": figures[name] + 1.96 * error}
+        figures[f"{name}_low"] = max(figures[name] - 1.96 * error, 0.0)
+        figures[f"{name}_high"] = min(figures[name] + 1.96 * error, highest[name])
     for name, norm in (("ece", "l1"), ("mce", "max")):
         figures[f"{name}_low"], figures[f"{name}_high"] = streamed_interval(streamed.statistics, norm, seed)
     return figures

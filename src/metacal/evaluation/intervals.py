@@ -47,8 +47,7 @@ def figure_intervals(
         seed: of the draws.
     """
     probs, targets = predictions.probs, predictions.targets
-    confidences, predicted = probs.max(dim=1)
-    correct = predicted == targets
+    confidences, correct = probs.amax(dim=1), predictions.predicted == targets
     ordered, order = confidences.sort()
     right = correct[order]
     at_target = probs.gather(1, targets.unsqueeze(1)).squeeze(1).double()

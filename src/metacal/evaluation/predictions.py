@@ -77,6 +77,11 @@ class Predictions:
         return self.scores.shape[1]
 
     @property
+    def predicted(self) -> Tensor:
+        """int64 ``(n,)``: the first class with the highest score, before rounding could make two of them equal."""
+        return self.scores.argmax(dim=1)
+
+    @property
     def probs(self) -> Tensor:
         """Probabilities ``(n, K)`` in float32 or wider."""
         wide = at_least_float32(self.scores)
