@@ -72,3 +72,8 @@ def test_errors_become_one_line_and_a_status(metacal, monkeypatch, error, status
 
     monkeypatch.setattr("metacal.experiments.TABLES", Failing(fail))
     assert metacal("ls") == (status, "", message)
+
+
+def test_it_runs_as_a_module():
+    run = subprocess.run([sys.executable, "-m", "metacal", "--version"], capture_output=True, text=True, check=True)
+    assert run.stdout.startswith("metacal ")
