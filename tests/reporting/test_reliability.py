@@ -1,5 +1,7 @@
 """Bins as given and over the grid of temperatures: the same numbers as the functions give one at a time."""
 
+import math
+
 import pytest
 import torch
 from tests.reporting.samples import some_predictions
@@ -78,3 +80,9 @@ def test_share_interval_is_wilsons():
         assert (low.item(), high.item()) == pytest.approx((expected.low, expected.high), abs=1e-12)
     low, high = share_interval(torch.tensor(0), torch.tensor(0))
     assert (low.item(), high.item()) == (0.0, 1.0)
+
+
+def test_huge_logits_have_a_finite_likelihood_at_every_temperature():
+    logits = 1e37 * torch.tensor([[4.0, -4.0], [-4.0, 4.0], [4.0, -4.0]])
+    reliability = prepare_reliability(Predictions.from_logits(logits, torch.tensor([0, 1, 1])))
+    assert all(math.isfinite(value) for value in reliability.nll) and reliability.nll[9] > 1e37

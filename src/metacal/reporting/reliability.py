@@ -15,6 +15,8 @@ from metacal.functional.temperature import fit_temperature
 from metacal.functional.temperature_grid import GRID, temperature_grid_statistics
 
 Z_95 = 1.959963984540054
+LARGE = 1e36
+"""Logits beyond which float32 does not hold their differences at every temperature."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +88,9 @@ def prepare_reliability(predictions: Predictions, num_bins: int = 15) -> Reliabi
         validate=False,
     )
     scaled = [to_bins(row) for row in rows_of(temperature_grid_statistics(logits, targets, num_bins, validate=False))]
+    wide = logits if float(logits.abs().max()) < LARGE else logits.double()  # divided by 0.1 they stay finite
     nll = [
-        float(negative_log_likelihood(logits=logits / temperature, targets=targets, validate=False))
+        float(negative_log_likelihood(logits=wide / temperature, targets=targets, validate=False))
         for temperature in GRID
     ]
     fit = fit_temperature(logits=logits, targets=targets, validate=False)
