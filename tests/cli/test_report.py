@@ -139,3 +139,21 @@ def test_places_that_cannot_be_used(metacal, file, tmp_path, monkeypatch, option
 def test_help_has_examples():
     run = CliRunner().invoke(app, ["report", "--help"])
     assert run.exit_code == 0 and "metacal report predictions.npz --open" in run.stdout
+
+
+def test_a_large_file_is_sampled_and_the_page_says_so(metacal, tmp_path):
+    said = some_predictions(samples=500)
+    np.savez(tmp_path / "said.npz", logits=said.logits.numpy(), targets=said.targets.numpy())
+    page, numbers = tmp_path / "page.html", tmp_path / "numbers.json"
+    arguments = ("report", tmp_path / "said.npz", "-o", page, "--json", numbers)
+    metacal(*arguments, "--sample", "200")
+    text = page.read_text(encoding="utf-8")
+    assert "200 samples, 10 classes: a random sample of the file’s 500 rows, which all figures here are of" in text
+    part = json.loads(numbers.read_text(encoding="utf-8"))["subjects"][0]["predictions"]
+    assert (part["summary"]["samples"], part["summary"]["total"]) == (200, 500)
+    predicted = said.logits.argmax(1)
+    for one in part["mistakes"]["surest"]:  # rows of the file, not of the sample
+        assert said.class_names.index(CIFAR_10[int(one["predicted"])]) == predicted[one["row"]]
+        assert int(one["actual"]) == said.targets[one["row"]]
+    metacal(*arguments)
+    assert "a random sample" not in page.read_text(encoding="utf-8")

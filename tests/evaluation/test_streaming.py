@@ -81,6 +81,7 @@ def test_the_reservoir_is_fair_seeded_and_blind_to_batches():
             reservoir.add(part, labels)
         scores, labels = reservoir.rows()
         assert len(labels) == 50 and torch.equal(scores.squeeze(1).long(), labels)
+        assert torch.equal(reservoir.row_numbers, labels)
         assert labels.tolist() == sorted(set(labels.tolist())) and reservoir.seen == 1000 and not reservoir.is_complete
         kept[labels.numpy()] += 1
     assert 13.5 < kept[:500].mean() < 16.5 and kept.max() < 35  # 15 expected of each

@@ -14,8 +14,9 @@ from metacal.cli.places import check_places
 from metacal.cli.prediction_options import ClassNames, Logits, Probs, Target, read_class_names
 from metacal.errors import InvalidValueError
 from metacal.evaluation.batches import PredictionFile
-from metacal.evaluation.evaluation import FIGURES, OOD_FIGURES, SAMPLE, Evaluation, evaluate_file
+from metacal.evaluation.evaluation import FIGURES, OOD_FIGURES, Evaluation, evaluate_file
 from metacal.evaluation.intervals import RESAMPLES
+from metacal.evaluation.reservoir import SAMPLE
 
 
 def evaluate(

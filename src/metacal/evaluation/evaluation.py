@@ -13,7 +13,7 @@ from metacal.evaluation.confusion import ClassFigures, ConfusedPair, class_figur
 from metacal.evaluation.intervals import RESAMPLES, figure_intervals, streamed_interval
 from metacal.evaluation.ood import ood_figures
 from metacal.evaluation.predictions import Predictions
-from metacal.evaluation.reservoir import Reservoir
+from metacal.evaluation.reservoir import SAMPLE, Reservoir
 from metacal.evaluation.scores import score_predictions
 from metacal.evaluation.selective import risk_coverage
 from metacal.evaluation.streaming import StreamedScores
@@ -24,10 +24,6 @@ from metacal.functional.classwise_calibration_error import class_statistics
 from metacal.functional.confidence import confidence_and_correctness
 from metacal.functional.inputs import read_inputs
 from metacal.functional.sample_size import sample_size_warning
-
-SAMPLE = 100_000
-SAMPLE_ELEMENTS = 2**26
-"""Scores that a sample of rows may hold: fewer rows are kept of very many classes."""
 
 STREAMED = ("accuracy", "nll", "brier", "ece", "mce")
 MEASURES = (*STREAMED, "adaptive_ece", "classwise_ece", "debiased_ece", "sweep_ece", "smooth_ece")
@@ -126,7 +122,7 @@ def evaluate_file(
         InvalidFileError: something is wrong in the file; the message says where.
     """
     streamed = StreamedScores(file.is_logits, num_bins)
-    reservoir = _reservoir(file, sample, seed)
+    reservoir = Reservoir.for_classes(file.num_classes, sample, seed)
     with one_thread():
         for batch in file.batches():
             assert batch.targets is not None
@@ -208,10 +204,6 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _reservoir(file: PredictionFile, sample: int, seed: int) -> Reservoir:
-    return Reservoir(max(1, min(sample, SAMPLE_ELEMENTS // file.num_classes)), seed)
-
-
 def _as_predictions(file: PredictionFile, scores: Tensor, targets: Tensor) -> Predictions:
     """Rows that the file has checked already."""
     return Predictions(scores, file.is_logits, targets, file.class_names, file.path.name.split(".")[0])
@@ -230,7 +222,7 @@ def _streamed_figures(streamed: StreamedScores, seed: int) -> dict[str, float]:
 
 
 def _ood_probs(ood: PredictionFile, sample: int, seed: int) -> Tensor:
-    reservoir = _reservoir(ood, sample, seed)
+    reservoir = Reservoir.for_classes(ood.num_classes, sample, seed)
     with one_thread():
         for batch in ood.batches():
             reservoir.add(batch.scores, torch.zeros(len(batch.scores), dtype=torch.int64))

@@ -5,6 +5,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+SAMPLE = 100_000
+SAMPLE_ELEMENTS = 2**26
+"""Scores that a sample of rows may hold: fewer rows are kept of very many classes."""
+
 BLOCK = 4096
 """Rows to come that are drawn at once."""
 
@@ -35,12 +39,24 @@ class Reservoir:
         self._generator = np.random.default_rng(seed)
         self._by_class: list[Tensor] = []  # (K, m): scores of the rows held
         self._targets: list[Tensor] = []
+        self._rows: list[NDArray[np.int64]] = []
         self._numbers: list[NDArray[np.float64]] = []
         self._held = 0
         self._bar = 1.0
         self._coming: NDArray[np.int64] = np.empty(0, dtype=np.int64)  # rows below the bar that are still to be seen
         self._coming_numbers: NDArray[np.float64] = np.empty(0)
         self._drawn = 0  # rows that have been decided on
+
+    @classmethod
+    def for_classes(cls, num_classes: int, sample: int = SAMPLE, seed: int = 0) -> "Reservoir":
+        """One that keeps ``sample`` rows, or as many of so many classes as fit in memory."""
+        return cls(max(1, min(sample, SAMPLE_ELEMENTS // num_classes)), seed)
+
+    @property
+    def row_numbers(self) -> Tensor:
+        """int64 ``(m,)``: which of the rows seen, counted from 0, are those of `rows`."""
+        self._shrink()
+        return torch.from_numpy(self._rows[0])
 
     @property
     def is_complete(self) -> bool:
@@ -61,6 +77,7 @@ class Reservoir:
             chosen = torch.from_numpy(self._coming[:wanted] - first)
             self._by_class.append(scores.t().index_select(1, chosen))  # columns mostly lie together in memory
             self._targets.append(targets[chosen])
+            self._rows.append(self._coming[:wanted])
             self._numbers.append(self._coming_numbers[:wanted])
             self._coming, self._coming_numbers = self._coming[wanted:], self._coming_numbers[wanted:]
             self._held += wanted
@@ -81,13 +98,13 @@ class Reservoir:
 
     def _shrink(self) -> None:
         by_class, targets = torch.cat(self._by_class, dim=1), torch.cat(self._targets)
-        numbers = np.concatenate(self._numbers)
+        rows, numbers = np.concatenate(self._rows), np.concatenate(self._numbers)
         if len(numbers) > self.capacity:
             self._bar = float(np.partition(numbers, self.capacity)[self.capacity])
             chosen = torch.from_numpy(np.flatnonzero(numbers < self._bar))
             by_class, targets = by_class.index_select(1, chosen), targets[chosen]
-            numbers = numbers[chosen.numpy()]
+            rows, numbers = rows[chosen.numpy()], numbers[chosen.numpy()]
             is_below = self._coming_numbers < self._bar
             self._coming, self._coming_numbers = self._coming[is_below], self._coming_numbers[is_below]
-        self._by_class, self._targets, self._numbers = [by_class], [targets], [numbers]
+        self._by_class, self._targets, self._rows, self._numbers = [by_class], [targets], [rows], [numbers]
         self._held = len(numbers)
