@@ -186,3 +186,10 @@ def test_a_temperature_at_a_bound_is_marked():
     assert temperature_gain(logits=logits, targets=(torch.arange(60) + 1) % 3).at_bound
     logits, _, targets = draw(n=300)
     assert not temperature_gain(logits=logits, targets=targets).at_bound
+
+
+@pytest.mark.parametrize(("target", "expected"), [(0, (0.4385, 1.0)), (1, (0.0, 0.5615))])
+def test_three_of_three_are_not_certain(target, expected):
+    """The accuracy of samples that are all right, or all wrong, has Wilson's interval: theirs would have no width."""
+    said = Predictions.from_probs(torch.tensor([[0.9, 0.1]] * 3), torch.full((3,), target))
+    assert figure_intervals(said, num_resamples=10)["accuracy"] == pytest.approx(expected, abs=1e-4)

@@ -8,7 +8,7 @@ from tests.reporting.samples import some_predictions
 
 from metacal.evaluation import Predictions
 from metacal.functional import bin_statistics, expected_calibration_error, negative_log_likelihood, noise_floor
-from metacal.reporting.reliability import prepare_reliability, share_interval
+from metacal.reporting.reliability import prepare_reliability
 
 
 @pytest.fixture(scope="module")
@@ -69,17 +69,6 @@ def test_one_sample():
     reliability = prepare_reliability(Predictions.from_probs(torch.tensor([[0.25, 0.75]]), torch.tensor([1])))
     assert sum(reliability.given.counts) == 1 and reliability.given.ece == 0.25
     assert reliability.given.accuracies.count(None) == 14
-
-
-def test_share_interval_is_wilsons():
-    from scipy.stats import binomtest
-
-    for successes, count in [(0, 1), (1, 1), (3, 7), (97, 100), (5000, 5000)]:
-        expected = binomtest(successes, count).proportion_ci(method="wilson")
-        low, high = share_interval(torch.tensor(successes), torch.tensor(count))
-        assert (low.item(), high.item()) == pytest.approx((expected.low, expected.high), abs=1e-12)
-    low, high = share_interval(torch.tensor(0), torch.tensor(0))
-    assert (low.item(), high.item()) == (0.0, 1.0)
 
 
 def test_huge_logits_have_a_finite_likelihood_at_every_temperature():
