@@ -23,7 +23,7 @@ def evaluate(
     files: Annotated[
         list[Path],
         typer.Argument(
-            metavar="FILE...", help="CSV, Parquet, Arrow, Feather, NPZ, NPY or JSON lines.", show_default=False
+            metavar="FILE", help="CSV, Parquet, Arrow, Feather, NPZ, NPY or JSON lines.", show_default=False
         ),
     ],
     probs: Probs = None,
