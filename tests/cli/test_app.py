@@ -72,7 +72,7 @@ def test_errors_become_one_line_and_a_status(metacal, monkeypatch, error, status
     def fail():
         raise error
 
-    monkeypatch.setattr("metacal.experiments.TABLES", Failing(fail))
+    monkeypatch.setattr("metacal.experiments.EXHIBITS", Failing(fail))
     assert metacal("ls") == (status, "", message)
 
 
