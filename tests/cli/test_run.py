@@ -78,6 +78,9 @@ def test_a_part_of_a_table_from_nothing_to_files(metacal, tmp_path):
     assert {(line["method"], line["metric"], line["seeds"]) for line in lines} == {
         (method, metric, "1") for method in ("CE", "MC") for metric in ("ece_percent", "error_percent")
     }
+    about = json.loads((tmp_path / "tables" / "about.json").read_text())
+    assert about["seeds"] == [0] and about["preset"] == "smoke" and len(about["runs"]) == 2 and about["torch"]
+    assert about["command"].startswith("metacal run hyperparameters") and about["train_seconds"] > 0
     for suffix in ("md", "tex", "json"):
         assert (tmp_path / "tables" / f"hyperparameters.{suffix}").stat().st_size > 100
     before = sorted(path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("*/scores.json"))

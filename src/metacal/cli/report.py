@@ -10,6 +10,7 @@ from rich.markup import escape
 
 import metacal
 from metacal.cli.json_file import write_json
+from metacal.cli.places import check_places
 from metacal.cli.prediction_options import ClassNames, Logits, Probs, Target, read_class_names
 from metacal.errors import InvalidValueError
 
@@ -41,11 +42,16 @@ def report(
     store: Annotated[
         Path, typer.Option("--store", metavar="DIR", help="Where the runs of tables and figures are.")
     ] = Path("runs"),
+    sample: Annotated[
+        int, typer.Option("--sample", min=100, help="Rows to show of a file; of one with more, so many at random.")
+    ] = 100_000,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the sample.")] = 0,
     show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
     """Show how calibrated predictions are, what a temperature would mend, and what runs have learned.
 
-    Writes one self-contained HTML file that needs no network. Several files are compared side by side.
+    Writes one self-contained HTML file that needs no network. Several files are compared side by side. Of a file with
+    more than 100,000 rows a random sample of so many is shown, and the page says so (--sample).
 
     Example: [bold]metacal report predictions.npz --open[/]
 
@@ -58,19 +64,21 @@ def report(
     if any(is_exhibit(path) for path in paths):
         write_exhibits_page(paths, output, preset, store)
         return
-    from metacal.evaluation import read_predictions
-    from metacal.reporting import prepare_report, render_page
+    from metacal.evaluation import PredictionFile, Predictions, sample_predictions
+    from metacal.reporting import RunView, prepare_report, render_page
     from metacal.reporting.read_run import read_run
 
     console = Console(stderr=True)
+    check_places(output=output, json=json_file)
     names = read_class_names(class_names)
     with console.status("Reading") as status:
-        subjects = [
-            read_run(path)
-            if path.is_dir()
-            else read_predictions(path, probs=probs, logits=logits, target=target, class_names=names)
-            for path in paths
-        ]
+        subjects: list[Predictions | RunView] = []
+        for path in paths:
+            if path.is_dir():
+                subjects.append(read_run(path))
+            else:
+                file = PredictionFile(path, probs=probs, logits=logits, target=target, class_names=names)
+                subjects.append(sample_predictions(file, sample, seed))
         prepared = prepare_report(
             subjects, title, resamples, progress=lambda name: status.update(f"Working on {escape(name)}")
         )

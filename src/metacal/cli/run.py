@@ -1,5 +1,6 @@
 """``metacal run``: tables and figures of the paper, from their runs to the page."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -67,7 +68,9 @@ def run(
     from metacal.cli.selection import find_exhibits, narrowed
     from metacal.engines import LocalEngine, RayEngine
     from metacal.experiments import EXHIBITS
+    from metacal.files import write_json
     from metacal.reporting.exhibits import prepare_exhibit, write_exhibits
+    from metacal.reporting.provenance import prepare_provenance
     from metacal.runs.recipes import read_overrides
     from metacal.runs.run_store import RunStore
     from metacal.training import Stopped, StopRequest
@@ -97,6 +100,8 @@ def run(
         print_exhibit(data, output)
     if output is not None:
         write_exhibits(prepared, output)
+        about = prepare_provenance(["metacal", *sys.argv[1:]], preset, specs.values(), runs)
+        write_json(output / "about.json", about)
         page = write_paper_page(prepared, output / "report.html", preset, store)
         Console().print(f"{page}: open it in a browser.", highlight=False, soft_wrap=True)
     for error in dict.fromkeys(failed.values()):

@@ -99,7 +99,9 @@ def template_environment() -> Environment:
 
 
 def _fraction(value: float | None, digits: int = 4) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"
+    if value is None:
+        return "–"
+    return f"{value:.{digits}f}" if abs(value) < 1e5 else f"{value:.4g}"
 
 
 def _percent(value: float | None, digits: int = 1) -> str:
