@@ -29,6 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pipeline": {"functional", "losses", "metalearning", "data", "models", "posthoc", "training", "evaluation", "runs"},
     "simulated_study": {"functional", "losses", "metalearning", "data"},
     "engines": {"runs", "pipeline", "training", "files"},
+    "integrations": {"functional", "metalearning", "metrics", "data", "posthoc", "evaluation", "reporting"},
     "cli": {
         "functional",
         "losses",
@@ -71,6 +72,8 @@ NOT_LOADED_BY_IMPORT = (
     "scipy",
     "PIL",
     "pooch",
+    "transformers",
+    "mlflow",
 )
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
