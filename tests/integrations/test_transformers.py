@@ -82,12 +82,12 @@ def arguments(folder, **options):
     )
 
 
-def trained(folder, model, kind="text", **options):
+def trained(folder, model, kind="text", samples=48, **options):
     settings = {"hyperparameters": VectorLabelSmoothing(K), "every": 1, **options.pop("meta_calibration", {})}
     trainer = MetaCalibrationTrainer(
         model=model,
         args=arguments(folder, **options),
-        train_dataset=Rows(48, 0, kind),
+        train_dataset=Rows(samples, 0, kind),
         eval_dataset=Rows(20, 2, kind),
         meta_dataset=Rows(24, 1, kind),
         meta_calibration=settings,
@@ -119,7 +119,7 @@ def test_bert_and_vit(tmp_path, make, kind):
 @pytest.mark.parametrize("parts", [1, 2])
 def test_it_is_the_loop_by_hand(tmp_path, parts):
     options = dict(optim="sgd", max_grad_norm=0.0, lr_scheduler_type="constant", max_steps=1)
-    trainer = trained(tmp_path, bert(), gradient_accumulation_steps=parts, **options)
+    trainer = trained(tmp_path, bert(), samples=8 * parts, gradient_accumulation_steps=parts, **options)
     model = bert()
     meta = MetaCalibrator(model, "classifier", VectorLabelSmoothing(K), every=1, seed=3)
     stream = ((batch, batch.pop("labels")) for batch in MetaStream(Rows(24, 1), 8, seed=3))
