@@ -34,7 +34,7 @@ from metacal.integrations.sklearn.rows import Rows
 from metacal.metalearning import LabelSmoothingHyperparameter, MetaCalibrator
 
 STEPS = 1500
-FEWEST_EPOCHS, MOST_EPOCHS = 10, 200
+FEWEST_EPOCHS, MOST_EPOCHS = 5, 200
 SMALLEST_BATCH, LARGEST_BATCH = 32, 256
 ENOUGH_OF_A_CLASS = 20
 MOST_META_ROWS = 10_000
@@ -54,7 +54,7 @@ class MetaCalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             else one (always one in `partial_fit`).
         meta_share: share of the samples set aside, where `fit` is not given ``X_meta`` and ``y_meta``.
         refit: train again on all samples with the smoothing that was learned.
-        max_iter: passes over the samples; None: as many as make 1,500 steps, but 10 to 200.
+        max_iter: passes over the samples; None: as many as make 1,500 steps, but 5 to 200.
         batch_size: samples in a step; None: a twentieth of all, but 32 to 256.
         lr: Adam's first step size, which then goes down along a cosine; None: 0.01 for a linear model, else 0.003.
         weight_decay: decoupled, per step and unit of ``lr``.
