@@ -104,20 +104,14 @@ def transformers_fit(steps: int, settings: dict[str, Any] | None) -> float:
 
     starts: list[float] = []
 
-    class Clock(TrainerCallback):  # type: ignore[misc]
+    class Clock(TrainerCallback):
         def on_step_begin(self, *_: Any, **__: Any) -> None:
             starts.append(time.process_time())
 
     torch.manual_seed(0)
-    config = ViTConfig(
-        image_size=32,
-        patch_size=8,
-        hidden_size=128,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        intermediate_size=256,
-        num_labels=10,
-    )
+    shape: dict[str, Any] = {"image_size": 32, "patch_size": 8, "num_labels": 10}
+    shape |= {"hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 256}
+    config = ViTConfig(**shape)
     with tempfile.TemporaryDirectory() as folder:
         options: dict[str, Any] = {
             "model": ViTForImageClassification(config),

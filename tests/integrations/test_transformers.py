@@ -8,6 +8,8 @@ from torch.utils.data import Dataset
 from transformers import (
     BertConfig,
     BertForSequenceClassification,
+    GPT2Config,
+    GPT2ForSequenceClassification,
     RobertaConfig,
     RobertaForSequenceClassification,
     Trainer,
@@ -195,3 +197,9 @@ def test_bad_input(tmp_path):
         trained(tmp_path, bert(), label_smoothing_factor=0.3)
     with pytest.raises(InvalidValueError, match="must be the head's, 16, got 3"):
         trained(tmp_path, bert(), meta_calibration={"head": "bert.pooler.dense"})
+
+
+def test_a_decoder_that_scores_every_token_is_refused(tmp_path):
+    config = GPT2Config(vocab_size=30, n_embd=16, n_layer=1, n_head=2, n_positions=8, num_labels=K, pad_token_id=0)
+    with pytest.raises(InvalidValueError, match=r"must be 48 labels, one for each row of logits \(8, 6, 3\)"):
+        trained(tmp_path, GPT2ForSequenceClassification(config))

@@ -320,7 +320,7 @@ class MetaCalibrator:
     def _meta_step(self, parts: list[tuple[Tensor, Tensor]], x: Any, meta: Any, lr: float) -> None:
         batch = self._draw(meta)
         if self._meta_steps < LOOKS_FOR_SHARED_SAMPLES and share_samples(x, batch[0]):
-            warnings.warn("A meta batch shares samples with its training batch: split them apart.", stacklevel=3)
+            warnings.warn("A meta batch shares samples with its training batch: split them apart.", stacklevel=4)
         problem = self._problem(parts, batch, lr)
         found = self._estimate(problem)
         self._update(found, problem)
@@ -345,7 +345,7 @@ class MetaCalibrator:
             self._has_warned = True
             warnings.warn(
                 "A meta-gradient was not finite: that meta step was skipped, omega is unchanged; see `skipped`.",
-                stacklevel=5,
+                stacklevel=6,
             )
 
     def _problem(self, parts: list[tuple[Tensor, Tensor]], batch: tuple[Any, Tensor], lr: float) -> MetaProblem:
