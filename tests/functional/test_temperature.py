@@ -1,5 +1,7 @@
 """Temperature: recovered over four decades and every dtype, at the optimum, and honest where there is none."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -101,3 +103,11 @@ def test_bad_input():
         fit_temperature(logits=torch.tensor([[0.0, 1.0], [torch.nan, 0.0]]), targets=torch.tensor([0, 1]))
     with pytest.raises(InvalidTypeError, match=r"`targets` must be integer class labels, got torch\.float32"):
         fit_temperature(logits=torch.zeros(2, 2), targets=torch.zeros(2))
+
+
+@pytest.mark.parametrize("gap", [300.0, 500.0, 700.0, 740.0])
+def test_a_sure_mistake_by_hundreds_of_nats(gap):
+    """The curvature all but vanishes at the start, and Newton's step is beyond the largest float's square root."""
+    logits = torch.tensor([[gap, 0.0]] * 4, dtype=torch.float64)
+    fit = fit_temperature(logits=logits, targets=torch.tensor([0, 0, 0, 1]))
+    assert fit.converged and fit.temperature == pytest.approx(gap / math.log(3.0), rel=1e-6)

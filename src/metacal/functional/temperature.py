@@ -120,10 +120,11 @@ def _halley(at: _Derivatives, inverse: float) -> tuple[float, float]:
         return math.copysign(math.inf, -at.slope), math.inf
     newton = -at.slope / at.curvature
     bend = 1.0 + 0.5 * newton * at.third / at.curvature
-    step = newton / bend if bend > 0.5 else newton
+    step = newton / bend if 0.5 < bend < math.inf else newton
     # Terms of third order in the step: the one that Halley's step has left out, and an unknown one of the size that
     # a fourth derivative usually has.
-    error = (step - newton) ** 2 / abs(step) + 10.0 * abs(step) ** 3 / inverse**2
+    # Products rather than powers: where the curvature all but vanishes they are infinite, and no error is raised.
+    error = (step - newton) * (step - newton) / abs(step) + 10.0 * step * step * abs(step) / inverse**2
     return step, min(error, abs(step)) if bend > 0.5 else abs(step)
 
 

@@ -27,7 +27,7 @@ QUICK = dict(max_iter=20, meta_calibration={"every": 8}, random_state=0)
 
 @parametrize_with_checks(
     [
-        MetaCalibratedClassifier(max_iter=50, meta_calibration={"every": 16}),
+        MetaCalibratedClassifier(max_iter=40, refit=False, lr=0.02, meta_calibration={"every": 32}),
     ]
 )
 def test_scikit_learn_accepts_it(estimator, check):
@@ -40,8 +40,7 @@ def digits():
     return X / 16.0, y
 
 
-@pytest.mark.parametrize("smoothing", ["vector", "scalar", "non_uniform"])
-@pytest.mark.parametrize("hidden", [(), (32,)])
+@pytest.mark.parametrize(("smoothing", "hidden"), [("vector", ()), ("scalar", (32,)), ("non_uniform", (32,))])
 def test_it_learns_and_smooths(digits, smoothing, hidden):
     X, y = digits
     found = MetaCalibratedClassifier(hidden, smoothing=smoothing, max_iter=25, lr=0.02, random_state=0).fit(
