@@ -31,6 +31,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "shift": {"functional", "data", "models", "training", "evaluation", "runs", "pipeline"},
     "simulated_study": {"functional", "losses", "metalearning", "data"},
     "engines": {"runs", "models", "pipeline", "training", "files"},
+    "integrations": {"functional", "metalearning", "metrics", "data", "posthoc", "evaluation", "reporting"},
     "cli": {
         "functional",
         "losses",
@@ -74,6 +75,8 @@ NOT_LOADED_BY_IMPORT = (
     "scipy",
     "PIL",
     "pooch",
+    "transformers",
+    "mlflow",
 )
 
 MODULES = sorted(PACKAGE.rglob("*.py"))

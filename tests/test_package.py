@@ -35,7 +35,7 @@ def test_torch_is_pinned():
     assert "torch==2.13.0" in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
 
 
-@pytest.mark.parametrize("extra", ["lightning", "transformers", "ray", "tensorboard"])
+@pytest.mark.parametrize("extra", ["lightning", "transformers", "ray", "tensorboard", "mlflow"])
 def test_extras_are_installed_in_the_versions_that_are_claimed(extra):
     import tomllib
 

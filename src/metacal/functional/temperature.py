@@ -120,7 +120,7 @@ def _halley(at: _Derivatives, inverse: float) -> tuple[float, float]:
         return math.copysign(math.inf, -at.slope), math.inf
     newton = -at.slope / at.curvature
     bend = 1.0 + 0.5 * newton * at.third / at.curvature
-    step = newton / bend if bend > 0.5 else newton
+    step = newton / bend if 0.5 < bend < math.inf else newton
     # Terms of third order in the step: the one that Halley's step has left out, and an unknown one of the size that
     # a fourth derivative usually has.
     size = abs(step)  # multiplied out: a power too large for a float is an error, a product infinity

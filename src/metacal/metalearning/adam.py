@@ -6,6 +6,7 @@ the host for a decision.
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -63,6 +64,15 @@ class AdamState:
             self.taken.to(device),
             self.skipped.to(device),
         )
+
+    def filled_with(self, saved: dict[str, Any]) -> "AdamState":
+        """The same tensors with saved values in them."""
+        for name, values in saved.items():
+            own = getattr(self, name)
+            pairs = zip(own, values, strict=True) if isinstance(own, list) else [(own, values)]
+            for tensor, value in pairs:
+                tensor.copy_(value)
+        return self
 
 
 @torch.no_grad()

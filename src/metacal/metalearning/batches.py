@@ -1,12 +1,15 @@
 """Batches as users have them (tensors, tuples, dictionaries): running a model on one, drawing the next."""
 
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from metacal.errors import InvalidTypeError, InvalidValueError
+from metacal.functional.inputs import at_least_float32
 
 
 def call_model(model: nn.Module, x: Any) -> Any:
@@ -14,6 +17,12 @@ def call_model(model: nn.Module, x: Any) -> Any:
     if isinstance(x, Mapping):
         return model(**x)
     return model(*x) if isinstance(x, (tuple, list)) else model(x)
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The model itself: DDP's forward would broadcast buffers, which a meta step must leave alone."""
+    wrapped = getattr(model, "_forward_module", model)  # what Fabric's wrapper calls
+    return wrapped.module if isinstance(wrapped, DistributedDataParallel) else model
 
 
 def changes_logits(output: Any, logits: Tensor) -> bool:
@@ -24,6 +33,16 @@ def changes_logits(output: Any, logits: Tensor) -> bool:
         return False
     ours, theirs = logits.detach().float(), output.detach().float()
     return not any(torch.allclose(theirs, same, atol=1e-3) for same in (ours, ours.log_softmax(-1), ours.softmax(-1)))
+
+
+def warn_of_change(output: Any, logits: Tensor, stacklevel: int) -> None:
+    """Warn if the model does something to its logits after the head."""
+    if changes_logits(output, logits):
+        warnings.warn(
+            "The model changes its logits after the head; the loss is that of the head's output. "
+            "Name as `head` the module that includes the change.",
+            stacklevel=stacklevel,
+        )
 
 
 def next_batch(meta: Any) -> tuple[Any, Tensor]:
@@ -74,3 +93,17 @@ def share_samples(first: Any, second: Any) -> bool:
     marks = torch.linspace(0.5, 1.5, rows.shape[1], device=rows.device, dtype=torch.float64)
     same = (rows.double() @ marks).unsqueeze(1) == (others.double() @ marks).unsqueeze(0)
     return any(torch.equal(rows[i], others[j]) for i, j in same.nonzero().tolist())
+
+
+def rows_of(features: Tensor, head: nn.Module) -> Tensor:
+    """Detached; a linear layer works on the last dimension, so whatever stands before it is rows."""
+    is_linear = isinstance(head, nn.Linear)
+    return features.detach().flatten(0, -2) if is_linear and features.ndim > 2 else features.detach()
+
+
+def widened(batch: tuple[Tensor, Tensor], head: nn.Module) -> tuple[Tensor, Tensor]:
+    """Features in the dtype that the head is simulated in; integers as they are."""
+    features, labels = batch
+    if not features.is_floating_point():
+        return batch
+    return features.to(at_least_float32(next(head.parameters()).detach()).dtype), labels

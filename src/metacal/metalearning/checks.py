@@ -72,8 +72,15 @@ def checked_base_loss(loss: Loss) -> Loss:
     return loss
 
 
-def checked_labels(y: Tensor, logits: Tensor, name: str) -> Tensor:
-    """Labels as int64 ``(n,)``, one for each row of logits; shapes and dtypes are checked, values not."""
+def checked_labels(y: Tensor, logits: Tensor, name: str, num_classes: int | None = None) -> Tensor:
+    """Labels as int64 ``(n,)``, one for each row of logits.
+
+    Args:
+        y: what was given.
+        logits: the head's output.
+        name: of the labels, for messages.
+        num_classes: that of the hyper-parameters, which has to be the head's; None if they do not depend on it.
+    """
     if not isinstance(y, Tensor) or y.is_floating_point() or y.is_complex():
         kind = y.dtype if isinstance(y, Tensor) else type(y).__name__
         raise InvalidTypeError(f"`{name}` must be a tensor of integer class labels, got {kind}.")
@@ -85,7 +92,22 @@ def checked_labels(y: Tensor, logits: Tensor, name: str) -> Tensor:
         )
     if not rows:
         raise InvalidValueError(f"`{name}` must hold at least one sample, got none.")
-    return y.reshape(-1).to(torch.int64)
+    labels = y.reshape(-1).to(torch.int64)
+    found = class_count(logits)
+    if num_classes is not None and num_classes != found:
+        raise InvalidValueError(
+            f"`num_classes` of the hyper-parameters must be the head's, {found}, got {num_classes}."
+        )
+    if labels.device.type == "cpu":  # elsewhere a look at the values would make the device wait
+        low, high = (int(bound) for bound in torch.aminmax(labels))
+        if low < 0 or high >= found:
+            raise InvalidValueError(f"`{name}` must lie in 0..{found - 1}, got {low if low < 0 else high}.")
+    return labels
+
+
+def class_count(logits: Tensor) -> int:
+    """K; one logit a sample makes two classes."""
+    return 2 if logits.ndim == 1 or logits.shape[-1] == 1 else logits.shape[-1]
 
 
 def checked_lr(lr: float | Tensor) -> float:

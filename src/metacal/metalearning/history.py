@@ -15,17 +15,23 @@ class History:
         self.rows: list[Tensor] = []
         self.stride = 1
         self.seen = 0
+        self.last: Tensor | None = None
 
     def add(self, step: int, values: dict[str, Tensor]) -> None:
         """Add a row; nothing is copied to the host."""
         if not self.names:
             self.names = list(values)
+        self.last = torch.stack([values[name].detach().float() for name in self.names])
         if self.seen % self.stride == 0:
             self.steps.append(step)
-            self.rows.append(torch.stack([values[name].detach().float() for name in self.names]))
+            self.rows.append(self.last)
         self.seen += 1
         if len(self.rows) >= MOST_RECORDS:
             self.steps, self.rows, self.stride = self.steps[::2], self.rows[::2], 2 * self.stride
+
+    def latest(self) -> dict[str, Tensor]:
+        """The row added last, as scalars where they are; empty if there is none."""
+        return {} if self.last is None else dict(zip(self.names, self.last, strict=True))
 
     def records(self) -> list[dict[str, float]]:
         """Rows as dictionaries of numbers, oldest first, each with its ``step``."""

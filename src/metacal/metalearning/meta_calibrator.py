@@ -12,14 +12,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn.parallel import DistributedDataParallel
 
 from metacal.errors import InvalidValueError
 from metacal.functional.arguments import check_choice
 from metacal.functional.inputs import at_least_float32
 from metacal.losses import DECE, CrossEntropy, Loss
 from metacal.metalearning.adam import AdamState, adam_step_
-from metacal.metalearning.batches import call_model, changes_logits, moved, next_batch, share_samples
+from metacal.metalearning.batches import (
+    call_model,
+    moved,
+    next_batch,
+    rows_of,
+    share_samples,
+    unwrapped,
+    warn_of_change,
+    widened,
+)
 from metacal.metalearning.checks import (
     check_omega,
     check_wrapper,
@@ -27,6 +35,7 @@ from metacal.metalearning.checks import (
     checked_labels,
     checked_loss,
     checked_lr,
+    class_count,
     find_head,
 )
 from metacal.metalearning.estimators import find_estimator
@@ -39,6 +48,7 @@ from metacal.metalearning.inner_loss import InnerLoss
 from metacal.metalearning.problem import Estimator, Hypergradient, MetaProblem
 from metacal.metalearning.quiet_forward import eagerly, fresh_random_stream, leaving_no_trace
 from metacal.metalearning.settings import OuterSettings, outer_settings
+from metacal.metalearning.steering import is_look_due, steer_gradient
 from metacal.metalearning.summary import describe
 
 LOOKS_FOR_SHARED_SAMPLES = 5
@@ -127,6 +137,7 @@ class MetaCalibrator:
         self._pending: list[tuple[Tensor, Tensor]] = []
         self._iterations = 0
         self._meta_steps = 0
+        self._steered = 0
         self._has_warned = False
         self.last_logits: Tensor | None = None
         self._has_looked_at_output = False
@@ -157,15 +168,27 @@ class MetaCalibrator:
         rate = checked_lr(lr)
         self._follow_head()
         features, logits = self._forward(x)
-        self.last_logits = logits.detach()
-        labels = self._labels(y, logits, "targets")
-        parts = [*self._pending, (self._rows(features), labels)] if self._is_due() else []
-        self._pending = [] if boundary else parts
-        if boundary:
-            if parts:
-                self._meta_step(parts, x, meta, rate)
-            self._iterations += 1
+        labels = self._advance(x, features, logits, y, meta, rate, boundary)
         return self._training_loss(logits, labels)
+
+    def watching(self) -> AbstractContextManager[None]:
+        """Inside, the head's calls are recorded, for `steer`."""
+        return self._tap.listening()
+
+    def steer(self, loss: Tensor, y: Tensor, *, meta: Any, lr: float | Tensor, boundary: bool = True) -> None:
+        """`step` for a trainer that runs the model (inside `watching`) and its own loss; call it before ``backward``.
+
+        Takes the meta step if one is due; going backward from ``loss`` then gives the learned loss's gradient, times
+        whatever ``loss`` is multiplied by. Its value stays, and so do terms that do not depend on the logits. For the
+        rest it has to be ``base_loss`` of the head's output, mean or sum: this is looked at now and then.
+        """
+        rate = checked_lr(lr)
+        self._follow_head()
+        features, logits = self._tap.take()
+        with torch.enable_grad():
+            labels = self._advance(None, features, logits, y, meta, rate, boundary)
+            steer_gradient(loss, logits, self._inner(labels, logits), self.base_loss, looks=is_look_due(self._steered))
+        self._steered += 1
 
     def loss(self, x: Any, y: Tensor) -> Tensor:
         """The training loss of a batch with the current hyper-parameters; no meta step, nothing counted."""
@@ -179,10 +202,10 @@ class MetaCalibrator:
         An iterator given as ``meta`` is drawn from once.
         """
         self._follow_head()
-        with self._quietly(self._unwrapped(), "train"), torch.no_grad():
-            features, logits = self._forward(x, self._unwrapped())
+        with self._quietly(unwrapped(self.model), "train"), torch.no_grad():
+            features, logits = self._forward(x, unwrapped(self.model))
         labels = self._labels(y, logits, "targets")
-        problem = self._problem([(self._rows(features), labels)], self._draw(meta), checked_lr(lr))
+        problem = self._problem([(rows_of(features, self.head), labels)], self._draw(meta), checked_lr(lr))
         names = [name for name, value in self.hyperparameters.named_parameters() if value.requires_grad]
         return dict(zip(names, self._estimate(problem).total, strict=True))
 
@@ -195,6 +218,11 @@ class MetaCalibrator:
     def history(self) -> list[dict[str, float]]:
         """A dictionary a meta step, thinned out when there are very many: step, meta-loss, gradient norm, summary."""
         return self._history.records()
+
+    @property
+    def latest(self) -> dict[str, Tensor]:
+        """The numbers of the last meta step, on the device; empty before the first."""
+        return self._history.latest()
 
     @property
     def skipped(self) -> int:
@@ -229,13 +257,7 @@ class MetaCalibrator:
         if missing:
             raise InvalidValueError(f"`state` must be what state_dict() returned, got one without {sorted(missing)}.")
         self.hyperparameters.load_state_dict(state["hyperparameters"])
-        adam = AdamState.zeros(self._omega())
-        for name, saved in state["adam"].items():
-            own = getattr(adam, name)
-            pairs = zip(own, saved, strict=True) if isinstance(own, list) else [(own, saved)]
-            for tensor, value in pairs:
-                tensor.copy_(value)
-        self._adam, self._pending = adam, []
+        self._adam, self._pending = AdamState.zeros(self._omega()).filled_with(state["adam"]), []
         self._iterations, self._meta_steps = state["iterations"], state["meta_steps"]
         self._history.load_state_dict(state["history"])
 
@@ -243,13 +265,22 @@ class MetaCalibrator:
         """Take the hook off the head; the model is then as it was before."""
         self._tap.remove()
 
+    def _advance(
+        self, x: Any, features: Tensor, logits: Tensor, y: Tensor, meta: Any, lr: float, boundary: bool
+    ) -> Tensor:
+        """The meta step, if one is due, for a training batch that has been run; returns its labels."""
+        self.last_logits = logits.detach()
+        labels = self._labels(y, logits, "targets")
+        parts = [*self._pending, (rows_of(features, self.head), labels)] if self._is_due() else []
+        self._pending = [] if boundary else parts
+        if boundary:
+            if parts:
+                self._meta_step(parts, x, meta, lr)
+            self._iterations += 1
+        return labels
+
     def _omega(self) -> tuple[nn.Parameter, ...]:
         return tuple(parameter for parameter in self.hyperparameters.parameters() if parameter.requires_grad)
-
-    def _unwrapped(self) -> nn.Module:
-        """The model itself: DDP's forward would broadcast buffers, which a meta step must leave alone."""
-        wrapped = getattr(self.model, "_forward_module", self.model)  # what Fabric's wrapper calls
-        return wrapped.module if isinstance(wrapped, DistributedDataParallel) else self.model
 
     def _forward(self, x: Any, model: nn.Module | None = None) -> tuple[Tensor, Tensor]:
         with self._tap.listening():
@@ -257,12 +288,7 @@ class MetaCalibrator:
         features, logits = self._tap.take()
         if not self._has_looked_at_output:
             self._has_looked_at_output = True
-            if changes_logits(output, logits):
-                warnings.warn(
-                    "The model changes its logits after the head; the loss is that of the head's output. "
-                    "Name as `head` the module that includes the change.",
-                    stacklevel=4,
-                )
+            warn_of_change(output, logits, stacklevel=5)
         return features, logits
 
     def _draw(self, meta: Any) -> tuple[Any, Tensor]:
@@ -274,11 +300,17 @@ class MetaCalibrator:
         interval = self.settings.interval(self._iterations)
         return math.isfinite(interval) and self._iterations % int(interval) == 0
 
-    def _training_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+    def _inner(self, labels: Tensor, logits: Tensor) -> InnerLoss:
+        """The training loss with omega as it is."""
         omega = {name: value.detach() for name, value in self.hyperparameters.named_parameters()}
-        start = InnerLoss(labels, self._num_classes(logits), targets=labels)
+        start = InnerLoss(labels, class_count(logits), targets=labels)
         with torch.autocast(logits.device.type, enabled=False):
             inner: InnerLoss = functional_call(self.hyperparameters, omega, (start,))
+        return inner
+
+    def _training_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        inner = self._inner(labels, logits)
+        with torch.autocast(logits.device.type, enabled=False):
             if inner.penalty is not None and world_size() > 1:
                 inner = inner.with_penalty_scaled(1.0 / world_size())  # DDP averages over ranks, each of which adds it
             rows = logits.flatten(0, -2) if logits.ndim > 2 else logits
@@ -288,7 +320,7 @@ class MetaCalibrator:
     def _meta_step(self, parts: list[tuple[Tensor, Tensor]], x: Any, meta: Any, lr: float) -> None:
         batch = self._draw(meta)
         if self._meta_steps < LOOKS_FOR_SHARED_SAMPLES and share_samples(x, batch[0]):
-            warnings.warn("A meta batch shares samples with its training batch: split them apart.", stacklevel=3)
+            warnings.warn("A meta batch shares samples with its training batch: split them apart.", stacklevel=4)
         problem = self._problem(parts, batch, lr)
         found = self._estimate(problem)
         self._update(found, problem)
@@ -313,18 +345,19 @@ class MetaCalibrator:
             self._has_warned = True
             warnings.warn(
                 "A meta-gradient was not finite: that meta step was skipped, omega is unchanged; see `skipped`.",
-                stacklevel=5,
+                stacklevel=6,
             )
 
     def _problem(self, parts: list[tuple[Tensor, Tensor]], batch: tuple[Any, Tensor], lr: float) -> MetaProblem:
         device = parts[0][0].device
         if not any(parameter.requires_grad for parameter in self.head.parameters()):
             raise InvalidValueError("`head` must have a parameter that is trained, got none that requires a gradient.")
-        with self._quietly(self._unwrapped(), self.meta_forward), torch.no_grad():
-            meta_features, meta_logits = self._forward(moved(batch[0], device), self._unwrapped())
+        with self._quietly(unwrapped(self.model), self.meta_forward), torch.no_grad():
+            meta_features, meta_logits = self._forward(moved(batch[0], device), unwrapped(self.model))
         meta_labels = self._labels(moved(batch[1], device), meta_logits, "meta targets")
         train = (torch.cat([features for features, _ in parts]), torch.cat([labels for _, labels in parts]))
-        joined = gather_batches([self._widened(train), self._widened((self._rows(meta_features), meta_labels))])
+        held_out = (rows_of(meta_features, self.head), meta_labels)
+        joined = gather_batches([widened(train, self.head), widened(held_out, self.head)])
         (features, labels), (meta_features, meta_labels) = joined
         return MetaProblem(
             head=self.head,
@@ -337,7 +370,7 @@ class MetaCalibrator:
             meta_labels=meta_labels,
             lr=lr,
             reduction=self.settings.inner_reduction,
-            num_classes=self._num_classes(meta_logits),
+            num_classes=class_count(meta_logits),
         )
 
     def _estimate(self, problem: MetaProblem) -> Hypergradient:
@@ -355,34 +388,7 @@ class MetaCalibrator:
         return leaving_no_trace(module, mode=mode, seed=self.seed + self._meta_steps, device=device)
 
     def _labels(self, y: Tensor, logits: Tensor, name: str) -> Tensor:
-        labels = checked_labels(y, logits, name)
-        num_classes = self._num_classes(logits)
-        expected = self.hyperparameters.num_classes
-        if expected is not None and expected != num_classes:
-            raise InvalidValueError(
-                f"`num_classes` of the hyper-parameters must be the head's, {num_classes}, got {expected}."
-            )
-        if labels.device.type == "cpu":  # elsewhere a look at the values would make the device wait
-            low, high = (int(bound) for bound in torch.aminmax(labels))
-            if low < 0 or high >= num_classes:
-                outside = low if low < 0 else high
-                raise InvalidValueError(f"`{name}` must lie in 0..{num_classes - 1}, got {outside}.")
-        return labels
-
-    def _num_classes(self, logits: Tensor) -> int:
-        return 2 if logits.ndim == 1 or logits.shape[-1] == 1 else logits.shape[-1]
-
-    def _rows(self, features: Tensor) -> Tensor:
-        """Detached; a linear layer works on the last dimension, so whatever stands before it is rows."""
-        is_linear = isinstance(self.head, nn.Linear)
-        return features.detach().flatten(0, -2) if is_linear and features.ndim > 2 else features.detach()
-
-    def _widened(self, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        features, labels = batch
-        if not features.is_floating_point():
-            return batch
-        dtype = at_least_float32(next(self.head.parameters()).detach()).dtype
-        return features.to(dtype), labels
+        return checked_labels(y, logits, name, self.hyperparameters.num_classes)
 
     def _follow_head(self) -> None:
         """Move omega and Adam's state along when the model has been moved to another device."""

@@ -163,8 +163,9 @@ def draw_bins(axis: Axes, edges: Sequence[float], bins: Bins, whiskers: bool) ->
                 bar.set(hatch=hatch, linewidth=0.5)
     if whiskers:
         axis.hlines(accuracies, left, [x + width for x in left], color=BLUE, linewidth=1.6)
-        below = [accuracy - low for accuracy, low in zip(accuracies, lows, strict=True)]
-        above = [high - accuracy for accuracy, high in zip(accuracies, highs, strict=True)]
+        # Where all are right or all wrong, an end of the interval is the share itself, but for rounding.
+        below = [max(accuracy - low, 0.0) for accuracy, low in zip(accuracies, lows, strict=True)]
+        above = [max(high - accuracy, 0.0) for accuracy, high in zip(accuracies, highs, strict=True)]
         middles = [x + width / 2 for x in left]
         axis.errorbar(middles, accuracies, [below, above], color=INK, capsize=2.0, linewidth=0.9, linestyle="none")
     draw_diagonal(axis)

@@ -1,0 +1,108 @@
+"""Fine-tuning: embeddings of a frozen backbone, and a meta-calibrated head on them. How large should the meta set be?
+
+With METACAL_DATA (or METACAL_TEST_DATA) naming a folder with 20 Newsgroups and GloVe vectors, a document's embedding is
+the mean and the maximum of its words' frozen vectors. Without, the backbone is a small network that has learned the
+digits 0 to 4, frozen; the head learns 5 to 9. Every row has the same labels: those of the meta set are taken from the
+training set, and trained on in the end.
+"""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import torch
+from comparison import Said, arguments, compare
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+from torch import nn
+
+import metacal
+from metacal.errors import MissingDataError
+from metacal.integrations.sklearn import MetaCalibratedClassifier
+from metacal.integrations.sklearn.head_training import build_network, build_optimizer, soft_label_loss, train
+from metacal.integrations.sklearn.rows import Rows
+
+HIDDEN, PASSES = (256,), 60
+
+
+def document_embeddings(folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and maximum of frozen GloVe vectors over the words of each document, standardised."""
+    dataset = metacal.data.load_dataset("20newsgroups", folder=folder)
+    parts = []
+    for tokens in torch.split(dataset.train.inputs, 256):
+        vectors, is_word = dataset.embeddings[tokens.long()], (tokens > 0).unsqueeze(2)
+        mean = (vectors * is_word).sum(dim=1) / is_word.sum(dim=1).clamp(min=1)
+        parts.append(torch.cat((mean, vectors.masked_fill(~is_word, -1e3).amax(dim=1).clamp(min=-10.0)), dim=1))
+    features = torch.cat(parts)
+    return ((features - features.mean(dim=0)) / features.std(dim=0)).numpy(), dataset.train.targets.numpy()
+
+
+def digit_embeddings() -> tuple[np.ndarray, np.ndarray]:
+    """What a network that knows 0 to 4 makes of 5 to 9."""
+    X, y = load_digits(return_X_y=True)
+    X = (X / 16.0).astype(np.float32)
+    known = y < 5
+    cpu = torch.device("cpu")
+    backbone = build_network([64, 64, 5], 0, cpu)
+    rows = Rows(X[known], torch.from_numpy(y[known]), cpu)
+    optimizer = build_optimizer(backbone, 1e-2, 1e-4)
+    train(backbone, optimizer, soft_label_loss(backbone, None), rows, batch_size=64, epochs=20, seed=0)
+    with torch.no_grad():
+        return nn.Sequential(*backbone[:-1])(torch.from_numpy(X[~known])).numpy(), y[~known] - 5
+
+
+def split(X: np.ndarray, y: np.ndarray, labelled: int, seed: int):
+    order = np.random.default_rng(seed).permutation(len(y))
+    few, rest = order[:labelled], order[labelled:]
+    return X[few], y[few], X[rest], y[rest]
+
+
+def said(classifier, X: np.ndarray, y: np.ndarray) -> Said:
+    return torch.from_numpy(np.log(np.clip(classifier.predict_proba(X), 1e-12, 1.0))), torch.from_numpy(y)
+
+
+def plain(X, y, labelled: int, passes: int, seed: int) -> Said:
+    """The same head trained on all labels with cross-entropy."""
+    X_few, y_few, X_test, y_test = split(X, y, labelled, seed)
+    network = build_network([X.shape[1], *HIDDEN, int(y.max()) + 1], seed, torch.device("cpu"))
+    rows = Rows(X_few, torch.from_numpy(y_few), torch.device("cpu"))
+    optimizer = build_optimizer(network, 3e-3, 1e-4)
+    train(network, optimizer, soft_label_loss(network, None), rows, batch_size=64, epochs=passes, seed=seed)
+    with torch.no_grad():
+        return network(torch.from_numpy(X_test)), torch.from_numpy(y_test)
+
+
+def meta_calibrated(X, y, labelled: int, passes: int, seed: int, meta: int) -> Said:
+    X_few, y_few, X_test, y_test = split(X, y, labelled, seed)
+    settings = {"max_iter": passes, "batch_size": 64, "random_state": seed, "meta_share": meta / labelled}
+    return said(MetaCalibratedClassifier(HIDDEN, **settings).fit(X_few, y_few), X_test, y_test)
+
+
+def logistic(X, y, labelled: int, seed: int) -> Said:
+    X_few, y_few, X_test, y_test = split(X, y, labelled, seed)
+    return said(LogisticRegression(max_iter=2000).fit(X_few, y_few), X_test, y_test)
+
+
+if __name__ == "__main__":
+    options = arguments(__doc__)
+    folder = os.environ.get("METACAL_DATA") or os.environ.get("METACAL_TEST_DATA")
+    X, y, labelled, title = None, None, 2000, "GloVe embeddings of 20 Newsgroups, 2,000 labels"
+    if folder and not options.quick:
+        try:
+            X, y = document_embeddings(Path(folder))
+        except MissingDataError as error:
+            print(f"Without 20 Newsgroups: {error}")
+    if X is None:
+        X, y = digit_embeddings()
+        labelled, title = 200, "Embeddings of digits 5 to 9, 200 labels"
+    passes = 2 if options.quick else PASSES
+    sizes = [labelled // 10] if options.quick else [labelled // part for part in (80, 40, 20, 10, 5, 2)]
+    methods = {
+        "MLP head, cross-entropy": lambda seed: plain(X, y, labelled, passes, seed),
+        "LogisticRegression": lambda seed: logistic(X, y, labelled, seed),
+    }
+    for size in sizes:
+        methods[f"meta-calibrated, {size} of them meta"] = lambda seed, size=size: meta_calibrated(
+            X, y, labelled, passes, seed, size
+        )
+    compare(title, methods, options)

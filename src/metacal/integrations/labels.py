@@ -1,0 +1,59 @@
+"""Finding the labels in a batch, whatever it looks like."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from metacal.errors import InvalidTypeError, InvalidValueError
+
+KEYS = ("labels", "label", "targets", "target", "y")
+"""Where labels are looked for in a batch that is a dictionary, in this order."""
+
+Targets = str | int | Callable[[Any], Tensor] | None
+"""How to find the labels: a key or position, a function of the batch, or None to look in the usual places."""
+
+
+def labels_of(batch: Any, targets: Targets = None) -> Tensor:
+    """The labels of a batch.
+
+    Examples:
+        >>> import torch
+        >>> labels_of((torch.zeros(2, 4), torch.tensor([1, 0])))
+        tensor([1, 0])
+        >>> labels_of({"pixels": torch.zeros(2, 4), "label": torch.tensor([1, 0])})
+        tensor([1, 0])
+    """
+    found = _found(batch, targets)
+    if not isinstance(found, Tensor):
+        raise InvalidTypeError(f"`targets` must lead to a tensor of class labels, got {type(found).__name__}.")
+    return found
+
+
+def _found(batch: Any, targets: Targets) -> Any:
+    if callable(targets):
+        return targets(batch)
+    if targets is not None:
+        try:
+            return batch[targets]
+        except (KeyError, IndexError, TypeError):
+            raise InvalidValueError(
+                f"`targets` must be a key of the batches, got {targets!r}; {_description(batch)}"
+            ) from None
+    if isinstance(batch, Mapping):
+        key = next((key for key in KEYS if key in batch), None)
+        if key is not None:
+            return batch[key]
+    elif isinstance(batch, (tuple, list)) and len(batch) == 2:
+        return batch[1]
+    raise InvalidValueError(
+        f"`targets` must say where the labels of a batch are (a key, or a function), got None; {_description(batch)}"
+    )
+
+
+def _description(batch: Any) -> str:
+    if isinstance(batch, Mapping):
+        return f"its keys are {', '.join(map(repr, batch))}."
+    if isinstance(batch, (tuple, list)):
+        return f"a batch is a {type(batch).__name__} of {len(batch)}."
+    return f"a batch is a {type(batch).__name__}."

@@ -1,0 +1,113 @@
+"""`CalibrationMonitor`: logs calibration of the validation set, and draws reliability and smoothing for the loggers."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from torch import Tensor
+
+from metacal.evaluation.predictions import Predictions
+from metacal.functional.arguments import check_integer, check_num_bins
+from metacal.integrations.labels import Targets, labels_of
+from metacal.integrations.lightning.meta_calibration import MetaCalibration
+from metacal.integrations.loggers import log_reliability, log_smoothing
+from metacal.metalearning.checks import find_head
+from metacal.metalearning.head_tap import HeadTap
+from metacal.metrics import ExpectedCalibrationError, NegativeLogLikelihood
+
+MOST_SAMPLES = 50_000
+"""Logits kept for the reliability diagram."""
+
+
+class CalibrationMonitor(Callback):
+    """Watches the head on the validation set: ``val_ece`` and ``val_nll`` through ``self.log``, figures to the loggers.
+
+    The figures, a reliability diagram and (with `MetaCalibration` at work) the learned smoothing matrix, go to every
+    logger that takes images: TensorBoard, MLflow, Weights & Biases. Under DDP the logged numbers are those of all
+    ranks, the diagram that of the first rank's share.
+
+    Args:
+        head: attribute path of the layer that returns the logits.
+        targets: where the labels of a batch are; see `MetaCalibration`.
+        num_bins: of the expected calibration error.
+        class_names: for the smoothing matrix; None numbers them.
+        every_n_epochs: how often figures are drawn; 0 never.
+    """
+
+    def __init__(
+        self,
+        head: str,
+        *,
+        targets: Targets = None,
+        num_bins: int = 15,
+        class_names: Sequence[str] | None = None,
+        every_n_epochs: int = 1,
+    ) -> None:
+        check_num_bins(num_bins)
+        check_integer("every_n_epochs", every_n_epochs, 0)
+        self.head, self.targets, self.num_bins = head, targets, num_bins
+        self.class_names, self.every_n_epochs = class_names, every_n_epochs
+        self._tap: HeadTap | None = None
+        self._watch: ExitStack | None = None
+        self._metrics: dict[str, Any] = {}
+        self._kept: list[tuple[Tensor, Tensor]] = []
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Listen to the head."""
+        self._tap = HeadTap(find_head(pl_module, self.head))
+        self._metrics, self._kept = {}, []
+
+    def on_validation_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Listen to the head."""
+        assert self._tap is not None
+        self._watch = ExitStack()
+        self._watch.enter_context(self._tap.listening())
+
+    def on_validation_batch_end(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        """Count the batch."""
+        assert self._tap is not None and self._watch is not None
+        self._watch.close()
+        logits = self._tap.take()[1].detach().float()
+        labels = labels_of(batch, self.targets).reshape(-1).to(logits.device)
+        if not self._metrics:
+            classes = logits.shape[-1]
+            options: dict[str, Any] = {"num_classes": classes, "inputs": "logits"}
+            self._metrics = {
+                "val_ece": ExpectedCalibrationError(num_bins=self.num_bins, **options).to(logits.device),
+                "val_nll": NegativeLogLikelihood(**options).to(logits.device),
+            }
+        for metric in self._metrics.values():
+            metric.update(logits, labels)
+        if sum(len(kept) for _, kept in self._kept) < MOST_SAMPLES:
+            self._kept.append((logits.cpu(), labels.cpu()))
+
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Log, draw."""
+        assert self._tap is not None
+        self._tap.remove()
+        if trainer.sanity_checking or not self._metrics:
+            return
+        for name, metric in self._metrics.items():
+            pl_module.log(name, metric.compute(), on_step=False, on_epoch=True, batch_size=1)
+        is_due = self.every_n_epochs and (trainer.current_epoch + 1) % self.every_n_epochs == 0
+        if not is_due or not trainer.is_global_zero:
+            return
+        logits, targets = (torch.cat(parts) for parts in zip(*self._kept, strict=True))
+        at_work = [callback for callback in trainer.callbacks if isinstance(callback, MetaCalibration)]  # type: ignore[attr-defined]
+        for logger in trainer.loggers:
+            log_reliability(logger, Predictions.from_logits(logits, targets), step=trainer.global_step)
+            for callback in at_work:
+                if callback.calibrator is not None:
+                    log_smoothing(logger, callback.calibrator.hyperparameters, trainer.global_step, self.class_names)

@@ -1,0 +1,67 @@
+"""Figures for the logger that a Lightning or Fabric loop has: TensorBoard, MLflow, Weights & Biases."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib import rc_context
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from metacal.evaluation.predictions import Predictions
+from metacal.metalearning import Hyperparameter, LabelSmoothingHyperparameter
+from metacal.reporting.prediction_plots import plot_reliability
+from metacal.reporting.reliability import prepare_reliability
+from metacal.reporting.run_plots import plot_smoothing
+from metacal.reporting.run_view import RunView
+from metacal.reporting.smoothing import prepare_smoothing
+from metacal.reporting.style import RC
+
+
+def log_reliability(logger: Any, predictions: Predictions, step: int, name: str = "reliability") -> bool:
+    """Send a reliability diagram, as given and at the best temperature; False if the logger takes no images."""
+    with rc_context(RC):
+        return log_figure(logger, name, plot_reliability(prepare_reliability(predictions)), step)
+
+
+def log_smoothing(
+    logger: Any, hyperparameters: Hyperparameter, step: int, class_names: Sequence[str] | None = None
+) -> bool:
+    """Send the learned smoothing matrix; False if there is none, or the logger takes no images."""
+    found = [part for part in hyperparameters.modules() if isinstance(part, LabelSmoothingHyperparameter)]
+    if not found:
+        return False
+    matrix = torch.tensor(found[0].export()["soft_labels"])
+    names = tuple(class_names or map(str, range(len(matrix))))
+    prepared = prepare_smoothing(RunView("", "", "", names, {}, smoothing=matrix))
+    assert prepared is not None
+    with rc_context(RC):
+        return log_figure(logger, "smoothing", plot_smoothing(prepared), step)
+
+
+def log_figure(logger: Any, name: str, figure: Figure, step: int) -> bool:
+    """Send a figure as an image to any logger of Lightning or Fabric that takes images.
+
+    Returns:
+        Whether it was sent: a CSV logger has no place for it.
+    """
+    if hasattr(logger, "log_image"):  # Weights & Biases
+        logger.log_image(key=name, images=[to_image(figure)], step=step)
+        return True
+    experiment: Any = getattr(logger, "experiment", None)
+    if hasattr(experiment, "add_image"):  # TensorBoard
+        experiment.add_image(name, to_image(figure), global_step=step, dataformats="HWC")
+        return True
+    if hasattr(experiment, "log_figure") and hasattr(logger, "run_id"):  # MLflow
+        experiment.log_figure(logger.run_id, figure, f"{name}/step-{step:08d}.png")
+        return True
+    return False
+
+
+def to_image(figure: Figure) -> NDArray[np.uint8]:
+    """A figure as uint8 ``(height, width, 3)``."""
+    canvas: Any = FigureCanvasAgg(figure)
+    canvas.draw()
+    return np.ascontiguousarray(np.asarray(canvas.buffer_rgba())[..., :3])

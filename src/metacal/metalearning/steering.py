@@ -1,0 +1,108 @@
+"""Steering a loss that somebody else has computed: its gradient at the logits becomes that of the learned loss."""
+
+import torch
+from torch import Tensor
+
+from metacal.errors import InvalidValueError
+from metacal.losses import Loss
+from metacal.metalearning.inner_loss import InnerLoss
+
+LEAST_COSINE = 0.99999
+LEAST_COSINE_OF_HALF = 0.999
+"""Least cosine between a trainer's gradient and the one we take it for; the second for 16-bit logits."""
+
+
+def is_look_due(calls: int) -> bool:
+    """Whether to compare the two: at powers of two, because a model that knows nothing yet hides differences.
+
+    Examples:
+        >>> [calls for calls in range(20) if is_look_due(calls)]
+        [0, 1, 2, 4, 8, 16]
+    """
+    return calls & (calls - 1) == 0
+
+
+def steer_gradient(loss: Tensor, logits: Tensor, inner: InnerLoss, base: Loss, *, looks: bool) -> None:
+    """Hook the logits so that what flows back into them from ``loss`` is the gradient of the learned loss.
+
+    The trainer's loss may be multiplied by anything (a gradient scaler, accumulation, a sum instead of a mean): the
+    factor is read off the gradient that arrives.
+
+    Args:
+        loss: the trainer's; its value is not changed.
+        logits: the head's output, part of its graph.
+        inner: the learned loss.
+        base: the loss without anything learned.
+        looks: compare the gradient of ``loss`` with that of ``base`` first (makes a GPU wait).
+
+    Raises:
+        InvalidValueError: ``loss`` is not ``base`` as far as the logits go, or a penalty is learned.
+    """
+    if inner.penalty is not None:
+        raise InvalidValueError(
+            "`hyperparameters` must act on labels or logits here, got one that adds a penalty on weights; "
+            "`MetaCalibrator.step` takes those."
+        )
+    if not loss.requires_grad or not logits.requires_grad:
+        raise InvalidValueError("`loss` must depend on the head's output, got one without a gradient there.")
+    plain = _gradient(InnerLoss(inner.labels, inner.num_classes, targets=inner.labels), base, logits)
+    if looks:
+        _check_loss(loss, logits, plain, inner)
+    change = _gradient(inner, base, logits) - plain
+    plain_square = plain.square().sum().clamp(min=torch.finfo(plain.dtype).tiny)
+
+    def exchange(arriving: Tensor) -> Tensor:
+        wide = arriving.to(plain.dtype)
+        factor = (wide * plain).sum() / plain_square
+        return (wide + factor * change).to(arriving.dtype)
+
+    logits.register_hook(exchange)  # type: ignore[no-untyped-call]
+
+
+def _gradient(inner: InnerLoss, base: Loss, logits: Tensor) -> Tensor:
+    """Of the summed loss, at the logits; float32 or wider."""
+    leaf = logits.detach().to(torch.promote_types(logits.dtype, torch.float32)).requires_grad_()
+    rows = leaf.flatten(0, -2) if leaf.ndim > 2 else leaf
+    with torch.autocast(logits.device.type, enabled=False):
+        value = inner.value(base, rows, {})
+    return torch.autograd.grad(value, leaf)[0]
+
+
+def _check_loss(loss: Tensor, logits: Tensor, plain: Tensor, inner: InnerLoss) -> None:
+    """Raise unless the gradient of a trainer's loss points where that of the plain loss does."""
+    (found,) = torch.autograd.grad(loss, logits, retain_graph=True, allow_unused=True)
+    if found is None:
+        raise InvalidValueError(
+            "`loss` must be computed from the head's output, got one that does not depend on it; is `head` the layer "
+            "that returns the logits?"
+        )
+    given = found.to(plain.dtype)
+    lengths = given.norm() * plain.norm()
+    if float(plain.norm()) == 0.0 and float(given.norm()) == 0.0:
+        return
+    cosine = float((given * plain).sum() / lengths.clamp(min=torch.finfo(plain.dtype).tiny))
+    if cosine >= (LEAST_COSINE_OF_HALF if logits.dtype.itemsize < 4 else LEAST_COSINE):
+        return
+    strength = _smoothing_in(given, plain, inner)
+    if strength is not None:
+        raise InvalidValueError(
+            f"`loss` must be without label smoothing, which is learned here, got one that smooths by {strength:.3g}."
+        )
+    raise InvalidValueError(
+        "`loss` must be the cross-entropy of the head's output and the batch's labels (plus terms that do not depend "
+        f"on these logits), got one whose gradient there has cosine {cosine:.5f} with it; name another loss as "
+        "`base_loss`, or the labels it uses as `targets`."
+    )
+
+
+def _smoothing_in(given: Tensor, plain: Tensor, inner: InnerLoss) -> float | None:
+    """The strength of label smoothing, if that is what makes the difference."""
+    if plain.ndim != 2 or plain.shape[1] != inner.num_classes:
+        return None
+    uniform = torch.nn.functional.one_hot(inner.labels, inner.num_classes).to(plain) - 1.0 / inner.num_classes
+    columns = torch.stack((plain.flatten(), uniform.flatten()), dim=1).double()
+    wanted = given.flatten().double().unsqueeze(1)
+    weights = torch.linalg.lstsq(columns, wanted).solution
+    left = float((columns @ weights - wanted).norm() / wanted.norm())
+    factor, smoothed = (float(weight) for weight in weights)
+    return smoothed / factor if left < 0.01 and factor > 0.0 and smoothed > 0.0 else None

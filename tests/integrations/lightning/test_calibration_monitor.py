@@ -1,0 +1,75 @@
+"""The monitor's figures are the functions', and loggers receive numbers and images."""
+
+import pytest
+import torch
+from lightning.pytorch.loggers import CSVLogger, MLFlowLogger, TensorBoardLogger
+from tests.integrations.lightning.modules import K, Plain, loader, samples, trainer
+
+from metacal import VectorLabelSmoothing
+from metacal.functional import expected_calibration_error, negative_log_likelihood
+from metacal.integrations.lightning import CalibrationMonitor, MetaCalibration
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*does not have many workers.*",
+    "ignore:.*srun.*",
+    "ignore:.*LeafSpec.*",
+    "ignore:.*isinstance\\(treespec.*",
+)
+
+
+def fitted(folder, logger, **options):
+    module = Plain()
+    monitor = CalibrationMonitor("net.2", class_names=["a", "b", "c"], **options)
+    meta = MetaCalibration("net.2", 0.25, hyperparameters=VectorLabelSmoothing(K), every=1)
+    fit = trainer(folder, meta, monitor, logger=logger)
+    fit.fit(module, loader(), loader(30, 5))
+    return module, fit
+
+
+def test_numbers_are_those_of_the_functions(tmp_path):
+    module, fit = fitted(tmp_path, CSVLogger(tmp_path))
+    with torch.no_grad():
+        logits = module.net(samples(30, 5).tensors[0])
+    targets = samples(30, 5).tensors[1]
+    figures = fit.callback_metrics
+    assert figures["val_ece"].item() == pytest.approx(
+        expected_calibration_error(logits=logits, targets=targets).item(), abs=1e-6
+    )
+    assert figures["val_nll"].item() == pytest.approx(
+        negative_log_likelihood(logits=logits, targets=targets).item(), abs=1e-6
+    )
+    assert not module.net[2]._forward_hooks
+
+
+def test_tensorboard(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    fitted(tmp_path, TensorBoardLogger(tmp_path, name="", version=""))
+    events = EventAccumulator(str(tmp_path)).Reload()
+    assert {"meta/strength", "meta/meta_loss", "val_ece"} <= set(events.Tags()["scalars"])
+    assert set(events.Tags()["images"]) == {"reliability", "smoothing"}
+    image = events.Images("smoothing")[-1]
+    assert image.width > 200 and image.height > 200 and len(events.Images("reliability")) == 2
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_mlflow(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # MLflow prefers a database now
+    logger = MLFlowLogger("metacal", tracking_uri=f"file:{tmp_path}/mlruns")
+    fitted(tmp_path, logger)
+    run = logger.experiment.get_run(logger.run_id)
+    assert {"meta/strength", "val_ece", "val_nll"} <= set(run.data.metrics)
+    images = [
+        file.path
+        for folder in ("reliability", "smoothing")
+        for file in logger.experiment.list_artifacts(logger.run_id, folder)
+    ]
+    assert len(images) == 4 and all(path.endswith(".png") for path in images)
+
+
+def test_figures_can_be_left_out(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    fitted(tmp_path, TensorBoardLogger(tmp_path, name="", version=""), every_n_epochs=0)
+    events = EventAccumulator(str(tmp_path)).Reload()
+    assert events.Tags()["images"] == [] and "val_ece" in events.Tags()["scalars"]

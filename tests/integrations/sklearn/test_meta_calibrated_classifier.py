@@ -1,0 +1,192 @@
+"""`MetaCalibratedClassifier` as scikit-learn's own checks and tools see it."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse
+import torch
+from sklearn.base import clone
+from sklearn.datasets import load_digits, load_iris
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from metacal.errors import InvalidTypeError, InvalidValueError
+from metacal.functional import expected_calibration_error
+from metacal.integrations.sklearn import MetaCalibratedClassifier
+from metacal.integrations.sklearn.head_training import build_network, build_optimizer, soft_label_loss, train
+from metacal.integrations.sklearn.rows import Rows
+
+QUICK = dict(max_iter=20, meta_calibration={"every": 8}, random_state=0)
+
+
+@parametrize_with_checks(
+    [
+        MetaCalibratedClassifier(max_iter=40, refit=False, lr=0.02, meta_calibration={"every": 32}),
+    ]
+)
+def test_scikit_learn_accepts_it(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    X, y = load_digits(return_X_y=True)
+    return X / 16.0, y
+
+
+@pytest.mark.parametrize(("smoothing", "hidden"), [("vector", ()), ("scalar", (32,)), ("non_uniform", (32,))])
+def test_it_learns_and_smooths(digits, smoothing, hidden):
+    X, y = digits
+    found = MetaCalibratedClassifier(hidden, smoothing=smoothing, max_iter=25, lr=0.02, random_state=0).fit(
+        X[:600], y[:600]
+    )
+    assert found.score(X[900:], y[900:]) > 0.8
+    probs = found.predict_proba(X[900:])
+    np.testing.assert_allclose(probs.sum(axis=1), 1.0, atol=1e-12)
+    assert (found.predict(X[900:]) == probs.argmax(axis=1)).all()
+    kept = np.diag(found.soft_labels_)
+    assert kept.min() >= 0.45 and kept.max() <= 1.0
+    np.testing.assert_allclose(found.soft_labels_.sum(axis=1), 1.0, atol=1e-3)
+
+
+def test_an_overconfident_classifier_becomes_calibrated():
+    """Noisy labels that a network learns by heart; plain training of the same network is the yardstick."""
+    generator = np.random.default_rng(0)
+    X = generator.normal(size=(3000, 20)).astype(np.float32)
+    y = (X[:, :3] + generator.normal(size=(3000, 3))).argmax(axis=1)
+    ours = MetaCalibratedClassifier((64,), smoothing="scalar", meta_share=0.4, lr=0.01, max_iter=40, random_state=0)
+    ours.fit(X[:500], y[:500])
+    network = build_network([20, 64, 3], 0, torch.device("cpu"))
+    rows = Rows(X[:500], torch.from_numpy(y[:500]), torch.device("cpu"))
+    optimizer = build_optimizer(network, 0.01, 1e-4)
+    train(network, optimizer, soft_label_loss(network, None), rows, batch_size=32, epochs=40, seed=0)
+    with torch.no_grad():
+        plain = network(torch.from_numpy(X[500:]))
+    targets = torch.from_numpy(y[500:])
+    ece = expected_calibration_error(probs=torch.from_numpy(ours.predict_proba(X[500:])), targets=targets)
+    assert ece < 0.85 * expected_calibration_error(logits=plain, targets=targets)
+
+
+def test_string_labels_and_frames():
+    X, y = load_iris(return_X_y=True)
+    names = np.array(["setosa", "versicolor", "virginica"])[y]
+    columns = ["a", "b", "c", "d"]
+    plain = MetaCalibratedClassifier(**QUICK).fit(X, names)
+    assert plain.classes_.tolist() == ["setosa", "versicolor", "virginica"] and plain.predict(X[:1])[0] == "setosa"
+    for frame in (pd.DataFrame(X, columns=columns), pl.DataFrame(X, schema=columns)):
+        same = MetaCalibratedClassifier(**QUICK).fit(frame, names)
+        np.testing.assert_array_equal(same.predict_proba(frame), plain.predict_proba(X))
+        assert same.feature_names_in_.tolist() == columns
+    series = pd.Series(names)
+    assert MetaCalibratedClassifier(**QUICK).fit(X, series).score(X, series) > 0.6
+
+
+def test_in_a_pipeline_a_grid_and_cross_validation():
+    X, y = load_iris(return_X_y=True)
+    pipeline = make_pipeline(StandardScaler(), MetaCalibratedClassifier(**QUICK))
+    assert cross_val_score(pipeline, X, y, cv=3).mean() > 0.8
+    grid = GridSearchCV(pipeline, {"metacalibratedclassifier__hidden": [(), (8,)]}, cv=2, scoring="neg_log_loss")
+    assert grid.fit(X, y).best_score_ < 0.0
+
+
+def test_the_same_seed_gives_the_same_and_sparse_is_dense(digits):
+    X, y = digits[0][:300], digits[1][:300]
+    one, two = (MetaCalibratedClassifier(**QUICK).fit(X, y).predict_proba(X) for _ in range(2))
+    np.testing.assert_array_equal(one, two)
+    sparse = MetaCalibratedClassifier(**QUICK).fit(scipy.sparse.csr_array(X), y)
+    np.testing.assert_array_equal(sparse.predict_proba(scipy.sparse.csc_matrix(X)), one)
+    other = MetaCalibratedClassifier(**{**QUICK, "random_state": 1}).fit(X, y)
+    assert not np.array_equal(other.predict_proba(X), one)
+
+
+def test_the_global_random_state_is_left_alone(digits):
+    X, y = digits[0][:200], digits[1][:200]
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    MetaCalibratedClassifier(**QUICK).fit(X, y)
+    assert torch.equal(torch.rand(2), expected)
+
+
+def test_a_meta_set_of_your_own(digits):
+    X, y = digits
+    found = MetaCalibratedClassifier(**QUICK, refit=False).fit(X[:300], y[:300], X_meta=X[300:400], y_meta=y[300:400])
+    assert found.score(X[900:], y[900:]) > 0.8
+    with pytest.raises(InvalidValueError, match="both or neither"):
+        MetaCalibratedClassifier().fit(X[:300], y[:300], X_meta=X[300:400])
+    with pytest.raises(InvalidValueError, match="must hold labels of"):
+        MetaCalibratedClassifier().fit(X[:300], y[:300], X_meta=X[300:400], y_meta=y[300:400] + 50)
+
+
+def test_partial_fit_goes_on(digits):
+    X, y = digits
+    stream = MetaCalibratedClassifier(lr=0.02, random_state=0)
+    for part in range(6):
+        rows = slice(150 * part, 150 * part + 150)
+        stream.partial_fit(X[rows], y[rows], classes=np.arange(10))
+        if part == 2:
+            stream = pickle.loads(pickle.dumps(stream))
+    assert stream.n_iter_ == 6 and len(stream._meta_rows) == 90
+    assert stream.score(X[1000:], y[1000:]) > 0.7
+    after = stream.score(X[1000:], y[1000:])
+    stream.partial_fit(X[:1], y[:1])  # one sample only
+    assert abs(stream.score(X[1000:], y[1000:]) - after) < 0.1
+    with pytest.raises(InvalidValueError, match="those of the first call"):
+        stream.partial_fit(X[:5], y[:5], classes=[0, 1])
+    with pytest.raises(InvalidValueError, match="must hold labels of"):
+        stream.partial_fit(X[:5], y[:5] + 20)
+    with pytest.raises(InvalidValueError, match="first call of partial_fit"):
+        MetaCalibratedClassifier().partial_fit(X, y)
+
+
+def test_partial_fit_after_fit(digits):
+    X, y = digits
+    found = MetaCalibratedClassifier(**QUICK).fit(X[:300], y[:300])
+    before = found.predict_proba(X[900:])
+    found.partial_fit(X[300:600], y[300:600])
+    assert found.n_iter_ == 21 and not np.array_equal(found.predict_proba(X[900:]), before)
+
+
+def test_rare_classes_are_trained_on():
+    X, y = load_iris(return_X_y=True)
+    X, y = np.vstack((X, [[9.0, 9.0, 9.0, 9.0]])), np.append(y, 3)
+    found = MetaCalibratedClassifier(max_iter=100, random_state=0, refit=False).fit(X, y)
+    assert found.predict_proba(X).shape == (151, 4) and found.predict(X[-1:])[0] == 3
+
+
+def test_pickle_and_clone(digits):
+    X, y = digits[0][:200], digits[1][:200]
+    found = MetaCalibratedClassifier(**QUICK).fit(X, y)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(found)).predict_proba(X), found.predict_proba(X))
+    with pytest.raises(NotFittedError):
+        clone(found).predict(X)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        (dict(hidden=(0,)), InvalidValueError, "`hidden` must be an integer >= 1, got 0"),
+        (dict(hidden=64), InvalidTypeError, "`hidden` must be a tuple of layer widths, got 64"),
+        (dict(smoothing="much"), InvalidValueError, "`smoothing` must be one of"),
+        (dict(meta_share=1.0), InvalidValueError, "`meta_share` must be in"),
+        (dict(batch_size=0), InvalidValueError, "`batch_size`"),
+        (dict(max_iter=0), InvalidValueError, "`max_iter`"),
+        (dict(lr=-1.0), InvalidValueError, "`lr`"),
+        (dict(weight_decay=-1.0), InvalidValueError, "`weight_decay`"),
+    ],
+)
+def test_bad_parameters(options, error, message):
+    X, y = load_iris(return_X_y=True)
+    with pytest.raises(error, match=message):
+        MetaCalibratedClassifier(**options).fit(X, y)
+
+
+def test_one_class_is_refused():
+    with pytest.raises(InvalidValueError, match="at least 2 classes, got 1 class"):
+        MetaCalibratedClassifier().fit(np.zeros((5, 2)), np.ones(5))

@@ -1,0 +1,186 @@
+"""Steering: going backward from a trainer's own loss gives the gradients of the learned loss."""
+
+import pytest
+import torch
+from tests.metalearning.models import K, batch, make_net
+from torch.nn import functional
+
+from metacal import (
+    LearnableFocalGamma,
+    LearnableTemperature,
+    MetaCalibrator,
+    NonUniformLabelSmoothing,
+    UnitwiseL2,
+    VectorLabelSmoothing,
+)
+from metacal.errors import InvalidValueError
+from metacal.losses import CrossEntropy, FocalLoss
+from metacal.metalearning.inner_loss import InnerLoss
+from metacal.metalearning.steering import steer_gradient
+
+
+def smoothing():
+    found = NonUniformLabelSmoothing(K, initial="uniform")
+    found.strength.data.copy_(torch.tensor([0.1, 0.2, 0.3]))
+    return found
+
+
+def warm():
+    found = LearnableTemperature(in_training=True)
+    found.log_temperature.data.fill_(0.7)
+    return found
+
+
+def gradients(net):
+    return {name: parameter.grad.clone() for name, parameter in net.named_parameters()}
+
+
+def by_step(make, **options):
+    net = make_net(dropout=0.0)
+    meta = MetaCalibrator(net, "fc", make(), every=1, **options)
+    meta.step(*batch(12, 0), meta=batch(9, 1), lr=0.3).backward()
+    return gradients(net), meta
+
+
+LOSSES = {
+    "mean": (functional.cross_entropy, 1.0),
+    "sum": (lambda z, y: functional.cross_entropy(z, y, reduction="sum"), 12.0),
+    "scaled": (lambda z, y: 1024.0 * functional.cross_entropy(z, y) / 4.0, 256.0),
+    "log-softmax": (lambda z, y: functional.nll_loss(z.log_softmax(1), y), 1.0),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("make", [smoothing, warm, lambda: LearnableFocalGamma(K)])
+def test_gradients_are_those_of_step_times_the_factor_of_the_loss(name, make):
+    loss_of, factor = LOSSES[name]
+    wanted, by_hand = by_step(make)
+    net = make_net(dropout=0.0)
+    meta = MetaCalibrator(net, "fc", make(), every=1)
+    x, y = batch(12, 0)
+    with meta.watching():
+        loss = loss_of(net(x), y)
+    value = loss.item()
+    meta.steer(loss, y, meta=batch(9, 1), lr=0.3)
+    loss.backward()
+    assert loss.item() == value
+    for parameter, gradient in gradients(net).items():
+        torch.testing.assert_close(gradient, factor * wanted[parameter], rtol=1e-4, atol=1e-6 * factor)
+    for own, theirs in zip(meta.hyperparameters.parameters(), by_hand.hyperparameters.parameters()):
+        torch.testing.assert_close(own, theirs)
+
+
+def test_a_loop_that_steers_is_a_loop_that_steps():
+    """Omega, Adam's state and weights along 20 steps, with micro-batches."""
+    ends = []
+    for steers in (False, True):
+        net = make_net(dropout=0.0)
+        meta = MetaCalibrator(net, "fc", VectorLabelSmoothing(K), every=2)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.2)
+        for number in range(20):
+            x, y = batch(12, number)
+            boundary = number % 2 == 1
+            options = dict(meta=batch(9, 100 + number), lr=0.2, boundary=boundary)
+            if steers:
+                with meta.watching():
+                    loss = functional.cross_entropy(net(x), y)
+                meta.steer(loss, y, **options)
+            else:
+                loss = meta.step(x, y, **options)
+            loss.backward()
+            if boundary:
+                optimizer.step()
+                optimizer.zero_grad()
+        ends.append((meta.hyperparameters.strength.detach(), net.fc.weight.detach(), net.backbone[1].running_mean))
+    assert float(ends[0][0].max()) > 0.001
+    for by_hand, steered in zip(*ends):
+        torch.testing.assert_close(steered, by_hand, rtol=1e-4, atol=1e-6)
+
+
+def test_terms_that_do_not_pass_the_logits_stay():
+    wanted, _ = by_step(smoothing)
+    net = make_net(dropout=0.0)
+    meta = MetaCalibrator(net, "fc", smoothing(), every=1)
+    x, y = batch(12, 0)
+    with meta.watching():
+        loss = functional.cross_entropy(net(x), y) + 0.5 * net.backbone[0].weight.square().sum()
+    meta.steer(loss, y, meta=batch(9, 1), lr=0.3)
+    loss.backward()
+    extra = net.backbone[0].weight.grad - net.backbone[0].weight.detach()
+    torch.testing.assert_close(extra, wanted["backbone.0.weight"], rtol=1e-4, atol=1e-6)
+
+
+def test_half_precision_logits():
+    net = make_net(dropout=0.0)
+    meta = MetaCalibrator(net, "fc", smoothing(), every=1)
+    x, y = batch(12, 0)
+    with meta.watching(), torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = functional.cross_entropy(net(x), y)
+    meta.steer(loss, y, meta=batch(9, 1), lr=0.3)
+    loss.backward()
+    wanted, _ = by_step(smoothing)
+    torch.testing.assert_close(net.fc.weight.grad, wanted["fc.weight"], rtol=0.1, atol=0.01)
+
+
+def test_another_base_loss():
+    net = make_net(dropout=0.0)
+    options = dict(base_loss=FocalLoss(gamma=2.0, reduction="none"))
+    meta = MetaCalibrator(net, "fc", warm(), every=1, **options)
+    x, y = batch(12, 0)
+    with meta.watching():
+        loss = FocalLoss(gamma=2.0)(net(x), y)
+    meta.steer(loss, y, meta=batch(9, 1), lr=0.3)
+    loss.backward()
+    wanted, _ = by_step(warm, **options)
+    torch.testing.assert_close(net.fc.weight.grad, wanted["fc.weight"], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("loss_of", "message"),
+    [
+        (
+            lambda z, y: functional.cross_entropy(z, y, label_smoothing=0.1),
+            r"label smoothing.*by 0\.1\.",
+        ),
+        (lambda z, y: functional.multi_margin_loss(z, y), "must be the cross-entropy of the head's output"),
+        (lambda z, y: functional.cross_entropy(z, (y + 1) % K), "must be the cross-entropy"),
+        (lambda z, y: z.detach().sum(), "must depend on the head's output"),
+        (lambda z, y: torch.ones(2, requires_grad=True).sum(), "does not depend on it"),
+    ],
+)
+def test_a_loss_that_cannot_be_seen(loss_of, message):
+    net = make_net()
+    meta = MetaCalibrator(net, "fc", VectorLabelSmoothing(K), every=1)
+    x, y = batch(12, 0)
+    with meta.watching():
+        loss = loss_of(net(x), y)
+    with pytest.raises(InvalidValueError, match=message):
+        meta.steer(loss, y, meta=batch(9, 1), lr=0.3)
+
+
+def test_a_penalty_on_weights_is_refused():
+    net = make_net()
+    meta = MetaCalibrator(net, "fc", UnitwiseL2(net.fc), every=1)
+    x, y = batch(12, 0)
+    with meta.watching():
+        loss = functional.cross_entropy(net(x), y)
+    with pytest.raises(InvalidValueError, match="adds a penalty on weights"):
+        meta.steer(loss, y, meta=batch(9, 1), lr=0.3)
+
+
+def test_a_head_that_did_not_run():
+    net = make_net()
+    meta = MetaCalibrator(net, "fc", VectorLabelSmoothing(K), every=1)
+    with pytest.raises(InvalidValueError, match="got 0 calls"):
+        meta.steer(torch.ones(2, requires_grad=True).sum(), batch(12, 0)[1], meta=batch(9, 1), lr=0.3)
+
+
+def test_nothing_learned_changes_nothing():
+    logits = torch.randn(6, 3, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    y = torch.arange(6) % 3
+    passed = logits * 1.0
+    loss = functional.cross_entropy(passed, y)
+    steer_gradient(loss, passed, InnerLoss(y, 3, targets=y), CrossEntropy(reduction="none"), looks=True)
+    loss.backward()
+    plain = torch.autograd.grad(functional.cross_entropy(logits, y), logits)[0]
+    torch.testing.assert_close(logits.grad, plain)
