@@ -9,7 +9,7 @@ PEER_PIP := $(PEER)/pip install --quiet --disable-pip-version-check --only-binar
 BENCH_PIP := PIP_BUILD_CONSTRAINT=benchmarks/constraints.txt $(BENCH)/pip install --quiet --disable-pip-version-check -c benchmarks/constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-ray check format bench bench-corruptions conformance docs clean
+.PHONY: help demo wheel test test-slow test-ray check format bench bench-corruptions conformance docs clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 19
@@ -43,7 +43,7 @@ help:  ## Show this list.
 	@$(PEER_PIP) setuptools scikit-image imagecorruptions
 	@touch $@
 
-demo: .venv/.base  ## Score the predictions that ship with the package and print a table.
+demo: .venv/.base  ## Train with and without meta-calibration on data that ships, print tables, write a page.
 	@$(BIN)/metacal demo
 
 test: .venv/.dev  ## Run the tests and doctests, on two cores, in under five minutes.
@@ -77,8 +77,17 @@ bench-corruptions: .venv/.dev .venv-corruptions/.ready  ## Corruptions: images a
 conformance: .venv-bench/.ready  ## Write docs/conformance.md: our figures and the peers', and who is right.
 	@$(BENCH)/python -m benchmarks.conformance
 
+wheel: .venv/.dev  ## Build the wheel and run the README's code with nothing but it, in an empty environment.
+	@rm -rf dist .venv-wheel
+	@PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m build --outdir dist . >/dev/null
+	@$(PYTHON) -m venv .venv-wheel
+	@.venv-wheel/bin/pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	@.venv-wheel/bin/pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
+	@cd dist && ../.venv-wheel/bin/python ../tests/run_readme.py ../README.md ../docs/quickstart.md
+	@cd dist && ../.venv-wheel/bin/metacal ls >/dev/null && ../.venv-wheel/bin/metacal --help >/dev/null
+
 docs: .venv/.dev  ## Build the documentation into site/.
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean:  ## Remove what these commands made.
-	@rm -rf .venv .venv-bench .venv-corruptions build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf .venv .venv-wheel .venv-bench .venv-corruptions build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -5,6 +5,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from tests.run_readme import blocks
 
 import metacal
 
@@ -22,13 +23,17 @@ def test_parts_are_imported_on_first_use():
         metacal.nothing  # noqa: B018
 
 
-def readme_blocks():
-    return re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S)
+PRINTED = [
+    (page, number, block)
+    for page in ("README.md", "docs/quickstart.md", "docs/train.md")
+    for number, block in enumerate(blocks(ROOT / page))
+]
 
 
-@pytest.mark.parametrize("block", readme_blocks())
-def test_readme_code_runs_as_printed(block):
-    exec(compile(block, "README.md", "exec"), {})
+@pytest.mark.parametrize(("page", "number", "block"), PRINTED, ids=[f"{page}-{number}" for page, number, _ in PRINTED])
+def test_code_runs_as_printed(page, number, block, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    exec(compile(block, page, "exec"), {})
 
 
 def test_torch_is_pinned():
