@@ -8,6 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
+from metacal.data import load_dataset
 from metacal.data.corruptions import CORRUPTIONS, SEVERITIES, corrupt
 from metacal.data.corruptions.draws import Draws
 from metacal.errors import InvalidTypeError, InvalidValueError
@@ -62,6 +63,17 @@ def test_strength_grows_with_severity(name):
     for part in (errors[:3], errors[3:]) if name == "spatter" else (errors,):
         assert all(first <= 1.001 * second for first, second in itertools.pairwise(part)), errors
     assert errors[-1] > 1.5 * errors[0]
+
+
+@pytest.mark.data
+def test_strength_grows_with_severity_on_real_images(data_folder):
+    images = load_dataset("cifar100", folder=data_folder).test.inputs[:256]
+    for name in set(NAMES) - NOT_GROWING - {"spatter"}:
+        errors = [
+            float((corrupt(images, name, severity, seed=0).float() - images.float()).square().mean())
+            for severity in SEVERITIES
+        ]
+        assert all(first <= 1.001 * second for first, second in itertools.pairwise(errors)), (name, errors)
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 40, 56), (1, 28, 28), (3, 4, 9), (3, 96, 64)])
