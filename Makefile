@@ -7,7 +7,7 @@ BENCH := .venv-bench/bin
 BENCH_PIP := PIP_BUILD_CONSTRAINT=benchmarks/constraints.txt $(BENCH)/pip install --quiet --disable-pip-version-check -c benchmarks/constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-ray check format bench conformance docs clean
+.PHONY: help demo test test-slow test-ray check format bench conformance docs clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 14
@@ -38,8 +38,11 @@ help:  ## Show this list.
 demo: .venv/.base  ## Score the predictions that ship with the package and print a table.
 	@$(BIN)/metacal demo
 
-test: .venv/.dev  ## Run all tests and doctests, on two cores.
-	@$(BIN)/pytest -n 2 --dist worksteal
+test: .venv/.dev  ## Run the tests and doctests, on two cores, in under five minutes.
+	@$(BIN)/pytest -n 2 --dist worksteal -m 'not slow'
+
+test-slow: .venv/.dev  ## Run the tests that take longer: several processes, kills, whole runs on real data.
+	@$(BIN)/pytest -n 2 --dist worksteal -m slow
 
 test-ray: .venv/.dev  ## Run the tests on a Ray cluster of several nodes on this machine, alone.
 	@METACAL_TEST_RAY=1 $(BIN)/pytest tests/engines/test_ray.py

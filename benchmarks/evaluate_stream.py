@@ -25,8 +25,8 @@ from benchmarks.memory_probe import read_status
 from benchmarks.report import BUSY, Part, Row, Target, describe_run, save, show
 from benchmarks.timing import OthersMeter, wait_for_quiet
 from metacal.evaluation.batches import PredictionFile
-from metacal.evaluation.evaluation import SAMPLE, one_thread
-from metacal.evaluation.reservoir import Reservoir
+from metacal.evaluation.evaluation import one_thread
+from metacal.evaluation.reservoir import SAMPLE, Reservoir
 from metacal.evaluation.streaming import StreamedScores
 from metacal.evaluation.tables import BATCH_ELEMENTS
 
@@ -112,8 +112,8 @@ def measure(path: Path, rows: int) -> Part:
         ],
         notes=(
             f"Best of {ROUNDS} processes each, taking turns; time without the start of Python and imports, memory with "
-            f"them. Reading is pyarrow's ParquetFile.iter_batches, with its own settings and as we call it. A seeded reservoir of "
-            f"{SAMPLE:,} rows is filled meanwhile. Found: {figures}.",
+            "them. Reading is pyarrow's ParquetFile.iter_batches, with its own settings and as we call it. A seeded "
+            f"reservoir of {SAMPLE:,} rows is filled meanwhile. Found: {figures}.",
         ),
     )
 

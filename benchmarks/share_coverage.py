@@ -5,7 +5,7 @@
 
 import torch
 
-from metacal.reporting.reliability import share_interval
+from metacal.functional.share_interval import share_interval
 
 WORLDS = 4000
 RESAMPLES = 1000

@@ -1,15 +1,47 @@
-"""The paper's tables as data: all of them, with every published figure in its place."""
+"""The paper's tables and figures as data: all of them, with every published figure in its place."""
 
 import pytest
 
-from metacal.experiments import TABLES
+from metacal.experiments import EXHIBITS, FIGURES, STUDIES, TABLES
 from metacal.runs.paper import average_ranks, published_figures
 
-ELSEWHERE = {"synthetic", "cross_domain_ece", "cross_domain_err"}
+ELSEWHERE = {"cross_domain_ece", "cross_domain_err"}
+FIGURE_LABELS = [  # in the order of the paper
+    "ece-error-behaviour",
+    "ece-dece-analysis",
+    "label-analysis",
+    "dist-smoothing-analysis",
+    "superclass-smoothing",
+    "synthetic",
+    "l2-analysis",
+    "cifar100ece",
+    "sbece_analysis",
+    "sbece_analysis2",
+]
 
 
 def test_every_published_table_is_here():
-    assert {table.label for table in TABLES.values()} == {key[0] for key in published_figures()} - ELSEWHERE
+    ours = {exhibit.label for exhibit in EXHIBITS.values() if exhibit.kind == "table"}
+    assert ours == {key[0] for key in published_figures()} - ELSEWHERE
+
+
+def test_every_figure_is_here_in_the_papers_order():
+    figures = sorted((e for e in EXHIBITS.values() if e.kind == "figure" and e.number), key=lambda e: int(e.number))
+    assert [figure.label for figure in figures] == FIGURE_LABELS
+    assert [figure.number for figure in figures] == [str(number) for number in range(1, 11)]
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_figures_need_no_runs_of_their_own(name):
+    shared = {spec.hash for table in TABLES.values() for spec in table.specs()}
+    assert {spec.hash for spec in FIGURES[name].specs()} <= shared
+
+
+def test_the_simulated_study_draws_each_size_with_each_seed_on_many_points():
+    study = STUDIES["synthetic"]
+    assert len(study.draws()) == len(study.sizes) * len(study.seeds) and study.test_points >= 100_000
+    assert set(STUDIES["synthetic-boundary"].draws()) <= set(study.draws())
+    assert len(study.draws("smoke")) == 1 and study.specs() == []
 
 
 @pytest.mark.parametrize("name", TABLES)

@@ -4,8 +4,7 @@ Every method sees the same 2n labels: cross-entropy and label smoothing are fitt
 trains on n and looks at the other n. Accuracy and ECE are those of fresh test points.
 """
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,54 +19,49 @@ METHODS = ("oracle", "ce", "ls", "mc")
 STEPS = 3000
 LR = 0.1
 SMOOTHING = 0.05
+POINTS_KEPT = 400
 
 
-@dataclass(frozen=True)
-class SimulatedScore:
-    """What one method reached on one draw of the data: fractions.
+def fit_draw(size: int, seed: int, test_points: int = 100_000) -> dict[str, Any]:
+    """Fit every method on one draw of the data: plain numbers.
 
-    Attributes:
-        method: ``oracle``, ``ce``, ``ls`` or ``mc``.
-        size: n; the method saw 2n labels.
+    Args:
+        size: n; every method sees 2n labels.
         seed: of the data.
-        accuracy: on the test points.
-        ece: on the test points, 15 bins.
-    """
+        test_points: fresh points to measure on.
 
-    method: str
-    size: int
-    seed: int
-    accuracy: float
-    ece: float
-
-    def as_dict(self) -> dict[str, float | int | str]:
-        """For JSON."""
-        return asdict(self)
-
-
-def simulated_scores(
-    sizes: Iterable[int], seeds: Iterable[int], methods: Iterable[str] = METHODS, test_points: int = 100_000
-) -> list[SimulatedScore]:
-    """Scores of every method, size and seed.
+    Returns:
+        ``size``, ``seed``, ``test_points``, ``methods`` (each with ``accuracy`` and ``ece`` as fractions, and the
+        ``weight`` and ``bias`` of the logit of class 1), and some test ``points`` as ``[x, y, label]``.
 
     Examples:
-        >>> scores = simulated_scores([50], [0], methods=["oracle", "ce"], test_points=20_000)
-        >>> [score.method for score in scores], scores[0].ece < scores[1].ece
-        (['oracle', 'ce'], True)
+        >>> found = fit_draw(50, 0, test_points=20_000)["methods"]
+        >>> list(found), found["oracle"]["ece"] < found["ce"]["ece"]
+        (['oracle', 'ce', 'ls', 'mc'], True)
     """
-    wanted = list(methods)
-    return [score for size in sizes for seed in seeds for score in _scores_of_draw(size, seed, wanted, test_points)]
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # models as small as these gain nothing from more, and lose much on a busy machine
+    try:
+        return _fit_draw(size, seed, test_points)
+    finally:
+        torch.set_num_threads(threads)
 
 
-def _scores_of_draw(size: int, seed: int, methods: list[str], test_points: int) -> list[SimulatedScore]:
+def _fit_draw(size: int, seed: int, test_points: int) -> dict[str, Any]:
     data = load_dataset("simulated", n_train=2 * size, n_test=test_points, seed=seed)
-    scores = []
-    for method in methods:
-        logits = fitted(method, data.train.inputs.double(), data.train.targets, size, seed)(data.test.inputs.double())
-        correct = (logits.argmax(dim=1) == data.test.targets).double().mean()
-        ece = expected_calibration_error(logits=logits, targets=data.test.targets)
-        scores.append(SimulatedScore(method, size, seed, float(correct), float(ece)))
-    return scores
+    x, y = data.test.inputs.double(), data.test.targets
+    found = {}
+    for method in METHODS:
+        model = fitted(method, data.train.inputs.double(), data.train.targets, size, seed)
+        logits = model(x)
+        found[method] = {
+            "accuracy": float((logits.argmax(dim=1) == y).double().mean()),
+            "ece": float(expected_calibration_error(logits=logits, targets=y)),
+            "weight": (model.weight[1] - model.weight[0]).tolist(),
+            "bias": float(model.bias[1] - model.bias[0]),
+        }
+    points = torch.cat((x[:POINTS_KEPT], y[:POINTS_KEPT, None]), dim=1).tolist()
+    return {"size": size, "seed": seed, "test_points": test_points, "methods": found, "points": points}
 
 
 @torch.no_grad()
@@ -80,7 +74,7 @@ def oracle(seed: int) -> nn.Linear:
     return model
 
 
-def fitted(method: str, x: Tensor, y: Tensor, size: int, seed: int) -> nn.Module:
+def fitted(method: str, x: Tensor, y: Tensor, size: int, seed: int) -> nn.Linear:
     """A logistic regression by one method; its logits have no history."""
     if method == "oracle":
         return oracle(seed).requires_grad_(False)
@@ -89,7 +83,7 @@ def fitted(method: str, x: Tensor, y: Tensor, size: int, seed: int) -> nn.Module
     return maximum_likelihood(x, y, SMOOTHING if method == "ls" else 0.0)
 
 
-def maximum_likelihood(x: Tensor, y: Tensor, smoothing: float) -> nn.Module:
+def maximum_likelihood(x: Tensor, y: Tensor, smoothing: float) -> nn.Linear:
     """The optimum of (smoothed) cross-entropy; where there is none, because the classes can be separated, far along."""
     model = nn.Linear(2, 2).double()
     nn.init.zeros_(model.weight)
@@ -107,7 +101,7 @@ def maximum_likelihood(x: Tensor, y: Tensor, smoothing: float) -> nn.Module:
     return model.requires_grad_(False)
 
 
-def meta_calibrated(x: Tensor, y: Tensor, x_meta: Tensor, y_meta: Tensor) -> nn.Module:
+def meta_calibrated(x: Tensor, y: Tensor, x_meta: Tensor, y_meta: Tensor) -> nn.Linear:
     """Full-batch gradient descent with a learned smoothing strength a class; the look-ahead is through all weights."""
     model = nn.Linear(2, 2).double()
     nn.init.zeros_(model.weight)

@@ -6,8 +6,10 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from metacal.cli import main
+from metacal.cli.app import app
 from metacal.errors import InvalidValueError
 
 
@@ -70,5 +72,18 @@ def test_errors_become_one_line_and_a_status(metacal, monkeypatch, error, status
     def fail():
         raise error
 
-    monkeypatch.setattr("metacal.experiments.TABLES", Failing(fail))
+    monkeypatch.setattr("metacal.experiments.EXHIBITS", Failing(fail))
     assert metacal("ls") == (status, "", message)
+
+
+def test_it_runs_as_a_module():
+    run = subprocess.run([sys.executable, "-m", "metacal", "--version"], capture_output=True, text=True, check=True)
+    assert run.stdout.startswith("metacal ")
+
+
+def test_help_flows_with_the_width(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.setenv("TERMINAL_WIDTH", "300")
+    shown = CliRunner().invoke(app, ["evaluate", "--help"]).stdout
+    assert "one column probs or logits that holds lists; one column p is a binary model's" in shown
+    assert "\n metacal evaluate test.parquet  " in shown  # examples keep lines of their own

@@ -133,3 +133,15 @@ def test_a_bad_row_leaves_no_file_behind(metacal, files, tmp_path):
     status, _, errors = metacal("calibrate", path, "--fit-on", files[0], "--out", tmp_path / "out.csv")
     assert status == 2 and "bad.csv: row 2: column logit_dog holds nan" in errors
     assert not list(tmp_path.glob("out.csv*"))
+
+
+def test_fitting_on_the_file_itself_is_remarked_on(metacal, files, tmp_path):
+    status, _, errors = metacal("calibrate", files[0], "--fit-on", files[0], "--out", tmp_path / "out.csv")
+    assert status == 0 and errors.startswith(f"warning: {files[0]} is what the calibrator is fitted on too")
+
+
+def test_too_few_samples_to_choose_by_name_the_file(metacal, tmp_path):
+    path = tmp_path / "few.csv"
+    path.write_text("p_a,p_b,label\n0.5,0.5,a\n0.2,0.8,b\n", encoding="utf-8")
+    status, _, errors = metacal("calibrate", path, "--method", "auto", "--fit-on", path, "--out", tmp_path / "out.csv")
+    assert status == 2 and f"error: {path}: `targets` must hold at least 10 samples to choose by, got 2." in errors

@@ -35,7 +35,7 @@ def test_tables_page_and_json(tmp_path, monkeypatch):
     def never(*arguments, **keywords):
         raise AssertionError("done twice")
 
-    monkeypatch.setattr(simulated_study, "simulated_scores", never)
+    monkeypatch.setattr(simulated_study, "fit_draw", never)
     again = CliRunner().invoke(app, arguments)
     assert again.exit_code == 0 and json.loads((tmp_path / "figures.json").read_text()) == figures
 

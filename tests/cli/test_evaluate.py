@@ -103,8 +103,9 @@ def test_bad_options(metacal, said, options, message):
 
 
 def test_json_that_cannot_be_written(metacal, said, tmp_path):
-    status, _, errors = metacal("evaluate", said, "--json", tmp_path / "no" / "scores.json", *FAST)
-    assert status == 2 and "`--json` must name a file that can be written" in errors
+    status, output, errors = metacal("evaluate", said, "--json", tmp_path / "no" / "scores.json", *FAST)
+    assert status == 2 and "`--json` must name a file in a folder that exists" in errors
+    assert output == ""  # said before the work, not after it
 
 
 def test_out_of_distribution(metacal, said, tmp_path):
@@ -170,3 +171,16 @@ def test_real_predictions_in_a_process_of_their_own(data_folder, tmp_path, name,
     figures = json.loads((tmp_path / "scores.json").read_text())
     assert (round(figures["accuracy"], 4), round(figures["ece"], 4)) == (accuracy, ece)
     assert np.isclose(figures["ece_low"], ece, atol=0.01) and "Over-confident" in run.stdout
+
+
+def test_huge_figures_and_none_fit_the_table(metacal, tmp_path):
+    logits, _, targets = draw(n=200)
+    huge = write(tmp_path / "huge.npz", {"logits": 1e30 * logits.double().numpy(), "targets": targets.numpy()})
+    _, output, _ = metacal("evaluate", huge, *FAST)
+    assert re.search(r"^│ nll\s+│ \d\.\d+e\+29 │", output, re.M) and re.search(
+        r"^│ accuracy\s+│\s+0\.\d{4} │", output, re.M
+    )
+    assert "T = 1e+03, the end of its range" in output
+    hard = write(tmp_path / "hard.npz", {"probs": np.eye(3)[logits.argmax(1)], "targets": targets.numpy()})
+    status, output, errors = metacal("evaluate", hard, *FAST)
+    assert (status, errors) == (0, "") and "nan" not in output and "takes NLL from inf to " in output

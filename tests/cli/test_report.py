@@ -123,19 +123,37 @@ def test_a_folder_without_a_run(metacal, tmp_path):
 @pytest.mark.parametrize(
     ("option", "target", "complaint"),
     [
-        ("-o", "no/page.html", "`--output` must name a file that can be written"),
-        ("--json", "no/numbers.json", "`--json` must name a file that can be written"),
-        ("--figures", "said.npz", "`--figures` must name a folder that can be written to"),
+        ("-o", "no/page.html", "`--output` must name a file in a folder that exists, got {}.\n"),
+        ("-o", ".", "`--output` must name a file that can be written, got the folder {}.\n"),
+        ("--json", "no/numbers.json", "`--json` must name a file in a folder that exists, got {}.\n"),
+        ("--figures", "said.npz", "`--figures` must name a folder that can be written to, got {}: "),
     ],
 )
 def test_places_that_cannot_be_used(metacal, file, tmp_path, monkeypatch, option, target, complaint):
     monkeypatch.chdir(tmp_path)
     status, _, errors = metacal("report", file, "--logits", "logits", option, tmp_path / target)
-    assert (
-        status == 2 and errors.startswith(f"error: {complaint}, got {tmp_path / target}: ") and errors.count("\n") == 1
-    )
+    assert status == 2 and errors.startswith(f"error: {complaint.format(tmp_path / target)}")
+    assert errors.count("\n") == 1 and (option == "--figures" or not (tmp_path / "report.html").exists())
 
 
 def test_help_has_examples():
     run = CliRunner().invoke(app, ["report", "--help"])
     assert run.exit_code == 0 and "metacal report predictions.npz --open" in run.stdout
+
+
+def test_a_large_file_is_sampled_and_the_page_says_so(metacal, tmp_path):
+    said = some_predictions(samples=500)
+    np.savez(tmp_path / "said.npz", logits=said.logits.numpy(), targets=said.targets.numpy())
+    page, numbers = tmp_path / "page.html", tmp_path / "numbers.json"
+    arguments = ("report", tmp_path / "said.npz", "-o", page, "--json", numbers)
+    metacal(*arguments, "--sample", "200")
+    text = page.read_text(encoding="utf-8")
+    assert "200 samples, 10 classes: a random sample of the file’s 500 rows, which all figures here are of" in text
+    part = json.loads(numbers.read_text(encoding="utf-8"))["subjects"][0]["predictions"]
+    assert (part["summary"]["samples"], part["summary"]["total"]) == (200, 500)
+    predicted = said.logits.argmax(1)
+    for one in part["mistakes"]["surest"]:  # rows of the file, not of the sample
+        assert said.class_names.index(CIFAR_10[int(one["predicted"])]) == predicted[one["row"]]
+        assert int(one["actual"]) == said.targets[one["row"]]
+    metacal(*arguments)
+    assert "a random sample" not in page.read_text(encoding="utf-8")

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from metacal.cli import main
+from metacal.experiments import EXHIBITS
 
 
 @pytest.fixture
@@ -22,10 +23,48 @@ def metacal(monkeypatch, capsys, tmp_path):
     return run
 
 
-def test_ls_names_every_table(metacal, tmp_path):
+def test_ls_names_every_table_and_figure(metacal, tmp_path):
     status, output, _ = metacal("ls", "--json", str(tmp_path / "list.json"))
-    names = [entry["name"] for entry in json.loads((tmp_path / "list.json").read_text())]
-    assert status == 0 and len(names) == 12 and all(name in output for name in names)
+    entries = json.loads((tmp_path / "list.json").read_text())
+    assert status == 0 and all(entry["name"] in output for entry in entries)
+    assert {entry["name"] for entry in entries} == set(EXHIBITS)
+
+
+@pytest.mark.slow
+def test_everything_under_smoke(metacal, tmp_path):
+    words = [
+        "--all",
+        "--preset",
+        "smoke",
+        "--seeds",
+        "0",
+        "--store",
+        str(tmp_path / "runs"),
+        "-o",
+        str(tmp_path / "out"),
+    ]
+    status, output, errors = metacal("run", *words, "-o", str(tmp_path / "out"))
+    assert status == 0, errors
+    for exhibit in EXHIBITS.values():
+        assert exhibit.heading in output and (tmp_path / "out" / f"{exhibit.name}.json").exists(), exhibit.name
+    assert (tmp_path / "out" / "report.html").stat().st_size < 6_000_000
+    status, output, _ = metacal("show", "main-ece", "--preset", "smoke", "--store", str(tmp_path / "runs"))
+    assert status == 0 and "7 complete" in output and "seconds" in output
+
+
+def test_a_name_for_several_and_what_the_rest_takes(metacal):
+    status, output, _ = metacal("show", "interleaved", "--preset", "cpu")
+    assert status == 0 and "Table 13" in output and "Table 14" in output and "the rest takes roughly" in output
+
+
+def test_tables_and_figures_as_a_report(metacal, tmp_path):
+    words = ["ablation", "generalisation-gap", "--preset", "smoke", "--store", str(tmp_path / "runs")]
+    page = tmp_path / "page.html"
+    status, output, errors = metacal("report", *words, "-o", str(page))
+    assert status == 0 and "page.html" in output, errors
+    assert "Table 6" in page.read_text() and "nothing to draw yet" in page.read_text()
+    status, _, errors = metacal("report", "ablation", str(page), "-o", str(page))
+    assert status == 2 and "one or the other" in errors
 
 
 def test_a_part_of_a_table_from_nothing_to_files(metacal, tmp_path):
@@ -39,6 +78,9 @@ def test_a_part_of_a_table_from_nothing_to_files(metacal, tmp_path):
     assert {(line["method"], line["metric"], line["seeds"]) for line in lines} == {
         (method, metric, "1") for method in ("CE", "MC") for metric in ("ece_percent", "error_percent")
     }
+    about = json.loads((tmp_path / "tables" / "about.json").read_text())
+    assert about["seeds"] == [0] and about["preset"] == "smoke" and len(about["runs"]) == 2 and about["torch"]
+    assert about["command"].startswith("metacal run hyperparameters") and about["train_seconds"] > 0
     for suffix in ("md", "tex", "json"):
         assert (tmp_path / "tables" / f"hyperparameters.{suffix}").stat().st_size > 100
     before = sorted(path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("*/scores.json"))

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -14,8 +15,9 @@ import pytest
 import torch
 
 from metacal.cli import main
+from metacal.cli.train import train
 from metacal.errors import InvalidValueError
-from metacal.runs import RunFolder
+from metacal.runs import Hardware, RunFolder, RunSpec
 
 QUICK = ["dataset=digits", "train_size=256", "batch_size=16", "model_options.hidden=[32]", "milestones=4"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
@@ -116,7 +118,7 @@ def test_two_processes_train_as_one(method, launcher, tmp_path):
 @pytest.mark.slow
 def test_two_processes_stop_and_go_on_to_the_same_end(tmp_path):
     machine = ["accelerator=cpu", "devices=2", "strategy=ddp"]
-    words = [*QUICK, "epochs=60", "method=mc", *machine]
+    words = [*QUICK, "epochs=30", "method=mc", *machine]
     whole, cut = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "cut")
     assert metacal_train(*words, "--run-dir", str(whole.path)).returncode == 0
     process = subprocess.Popen(
@@ -156,6 +158,13 @@ def test_bad_input_is_one_clear_line_and_nothing_is_written(words, messages, tmp
     for message in messages:
         assert message in complaint
     assert not (tmp_path / "run").exists()
+
+
+def test_help_and_documentation_name_every_key():
+    page = (Path(__file__).parents[2] / "docs" / "train.md").read_text(encoding="utf-8")
+    for key in (*RunSpec.model_fields, *Hardware.model_fields):
+        assert re.search(rf"\b{key}\b", train.__doc__), key
+        assert re.search(rf"\b{key}\b", page), key
 
 
 def test_labels_out_of_range_in_the_users_own_data(tmp_path, train_here):

@@ -120,3 +120,14 @@ def test_bad_arguments(options, error, message):
 def test_start_must_be_within_the_epoch():
     with pytest.raises(InvalidValueError, match="`start` must be at most the 11 batches of an epoch, got 12"):
         Batches(EXAMPLES, 10).epoch(0, start=12)
+
+
+@pytest.mark.parametrize(("size", "last"), [(51, 52), (50, 3), (102, 103), (1, 1)])
+def test_a_single_sample_that_is_left_over_joins_the_batch_before(size, last):
+    batches = Batches(EXAMPLES, size)
+    sizes = [len(y) for _, y in batches.epoch(3)]
+    assert sizes[-1] == last and sum(sizes) == N and len(sizes) == len(batches)
+
+
+def test_in_order_the_last_batch_stays_as_it_is():
+    assert [len(y) for _, y in Batches(EXAMPLES, 51, shuffle=False)] == [51, 51, 1]

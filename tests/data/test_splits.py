@@ -70,7 +70,7 @@ def test_sizes_take_the_place_of_shares():
         ({"val_share": 0.0}, r"`val_share` must be in \(0, 1\), got 0.0"),
         ({"val_share": 1e-5}, "`val_share` must give at least one sample"),
         ({"val_share": 0.6, "meta_share": 0.5}, "1,000 samples cannot give 600 val and 500 meta and 1 training"),
-        ({"val_size": 1000}, "`train_size` must leave room"),
+        ({"val_size": 1000}, "`val_size` must leave room"),
         ({"train_size": 801}, "801 training samples"),
         ({"train_size": 0}, "`train_size` must be an integer >= 1"),
         ({"meta_size": 3, "stratified": True}, "3 samples in meta are too few for one of each of 4 classes"),

@@ -302,6 +302,26 @@ BAD_FILES = {
         [],
         "bad.jsonl: is not text in UTF-8",
     ),
+    "csv in latin-1": (
+        lambda folder: _put(folder / "bad.csv", "p_caf\xe9,p_b,label\n0.5,0.5,b\n".encode("latin-1")),
+        [],
+        "bad.csv: is not text in UTF-8; write it again as such",
+    ),
+    "csv in latin-1 further down": (
+        lambda folder: _put(folder / "bad.csv", b"p_a,p_b,label\n0.5,0.5,a\n0.5,0.5,\xe9\n"),
+        [],
+        "bad.csv: is not text in UTF-8; write it again as such",
+    ),
+    "csv in utf-16": (
+        lambda folder: _put(folder / "bad.csv", "p_a,p_b,label\n0.5,0.5,a\n".encode("utf-16")),
+        [],
+        "bad.csv: is not text in UTF-8; write it again as such",
+    ),
+    "no header": (
+        text("bad.csv", "0.5,0.5,0\n0.2,0.8,1\n"),
+        [],
+        "bad.csv: the first line must name the columns, got numbers; put a header before it",
+    ),
     "not gzip": (text("bad.jsonl.gz", "nothing of the kind"), [], "bad.jsonl.gz: cannot be read (Not a gzipped file"),
     "cut gzip": (
         lambda folder: _put(folder / "bad.jsonl.gz", gzip.compress(b'{"probs": [1, 0], "label": 0}\n' * 99)[:-20]),

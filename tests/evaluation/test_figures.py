@@ -161,3 +161,35 @@ def test_one_sample_and_one_class_are_defined():
     one = evaluate_predictions(Predictions.from_probs(torch.tensor([[0.7, 0.3]]), torch.tensor([0])), num_resamples=10)
     assert one.figures["accuracy"] == 1.0 and one.gain is None and one.confused == []
     assert one.classes[1].recall is None and one.classes[1].precision is None
+
+
+def test_scores_that_only_rounding_makes_equal_keep_their_order():
+    logits, _, targets = draw(n=300, dtype=torch.float64)
+    tiny = evaluate_predictions(Predictions.from_logits(1e-30 * logits, targets), num_resamples=10)
+    right = (logits.argmax(1) == targets).double().mean().item()
+    assert (
+        tiny.figures["accuracy"] == pytest.approx(right) and f"is right {right:.1%}".replace("%", " %") in tiny.verdict
+    )
+    assert tiny.figures["accuracy_low"] <= right <= tiny.figures["accuracy_high"]
+    assert sum(pair.samples for pair in tiny.confused) == round(300 * (1.0 - right))
+
+
+def test_an_infinite_likelihood_is_infinite_before_temperature_too():
+    probs = torch.eye(2)[torch.arange(100) % 2]
+    evaluation = evaluate_predictions(Predictions.from_probs(probs, (torch.arange(100) + 1) // 2 % 2), num_resamples=10)
+    assert evaluation.figures["nll"] == evaluation.gain.nll_before == float("inf")
+    assert evaluation.as_dict()["temperature_scaling"]["nll_before"] is None
+
+
+def test_a_temperature_at_a_bound_is_marked():
+    logits = torch.eye(3)[torch.arange(60) % 3]
+    assert temperature_gain(logits=logits, targets=(torch.arange(60) + 1) % 3).at_bound
+    logits, _, targets = draw(n=300)
+    assert not temperature_gain(logits=logits, targets=targets).at_bound
+
+
+@pytest.mark.parametrize(("target", "expected"), [(0, (0.4385, 1.0)), (1, (0.0, 0.5615))])
+def test_three_of_three_are_not_certain(target, expected):
+    """The accuracy of samples that are all right, or all wrong, has Wilson's interval: theirs would have no width."""
+    said = Predictions.from_probs(torch.tensor([[0.9, 0.1]] * 3), torch.full((3,), target))
+    assert figure_intervals(said, num_resamples=10)["accuracy"] == pytest.approx(expected, abs=1e-4)

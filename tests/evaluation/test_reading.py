@@ -165,6 +165,33 @@ def test_semicolons_byte_order_marks_and_gzip(tmp_path):
     assert read_predictions(tmp_path / "said.jsonl.gz").targets.tolist() == [1]
 
 
+@pytest.mark.parametrize(
+    ("content", "encoding"),
+    [
+        ("p_cat, p_dog, label\n0.9, 0.1, cat\n0.3, 0.7, dog \n", "utf-8"),  # a space after each comma
+        ("p_cat;p_dog;label\n0,9;0,1;cat\n0,3;0,7;dog\n", "utf-8"),  # a spreadsheet's decimal commas
+        ("p_cat\tp_dog\tlabel\r\n0,9\t0,1\tcat\r\n0,3\t0,7\tdog\r\n", "utf-8-sig"),
+        ("p_cat|p_dog|label\r0.9|0.1|cat\r0.3|0.7|dog\r", "utf-8"),  # bars, and an old Mac's line ends
+    ],
+)
+def test_csv_as_other_programs_write_it(content, encoding, tmp_path):
+    path = tmp_path / "said.csv"
+    path.write_bytes(content.encode(encoding))
+    check(read_predictions(path), torch.tensor([[0.9, 0.1], [0.3, 0.7]]).double(), torch.tensor([0, 1]), ("cat", "dog"))
+
+
+def test_json_lines_with_a_byte_order_mark(tmp_path):
+    path = tmp_path / "said.jsonl"
+    path.write_text('{"probs": [0.25, 0.75], "label": 1}\n', encoding="utf-8-sig")
+    check(read_predictions(path), torch.tensor([[0.25, 0.75]]), torch.tensor([1]), ("0", "1"))
+
+
+def test_true_and_false_as_text(tmp_path):
+    path = tmp_path / "said.csv"
+    path.write_text("p,label\n0.75,True\n0.25,False\n0.5,true\n", encoding="utf-8")
+    assert read_predictions(path).targets.tolist() == [1, 0, 1]
+
+
 @pytest.mark.parametrize("suffix", [".parquet", ".npz"])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_float_dtypes(dtype, suffix, tmp_path):

@@ -66,7 +66,7 @@ def test_cells_are_the_bins_to_the_bit():
     generator = torch.Generator().manual_seed(0)
     confidences = torch.cat((torch.rand(5000, generator=generator), torch.arange(16) / 15))
     correct = torch.rand(5016, generator=generator) < confidences
-    ours = cell_statistics(confidences, correct, F.equal_width_statistics(confidences, correct).edges)
+    ours = cell_statistics(confidences.numpy(), correct.numpy(), F.equal_width_statistics(confidences, correct).edges)
     expected = F.equal_width_statistics(confidences, correct)
     for name in ("counts", "correct_sums", "confidence_units"):
         assert torch.equal(getattr(ours, name), getattr(expected, name))
@@ -81,12 +81,28 @@ def test_the_reservoir_is_fair_seeded_and_blind_to_batches():
             reservoir.add(part, labels)
         scores, labels = reservoir.rows()
         assert len(labels) == 50 and torch.equal(scores.squeeze(1).long(), labels)
+        assert torch.equal(reservoir.row_numbers, labels)
         assert labels.tolist() == sorted(set(labels.tolist())) and reservoir.seen == 1000 and not reservoir.is_complete
         kept[labels.numpy()] += 1
     assert 13.5 < kept[:500].mean() < 16.5 and kept.max() < 35  # 15 expected of each
-    whole = Reservoir(50, seed=299)
-    whole.add(rows, targets)
-    assert torch.equal(whole.rows()[1], labels)
+    assert abs(kept[::2].mean() - 15.0) < 1.0 and abs(kept[1::2].mean() - 15.0) < 1.0
+    for size in (1, 7, 1000):
+        other = Reservoir(50, seed=299)
+        for part, some in zip(rows.split(size), targets.split(size)):
+            other.add(part, some)
+        assert torch.equal(other.rows()[1], labels)
+
+
+def test_a_reservoir_that_was_looked_at_stays_fair():
+    kept = np.zeros(600)
+    for seed in range(400):
+        reservoir = Reservoir(40, seed)
+        for part in torch.arange(600).split(130):
+            reservoir.add(part.double().unsqueeze(1), part)
+            reservoir.rows()
+        kept[reservoir.rows()[1].numpy()] += 1
+    expected = 400 * 40 / 600
+    assert all(abs(some.mean() - expected) < 1.6 for some in np.split(kept, 6))  # 0.5 is a standard deviation
 
 
 def test_a_reservoir_that_is_large_enough_keeps_all():
@@ -133,3 +149,29 @@ def test_a_large_file_is_sampled_and_says_so(tmp_path):
     assert "adaptive_ece" in named and "aurc" in named and "ece" not in named and "nll_low" not in named
     again = evaluate_file(PredictionFile(path), sample=2000, **keywords)
     assert again == sampled and evaluate_file(PredictionFile(path), sample=2000, seed=1, **keywords) != sampled
+
+
+def test_intervals_of_streamed_figures_stay_in_their_domain(tmp_path):
+    probs, targets = torch.tensor([[0.999, 0.001]]).repeat(3000, 1), torch.zeros(3000, dtype=torch.int64)
+    targets[7] = 1
+    path = write(tmp_path / "said.parquet", columns(probs, targets, names=("a", "b")))
+    figures = evaluate_file(PredictionFile(path), sample=200, num_resamples=10).figures
+    assert figures["accuracy"] == pytest.approx(1 - 1 / 3000) and figures["accuracy_high"] == 1.0
+    assert figures["brier_low"] == 0.0 < figures["brier_high"]
+
+
+def test_a_row_is_right_by_its_scores_and_the_first_of_equals():
+    generator = torch.Generator().manual_seed(0)
+    coarse = torch.randint(4, (5000, 6), generator=generator).double()  # many ties
+    targets = torch.randint(6, (5000,), generator=generator)
+    right = (coarse.argmax(1) == targets).double().mean().item()
+    for is_logits in (True, False):
+        streamed = StreamedScores(is_logits=is_logits)
+        streamed.update(coarse if is_logits else (coarse + 0.1) / (coarse + 0.1).sum(1, keepdim=True), targets)
+        assert streamed.accuracy == pytest.approx(right)
+
+
+def test_extreme_logits_do_not_warn():
+    streamed = StreamedScores(is_logits=True)
+    streamed.update(torch.tensor([[3e38, -3e38, 0.0], [1e-40, 0.0, 0.0]]), torch.tensor([1, 0]))
+    assert streamed.nll == float("inf") and streamed.accuracy == 0.5

@@ -1,12 +1,14 @@
 """Bins as given and over the grid of temperatures: the same numbers as the functions give one at a time."""
 
+import math
+
 import pytest
 import torch
 from tests.reporting.samples import some_predictions
 
 from metacal.evaluation import Predictions
 from metacal.functional import bin_statistics, expected_calibration_error, negative_log_likelihood, noise_floor
-from metacal.reporting.reliability import prepare_reliability, share_interval
+from metacal.reporting.reliability import prepare_reliability
 
 
 @pytest.fixture(scope="module")
@@ -69,12 +71,7 @@ def test_one_sample():
     assert reliability.given.accuracies.count(None) == 14
 
 
-def test_share_interval_is_wilsons():
-    from scipy.stats import binomtest
-
-    for successes, count in [(0, 1), (1, 1), (3, 7), (97, 100), (5000, 5000)]:
-        expected = binomtest(successes, count).proportion_ci(method="wilson")
-        low, high = share_interval(torch.tensor(successes), torch.tensor(count))
-        assert (low.item(), high.item()) == pytest.approx((expected.low, expected.high), abs=1e-12)
-    low, high = share_interval(torch.tensor(0), torch.tensor(0))
-    assert (low.item(), high.item()) == (0.0, 1.0)
+def test_huge_logits_have_a_finite_likelihood_at_every_temperature():
+    logits = 1e37 * torch.tensor([[4.0, -4.0], [-4.0, 4.0], [4.0, -4.0]])
+    reliability = prepare_reliability(Predictions.from_logits(logits, torch.tensor([0, 1, 1])))
+    assert all(math.isfinite(value) for value in reliability.nll) and reliability.nll[9] > 1e37

@@ -65,7 +65,7 @@ def test_another_schema_is_refused(folder):
     folder.write_spec(SPEC, {})
     stored = json.loads((folder.path / "spec.json").read_text())
     (folder.path / "spec.json").write_text(json.dumps({**stored, "schema": 99}))
-    with pytest.raises(InvalidValueError, match="must be of schema 1, got 99: it was written by another version"):
+    with pytest.raises(InvalidValueError, match="must be of schema 2, got 99: another version of metacal wrote"):
         folder.read_spec()
 
 
@@ -83,3 +83,11 @@ def test_a_damaged_tensor_file_is_named(folder):
     path.write_bytes(path.read_bytes()[:20])
     with pytest.raises(StorageError, match=r"splits.safetensors could not be read"):
         folder.read_splits()
+
+
+@pytest.mark.parametrize("text", ["epoch,val_ece\n1.0,one\n", "epoch,val_ece\n1.0,0.5,0.7\n"])
+def test_a_damaged_history_is_named(folder, text):
+    folder.path.mkdir(parents=True, exist_ok=True)
+    (folder.path / "history.csv").write_text(text)
+    with pytest.raises(StorageError, match=r"history\.csv is damaged"):
+        folder.read_history()

@@ -57,6 +57,17 @@ def test_with_both_damaged_it_says_so(two):
         two.load_last()
 
 
+def test_the_best_has_a_copy_that_steps_in(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    with pytest.raises(StorageError, match="is not there"):
+        checkpoints.load_best()
+    checkpoints.save_best({"number": 7})
+    assert checkpoints.load_best() == ({"number": 7}, [])
+    damage_flip(checkpoints.best)
+    state, complaints = checkpoints.load_best()
+    assert state == {"number": 7} and len(complaints) == 1 and "best.ckpt is damaged" in complaints[0]
+
+
 def test_killed_between_the_two_moves(two):
     write_checkpoint(two.folder / "next.ckpt", {"number": 3})
     os.replace(two.last, two.previous)  # and then the process was gone

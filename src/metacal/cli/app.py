@@ -1,5 +1,7 @@
 """The ``metacal`` command: gathers the verbs and turns errors into one line and an exit status."""
 
+import inspect
+import re
 import sys
 
 import typer
@@ -17,16 +19,32 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-app.command("demo")(demo.demo)
-app.command("train")(train.train)
-app.command("report")(report.report)
+
+
+def flowing(text: str | None) -> str:
+    r"""A docstring whose paragraphs flow with the terminal's width; only what follows a colon starts a line.
+
+    Examples:
+        >>> flowing("One paragraph,\nof two lines.\n\nExamples:\nmetacal demo")
+        'One paragraph, of two lines.\n\nExamples:\nmetacal demo'
+    """
+    return re.sub(r"(?<![:\n])\n(?!\n)", " ", inspect.cleandoc(text or ""))
+
+
+VERBS = (
+    demo.demo,
+    train.train,
+    report.report,
+    ls.ls,
+    show.show,
+    run.run,
+    validate.validate,
+    evaluate.evaluate,
+    calibrate.calibrate,
+)
+for verb in VERBS:
+    app.command(verb.__name__, help=flowing(verb.__doc__))(verb)
 app.add_typer(data.app, name="data")
-app.command("ls")(ls.ls)
-app.command("show")(show.show)
-app.command("run")(run.run)
-app.command("validate")(validate.validate)
-app.command("evaluate")(evaluate.evaluate)
-app.command("calibrate")(calibrate.calibrate)
 
 
 def show_version(wanted: bool) -> None:

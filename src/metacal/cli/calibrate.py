@@ -11,6 +11,7 @@ from rich.table import Table
 from torch import Tensor
 
 from metacal.cli.json_file import write_json
+from metacal.cli.places import check_places
 from metacal.cli.prediction_options import ClassNames, Logits, Probs, Target, read_class_names
 from metacal.errors import InvalidValueError, MetacalWarning
 from metacal.evaluation.batches import PredictionFile
@@ -68,6 +69,7 @@ def calibrate(
 
     console = Console()
     check_writable(out)
+    check_places(save=save, json=json_file)
     check_choice("--method", method, (*METHODS, AUTO))
     if (fit_on is None) == (use is None):
         raise InvalidValueError(
@@ -87,7 +89,13 @@ def calibrate(
         if fitting.class_names != opened.class_names:
             check_classes(fitting.num_classes, opened.num_classes, file)
             raise InvalidValueError(f"`--fit-on` must have the classes of {file} in the same order, got {fit_on}.")
-        calibrator, about["fit"] = fit_calibrator(method, gather(fitting), seed, console)
+        if fit_on.resolve() == file.resolve():
+            warn(f"{file} is what the calibrator is fitted on too: figures of what is written will flatter it.")
+        held_out = gather(fitting)
+        try:
+            calibrator, about["fit"] = fit_calibrator(method, held_out, seed, console)
+        except InvalidValueError as error:
+            raise InvalidValueError(f"{fit_on}: {error}") from None
     rows = write_predictions(out, calibrated(opened, calibrator), opened.class_names)
     console.print(f"Wrote {rows:,} rows to {out}.", highlight=False, markup=False)
     if save is not None and calibrator is not None:
@@ -121,7 +129,7 @@ def fit_calibrator(
         warnings.simplefilter("always", MetacalWarning)
         calibrator.fit(**keywords, targets=fitting.targets)
     for warning in caught:
-        Console(stderr=True).print(f"warning: {warning.message}", style="yellow", highlight=False, markup=False)
+        warn(str(warning.message))
     about |= {"fit_report": calibrator.fit_report._asdict(), "keeps_predictions": calibrator.keeps_predictions}
     found = ""
     if isinstance(calibrator, TemperatureScaling):
@@ -142,6 +150,11 @@ def calibrated(file: PredictionFile, calibrator: "Calibrator | None") -> Iterato
             yield calibrator.predict_proba(logits=scores), batch.targets
         else:
             yield calibrator.predict_proba(probs=scores), batch.targets
+
+
+def warn(text: str) -> None:
+    """One line on the terminal's other stream."""
+    Console(stderr=True).print(f"warning: {text}", style="yellow", highlight=False, markup=False, soft_wrap=True)
 
 
 def check_classes(fitted: int, found: int, file: Path) -> None:

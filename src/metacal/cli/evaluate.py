@@ -10,18 +10,20 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from metacal.cli.evaluation_tables import print_evaluations
 from metacal.cli.json_file import write_json
+from metacal.cli.places import check_places
 from metacal.cli.prediction_options import ClassNames, Logits, Probs, Target, read_class_names
 from metacal.errors import InvalidValueError
 from metacal.evaluation.batches import PredictionFile
-from metacal.evaluation.evaluation import FIGURES, OOD_FIGURES, SAMPLE, Evaluation, evaluate_file
+from metacal.evaluation.evaluation import FIGURES, OOD_FIGURES, Evaluation, evaluate_file
 from metacal.evaluation.intervals import RESAMPLES
+from metacal.evaluation.reservoir import SAMPLE
 
 
 def evaluate(
     files: Annotated[
         list[Path],
         typer.Argument(
-            metavar="FILE...", help="CSV, Parquet, Arrow, Feather, NPZ, NPY or JSON lines.", show_default=False
+            metavar="FILE", help="CSV, Parquet, Arrow, Feather, NPZ, NPY or JSON lines.", show_default=False
         ),
     ],
     probs: Probs = None,
@@ -74,6 +76,7 @@ def evaluate(
     keys = FIGURES if ood is None else FIGURES + OOD_FIGURES
     bounds = [(*parse_bound(text, "--fail-above", keys), True) for text in fail_above or []]
     bounds += [(*parse_bound(text, "--fail-below", keys), False) for text in fail_below or []]
+    check_places(json=json_file)
     names = read_class_names(class_names)
     opened = [PredictionFile(path, probs=probs, logits=logits, target=target, class_names=names) for path in files]
     outside = None

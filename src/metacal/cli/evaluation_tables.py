@@ -1,5 +1,6 @@
 """What ``metacal evaluate`` prints: a table of figures, a column for each file, and what they mean."""
 
+import math
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -75,13 +76,17 @@ def _headings(evaluations: Sequence[Evaluation]) -> list[str]:
 
 def _cells(evaluation: Evaluation, name: str, with_interval: bool) -> list[str]:
     figures = evaluation.figures
-    value = f"{figures[name]:.4f}"
+    value = _number(figures[name])
     interval = ""
-    if f"{name}_low" in figures:
-        interval = f"{figures[f'{name}_low']:.4f} .. {figures[f'{name}_high']:.4f}"
+    if not math.isnan(figures.get(f"{name}_low", math.nan)):
+        interval = f"{_number(figures[f'{name}_low'])} .. {_number(figures[f'{name}_high'])}"
     if with_interval:
         return [value, interval]
     return [f"{value}\n{interval}" if interval and name in ("accuracy", "ece") else value]
+
+
+def _number(value: float) -> str:
+    return f"{value:.4f}" if abs(value) < 1e5 else f"{value:.4g}"
 
 
 def _print_meaning(evaluation: Evaluation, console: Console, is_named: bool) -> None:
@@ -94,9 +99,11 @@ def _print_meaning(evaluation: Evaluation, console: Console, is_named: bool) -> 
     gain = evaluation.gain
     if gain is not None:
         helps = "takes" if gain.nll_after < gain.nll_before else "would not help: it takes"
+        bound = ", the end of its range" if gain.at_bound else ""
+        before, after = _number(gain.nll_before), _number(gain.nll_after)
         say(
-            f"Temperature scaling (T = {gain.temperature:.3g}, cross-fitted) {helps} NLL from {gain.nll_before:.4f} to "
-            f"{gain.nll_after:.4f} and ECE from {gain.ece_before:.4f} to {gain.ece_after:.4f}."
+            f"Temperature scaling (T = {gain.temperature:.3g}{bound}, cross-fitted) {helps} NLL from {before} to "
+            f"{after} and ECE from {gain.ece_before:.4f} to {gain.ece_after:.4f}."
         )
     if evaluation.confused:
         pairs = [f"{pair.target} as {pair.predicted} ({pair.samples})" for pair in evaluation.confused[:5]]

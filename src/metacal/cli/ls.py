@@ -14,23 +14,25 @@ def ls(
         Path | None, typer.Option("--json", metavar="FILE", help="Also write the list as JSON.")
     ] = None,
 ) -> None:
-    """List every table of the paper that one command makes.
+    """List every table and figure of the paper that one command makes.
 
     Example: [bold]metacal ls[/], then [bold]metacal show main-ece[/] and [bold]metacal run main-ece --preset smoke[/]
     """
-    from metacal.experiments import TABLES
+    from metacal.experiments import EXHIBITS
 
     listed = Table()
     listed.add_column("name", no_wrap=True)
     for column in ("number", "what it shows", "rows", "methods", "runs"):
         listed.add_column(column)
-    for table in TABLES.values():
-        sizes = (str(len(table.rows)), str(len(table.columns)), str(len(table.specs())))
-        listed.add_row(table.name, f"table-{table.number}", table.title, *sizes)
+    ordered = sorted(EXHIBITS.values(), key=lambda exhibit: (exhibit.kind != "table", int(exhibit.number or 99)))
+    for exhibit in ordered:
+        sizes = [len(exhibit.rows), len(exhibit.columns), len(exhibit.specs())]
+        numbers = [str(size) if size else "" for size in sizes]
+        if draws := exhibit.draws():
+            numbers[2] = f"{len(draws)} draws"
+        listed.add_row(exhibit.name, exhibit.tag if exhibit.number else "ours", exhibit.title, *numbers)
     Console().print(listed)
     if json_file is not None:
-        entries = [
-            {"name": t.name, "number": t.number, "label": t.label, "title": t.title, "claim": t.claim}
-            for t in TABLES.values()
-        ]
+        fields = ("name", "kind", "number", "label", "title", "claim")
+        entries = [{field: getattr(exhibit, field) for field in fields} for exhibit in ordered]
         json_file.write_text(json.dumps(entries, indent=2) + "\n", encoding="utf-8")

@@ -10,6 +10,7 @@ from rich.markup import escape
 
 import metacal
 from metacal.cli.json_file import write_json
+from metacal.cli.places import check_places
 from metacal.cli.prediction_options import ClassNames, Logits, Probs, Target, read_class_names
 from metacal.errors import InvalidValueError
 
@@ -18,7 +19,10 @@ LARGEST = 6_000_000
 
 
 def report(
-    paths: Annotated[list[Path], typer.Argument(metavar="RUN_OR_FILE", help="Prediction files and run folders.")],
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN_OR_FILE", help="Prediction files and run folders; or tables and figures by name."),
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The page to write.")] = Path(
         "report.html"
     ),
@@ -34,31 +38,47 @@ def report(
     class_names: ClassNames = None,
     title: Annotated[str, typer.Option(metavar="TEXT", help="Heading of the page.")] = "Calibration report",
     resamples: Annotated[int, typer.Option("--resamples", min=10, help="Bootstrap resamples.")] = 200,
+    preset: Annotated[str, typer.Option(help="Of tables and figures: full, cpu or smoke.")] = "full",
+    store: Annotated[
+        Path, typer.Option("--store", metavar="DIR", help="Where the runs of tables and figures are.")
+    ] = Path("runs"),
+    sample: Annotated[
+        int, typer.Option("--sample", min=100, help="Rows to show of a file; of one with more, so many at random.")
+    ] = 100_000,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the sample.")] = 0,
     show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
     """Show how calibrated predictions are, what a temperature would mend, and what runs have learned.
 
-    Writes one self-contained HTML file that needs no network. Several files are compared side by side.
+    Writes one self-contained HTML file that needs no network. Several files are compared side by side. Of a file with
+    more than 100,000 rows a random sample of so many is shown, and the page says so (--sample).
 
     Example: [bold]metacal report predictions.npz --open[/]
 
     Example: [bold]metacal report before.parquet after.parquet -o both.html --probs 'p_*' --target label[/]
 
     Example: [bold]metacal report predictions.csv --figures figures --json numbers.json[/]
+
+    Example: [bold]metacal report main-ece reliability --preset cpu[/] lays tables and figures of the paper on a page
     """
-    from metacal.evaluation import read_predictions
-    from metacal.reporting import prepare_report, render_page
+    if any(is_exhibit(path) for path in paths):
+        write_exhibits_page(paths, output, preset, store)
+        return
+    from metacal.evaluation import PredictionFile, Predictions, sample_predictions
+    from metacal.reporting import RunView, prepare_report, render_page
     from metacal.reporting.read_run import read_run
 
     console = Console(stderr=True)
+    check_places(output=output, json=json_file)
     names = read_class_names(class_names)
     with console.status("Reading") as status:
-        subjects = [
-            read_run(path)
-            if path.is_dir()
-            else read_predictions(path, probs=probs, logits=logits, target=target, class_names=names)
-            for path in paths
-        ]
+        subjects: list[Predictions | RunView] = []
+        for path in paths:
+            if path.is_dir():
+                subjects.append(read_run(path))
+            else:
+                file = PredictionFile(path, probs=probs, logits=logits, target=target, class_names=names)
+                subjects.append(sample_predictions(file, sample, seed))
         prepared = prepare_report(
             subjects, title, resamples, progress=lambda name: status.update(f"Working on {escape(name)}")
         )
@@ -82,6 +102,30 @@ def report(
         console.print(f"The page has {size / 1e6:.1f} MB: a report of fewer files opens faster.", style="yellow")
     if show:
         webbrowser.open(output.resolve().as_uri())
+
+
+def is_exhibit(path: Path) -> bool:
+    """Whether an argument is the name of a table or figure of the paper, and not a file."""
+    from metacal.cli import selection
+
+    return not path.exists() and selection.is_exhibit(str(path))
+
+
+def write_exhibits_page(names: list[Path], output: Path, preset: str, store: Path) -> None:
+    """Lay tables and figures of the paper, as far as their runs are done, on one page."""
+    from metacal.cli.run import write_paper_page
+    from metacal.cli.selection import find_exhibits
+    from metacal.reporting.exhibits import prepare_exhibit
+    from metacal.runs.run_store import RunStore
+
+    if others := [str(name) for name in names if not is_exhibit(name)]:
+        raise InvalidValueError(
+            f"`RUN_OR_FILE` must be files and runs or tables and figures, one or the other, got both: {others[0]}."
+        )
+    exhibits = [exhibit for name in names for exhibit in find_exhibits(str(name))]
+    prepared = [prepare_exhibit(exhibit, RunStore(store), preset) for exhibit in exhibits]
+    written = write_paper_page(prepared, output, preset, store)
+    typer.echo(f"{written} ({written.stat().st_size / 1000:,.0f} kB)")
 
 
 def write_page(path: Path, text: str) -> None:

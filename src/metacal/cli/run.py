@@ -1,25 +1,33 @@
-"""``metacal run``: tables of the paper, from their runs to the page."""
+"""``metacal run``: tables and figures of the paper, from their runs to the page."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import track
 from rich.table import Table
 
 from metacal.errors import InvalidValueError
 from metacal.functional.arguments import check_choice
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from metacal.reporting.paper_figures import FigureData
     from metacal.reporting.paper_table import TableData
+    from metacal.runs.paper import Draw
+    from metacal.training import StopRequest
 
 
 def run(
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME... [KEY=VALUE...]", help="Tables, and settings for all runs.")
+        list[str] | None,
+        typer.Argument(metavar="NAME... [KEY=VALUE...]", help="Tables and figures, and settings for all runs."),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Every table.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Every table and figure.")] = False,
     rows: Annotated[str, typer.Option(metavar="NAMES", help="Only these rows, e.g. cifar-10/resnet18,svhn.")] = "",
     methods: Annotated[str, typer.Option(metavar="NAMES", help="Only these methods, e.g. ce,ls,mc.")] = "",
     seeds: Annotated[str, typer.Option(metavar="NUMBERS", help="Only these seeds, e.g. 0,1.")] = "",
@@ -27,7 +35,12 @@ def run(
     store: Annotated[Path, typer.Option("--store", metavar="DIR", help="Folder of all runs.")] = Path("runs"),
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="DIR", help="Write each table as .md, .tex, .csv and .json."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="DIR",
+            help="Write tables (.md, .tex, .csv, .json), figures (.png, .svg) and report.html.",
+        ),
     ] = None,
     engine: Annotated[str, typer.Option(help="local or ray.")] = "local",
     jobs: Annotated[int, typer.Option(help="Runs at a time (local).")] = 1,
@@ -35,7 +48,7 @@ def run(
     gpus: Annotated[float, typer.Option(help="GPUs a run (ray).")] = 0.0,
     data_dir: Annotated[Path | None, typer.Option("--data-dir", metavar="DIR", help="Folder of the datasets.")] = None,
 ) -> None:
-    """Run what tables need and is not there yet, and print them beside the published figures.
+    """Run what tables and figures need and is not there yet, and show them beside what was published.
 
     Runs are kept in the store and shared between tables; a killed command goes on where it stopped.
 
@@ -43,16 +56,19 @@ def run(
 
       metacal run main-ece --preset smoke
 
+      metacal run synthetic synthetic-sweep synthetic-boundary -o synthetic
+
       metacal run table-6 --rows cifar-10 --methods ce,mc --seeds 0 --preset cpu --jobs 2
 
       metacal run --all --preset smoke -o tables
     """
     from metacal.cli.runs_progress import following
-    from metacal.cli.selection import find_table, narrowed
+    from metacal.cli.selection import find_exhibits, narrowed
     from metacal.engines import LocalEngine, RayEngine
-    from metacal.experiments import TABLES
-    from metacal.reporting.paper_table import prepare_table
-    from metacal.reporting.table_formats import write_table
+    from metacal.experiments import EXHIBITS
+    from metacal.files import write_json
+    from metacal.reporting.exhibits import prepare_exhibit, write_exhibits
+    from metacal.reporting.provenance import prepare_provenance
     from metacal.runs.recipes import read_overrides
     from metacal.runs.run_store import RunStore
     from metacal.training import Stopped, StopRequest
@@ -62,29 +78,58 @@ def run(
     overrides = read_overrides([word for word in words or [] if "=" in word])
     if bool(names) == everything:
         raise InvalidValueError("`NAME` must be given, or --all, but not both; `metacal ls` lists the names.")
-    tables = [
-        narrowed(table, listed(rows), listed(methods), [number(seed) for seed in listed(seeds)])
-        for table in (TABLES.values() if everything else map(find_table, names))
-    ]
-    specs = {spec.hash: spec for table in tables for spec in table.specs(preset, overrides)}
+    named = list(EXHIBITS.values()) if everything else [found for name in names for found in find_exhibits(name)]
+    exhibits = narrowed(named, listed(rows), listed(methods), [number(seed) for seed in listed(seeds)])
+    specs = {spec.hash: spec for exhibit in exhibits for spec in exhibit.specs(preset, overrides)}
     runs = RunStore(store)
     missing = [spec for spec in specs.values() if runs.state(spec) != "complete"]
     stop = StopRequest()
     try:
-        with stop.listening(), following(len(missing)) as emit:
-            chosen = RayEngine(address, gpus=gpus) if engine == "ray" else LocalEngine(jobs)
-            failed = chosen.execute(missing, runs, data_dir=data_dir, emit=emit, stop=stop)
+        with stop.listening():
+            fit_draws(dict.fromkeys(draw for exhibit in exhibits for draw in exhibit.draws(preset)), store, stop)
+            with following(len(missing)) as emit:
+                chosen = RayEngine(address, gpus=gpus) if engine == "ray" else LocalEngine(jobs)
+                failed = chosen.execute(missing, runs, data_dir=data_dir, emit=emit, stop=stop)
     except Stopped as stopped:
         Console(stderr=True).print("Stopped; what was done is kept. The same command goes on.", highlight=False)
         raise typer.Exit(128 + stopped.signal) from None
-    for table in tables:
-        data = prepare_table(table, runs, preset, overrides)
-        print_table(data)
-        if output is not None:
-            write_table(data, output)
+    prepared = [prepare_exhibit(exhibit, runs, preset, overrides) for exhibit in exhibits]
+    for data in prepared:
+        print_exhibit(data, output)
+    if output is not None:
+        write_exhibits(prepared, output)
+        about = prepare_provenance(["metacal", *sys.argv[1:]], preset, specs.values(), runs)
+        write_json(output / "about.json", about)
+        page = write_paper_page(prepared, output / "report.html", preset, store)
+        Console().print(f"{page}: open it in a browser.", highlight=False, soft_wrap=True)
     for error in dict.fromkeys(failed.values()):
         Console(stderr=True).print(f"[bold red]failed:[/] {error}", highlight=False, soft_wrap=True)
     raise typer.Exit(1 if failed else 0)
+
+
+def fit_draws(draws: "Iterable[Draw]", store: Path, stop: "StopRequest") -> None:
+    """Fit the study's models on draws of simulated data that are not there yet."""
+    from metacal.runs.draw_store import DrawStore
+    from metacal.simulated_study import fit_draw
+    from metacal.training import Stopped
+
+    kept = DrawStore(store)
+    missing = [draw for draw in draws if not kept.has(draw)]
+    for draw in track(missing, "simulated data", console=Console(stderr=True), disable=not missing, transient=True):
+        if stop:
+            raise Stopped(stop.signal or 0)
+        kept.write(draw, fit_draw(*draw))
+
+
+def write_paper_page(prepared: "Sequence[TableData | FigureData]", path: Path, preset: str, store: Path) -> Path:
+    """Lay tables and figures on one page."""
+    import metacal
+    from metacal.files import write_text
+    from metacal.reporting.paper_page import render_paper_page
+
+    commands = [f"metacal run {data.name} --preset {preset} --store {store}" for data in prepared]
+    write_text(path, render_paper_page(prepared, "Meta-Calibration, measured", commands, metacal.__version__))
+    return path
 
 
 def listed(text: str) -> list[str]:
@@ -99,9 +144,22 @@ def number(text: str) -> int:
     return int(text)
 
 
+def print_exhibit(data: "TableData | FigureData", output: Path | None) -> None:
+    """Draw a table; of a figure, say where it is."""
+    from metacal.reporting.paper_table import TableData
+
+    if isinstance(data, TableData):
+        print_table(data)
+        return
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(f"[italic]{escape(data.title)}[/]")
+    where = f"-o DIR draws {data.name}.png" if output is None else f"{output / data.name}.png"
+    console.print(f"{data.done} of {data.wanted} runs: {where}" if data.panels else "Nothing to draw yet.")
+
+
 def print_table(data: "TableData") -> None:
     """Draw a table: ours, and the published figure under it."""
-    from metacal.reporting.paper_table import best_of
+    from metacal.reporting.paper_table import best_of, metric_name
 
     console = Console()
     drawn = Table(
@@ -115,7 +173,7 @@ def print_table(data: "TableData") -> None:
         best = best_of(line)
         ours = [f"[bold]{cell.text()}[/]" if cell is best else cell.text() for cell in line]
         cells = [f"{text}\n[dim]{cell.published_text()}[/]" for text, cell in zip(ours, line, strict=True)]
-        drawn.add_row(line[0].row, line[0].metric.removesuffix("_percent"), *cells)
+        drawn.add_row(line[0].row, metric_name(line[0].metric), *cells)
     if data.ranks is not None:
         drawn.add_row("average rank", "", *(f"{rank:.1f}" for rank in data.ranks))
     console.print(drawn)

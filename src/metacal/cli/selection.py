@@ -1,50 +1,63 @@
-"""Which tables, rows, methods and seeds a command is about; what is unknown is named with its nearest neighbours."""
+"""Which tables, figures, rows, methods and seeds a command is about; what is unknown is named with its neighbours."""
 
 import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from metacal.errors import InvalidValueError
-from metacal.experiments import TABLES
-from metacal.runs.paper import Column, PaperTable
+from metacal.experiments import EXHIBITS
+from metacal.runs.paper import Column, Exhibit
 
 
-def find_table(name: str) -> PaperTable:
-    """A table by name (``main-ece``) or number (``table-1``)."""
-    for table in TABLES.values():
-        if name in (table.name, f"table-{table.number}", table.label):
-            return table
-    known = [*TABLES, *(f"table-{table.number}" for table in TABLES.values())]
+def find_exhibits(name: str) -> list[Exhibit]:
+    """Tables and figures by name (``main-ece``), number (``table-1``), or the beginning of several names (``main``).
+
+    Examples:
+        >>> [exhibit.name for exhibit in find_exhibits("interleaved")]
+        ['interleaved-ece', 'interleaved-error']
+    """
+    for exhibit in EXHIBITS.values():
+        if name in (exhibit.name, exhibit.tag) or name == exhibit.label != "":
+            return [exhibit]
+    together = [exhibit for exhibit in EXHIBITS.values() if exhibit.name.startswith(f"{name}-")]
+    if together:
+        return together
+    known = [*EXHIBITS, *(exhibit.tag for exhibit in EXHIBITS.values())]
     raise InvalidValueError(
-        f"`NAME` must be a table that `metacal ls` lists, got {name!r}; nearest: {_near(name, known)}."
+        f"`NAME` must be a table or figure that `metacal ls` lists, got {name!r}; nearest: {_near(name, known)}."
     )
 
 
+def is_exhibit(name: str) -> bool:
+    """Whether a word names a table or figure."""
+    try:
+        return bool(find_exhibits(name))
+    except InvalidValueError:
+        return False
+
+
 def narrowed(
-    table: PaperTable, rows: Sequence[str] = (), methods: Sequence[str] = (), seeds: Sequence[int] = ()
-) -> PaperTable:
-    """The part of a table that was asked for; nothing asked is all of it.
+    exhibits: Sequence[Exhibit], rows: Sequence[str] = (), methods: Sequence[str] = (), seeds: Sequence[int] = ()
+) -> list[Exhibit]:
+    """The parts of tables and figures that were asked for; nothing asked is all of them.
 
     Args:
-        table: the whole.
+        exhibits: the wholes; those that have none of the rows or methods are left out.
         rows: parts of row names, such as ``cifar-10`` or ``cifar-10/resnet18``.
         methods: column labels or method names, in any case.
         seeds: which.
     """
-    picked = table.rows
-    if rows:
-        picked = tuple(row for row in table.rows if any(wanted.lower() in row.name for wanted in rows))
-        _check_known(
-            "--rows",
-            [row for row in rows if not any(row.lower() in each.name for each in table.rows)],
-            [row.name for row in table.rows],
-        )
-    columns = table.columns
-    if methods:
-        columns = tuple(c for c in table.columns if any(m.lower() in _names(c) for m in methods))
-        known = [name for column in table.columns for name in _names(column)]
-        _check_known("--methods", [name for name in methods if name.lower() not in known], known)
-    return replace(table, rows=picked, columns=columns, seeds=tuple(seeds) or table.seeds)
+    known_rows = [row.name for exhibit in exhibits for row in exhibit.rows]
+    _check_known("--rows", [row for row in rows if not any(row.lower() in name for name in known_rows)], known_rows)
+    known_methods = [name for exhibit in exhibits for column in exhibit.columns for name in _names(column)]
+    _check_known("--methods", [name for name in methods if name.lower() not in known_methods], known_methods)
+    parts = []
+    for exhibit in exhibits:
+        picked = tuple(row for row in exhibit.rows if not rows or any(wanted.lower() in row.name for wanted in rows))
+        columns = tuple(c for c in exhibit.columns if not methods or any(m.lower() in _names(c) for m in methods))
+        if bool(picked) == bool(exhibit.rows) and bool(columns) == bool(exhibit.columns):
+            parts.append(replace(exhibit, rows=picked, columns=columns, seeds=tuple(seeds) or exhibit.seeds))
+    return parts
 
 
 def _names(column: Column) -> list[str]:
@@ -54,7 +67,7 @@ def _names(column: Column) -> list[str]:
 def _check_known(option: str, unknown: list[str], known: list[str]) -> None:
     if unknown:
         near = "; ".join(f"{name!r}, nearest: {_near(name, known)}" for name in unknown)
-        raise InvalidValueError(f"`{option}` must name what the table has, got {near}.")
+        raise InvalidValueError(f"`{option}` must name what the tables and figures have, got {near}.")
 
 
 def _near(name: str, known: Iterable[str]) -> str:

@@ -1,43 +1,66 @@
-"""``metacal show``: what a table will run, what is done, what it will cost here."""
+"""``metacal show``: what a table or figure will run, what is done, what it will cost here."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
+if TYPE_CHECKING:
+    from metacal.runs import RunSpec
+    from metacal.runs.paper import Exhibit
+    from metacal.runs.run_store import RunStore
+
 STORE = typer.Option("--store", metavar="DIR", help="Folder of all runs.")
 
 
 def show(
-    name: Annotated[str, typer.Argument(help="A table, as `metacal ls` lists them.")],
+    name: Annotated[str, typer.Argument(help="A table or figure, as `metacal ls` lists them.")],
     preset: Annotated[str, typer.Option(help="full, cpu or smoke.")] = "full",
     store: Annotated[Path, STORE] = Path("runs"),
 ) -> None:
-    """Say what a table is, what it runs, and how far that is.
+    """Say what a table or figure is, what it runs, how far that is, and what the rest takes here.
 
     Example: [bold]metacal show main-ece --preset cpu[/]
     """
-    from metacal.cli.selection import find_table
+    from metacal.cli.selection import find_exhibits
+
+    for exhibit in find_exhibits(name):
+        show_exhibit(exhibit, preset, store)
+
+
+def show_exhibit(exhibit: "Exhibit", preset: str, root: Path) -> None:
+    """Print one of them."""
+    from metacal.runs.draw_store import DrawStore
     from metacal.runs.run_store import RunStore
 
-    table, runs = find_table(name), RunStore(store)
-    specs = table.specs(preset)
-    states = [runs.state(spec) for spec in specs]
-    done = [
-        runs.folder(spec).read_scores()["train_seconds"]
-        for spec, s in zip(specs, states, strict=True)
-        if s == "complete"
-    ]
-    console = Console(highlight=False)
-    console.print(f"[bold]Table {table.number}: {table.title}[/]  ({table.name})")
-    console.print(f"The paper's claim: {table.claim}")
-    console.print(f"Rows: {', '.join(row.name for row in table.rows)}")
-    console.print(f"Methods: {escape(', '.join(column.label for column in table.columns))}")
-    counts = ", ".join(f"{states.count(state)} {state}" for state in ("complete", "begun", "missing"))
-    console.print(f"{len(specs)} runs under the {preset} preset: {counts}.")
-    if done and len(done) < len(specs):
-        left = sum(done) / len(done) * (len(specs) - len(done))
-        console.print(f"At {sum(done) / len(done):.0f} s a run so far, the rest takes about {left / 60:.0f} minutes.")
-    console.print(f"Make it: metacal run {table.name} --preset {preset}")
+    console, runs, draws = Console(highlight=False), RunStore(root), DrawStore(root)
+    console.print(f"[bold]{exhibit.heading}[/]  ({exhibit.name})")
+    console.print(f"The paper's claim: {exhibit.claim}")
+    if exhibit.rows:
+        console.print(f"Rows: {', '.join(row.name for row in exhibit.rows)}")
+        console.print(f"Methods: {escape(', '.join(column.label for column in exhibit.columns))}")
+    specs, wanted = exhibit.specs(preset), exhibit.draws(preset)
+    if specs:
+        states = [runs.state(spec) for spec in specs]
+        counts = ", ".join(f"{states.count(state)} {state}" for state in ("complete", "begun", "missing"))
+        console.print(f"{len(specs)} runs under the {preset} preset: {counts}.")
+        missing = [spec for spec, state in zip(specs, states, strict=True) if state != "complete"]
+        if missing:
+            console.print(time_left(missing, runs))
+    if wanted:
+        done = sum(draws.has(draw) for draw in wanted)
+        console.print(f"{len(wanted)} draws of simulated data: {done} done; a draw takes seconds.")
+    console.print(f"Make it: metacal run {exhibit.name} --preset {preset}")
+
+
+def time_left(missing: "list[RunSpec]", runs: "RunStore") -> str:
+    """What the missing runs take here, one at a time: from runs like them, or else from the size of their models."""
+    from metacal.engines.estimate import estimate_seconds
+
+    seconds = estimate_seconds(missing, runs)
+    spans = ((86_400, "days"), (3600, "hours"), (60, "minutes"), (1, "seconds"))
+    size, unit = next((each for each in spans if seconds >= 2 * each[0]), spans[-1])
+    span = f"{seconds / size:,.0f} {unit}"
+    return f"On this machine, one at a time, the rest takes roughly {span}."

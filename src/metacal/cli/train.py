@@ -1,5 +1,6 @@
 """``metacal train``: one run from names to a scored, checkpointed, resumable model."""
 
+import logging
 import shlex
 from pathlib import Path
 from typing import Annotated, Any
@@ -36,10 +37,11 @@ def train(
     """Train a model and score it on the test set.
 
     The first keys to know are [bold]dataset[/], [bold]model[/], [bold]method[/] and [bold]seed[/]; a dataset brings the
-    published settings for the rest: epochs, batch_size, optimizer, lr, momentum, nesterov, weight_decay, schedule,
-    milestones, reduction, clip_norm, patience, precision, accumulate, compile, train_size, val_share, meta_share,
-    meta_every, meta_lr, meta_preset, model_options.NAME, dataset_options.NAME; and accelerator, devices, strategy,
-    threads for the machine.
+    published settings for the rest: epochs, batch_size, accumulate, optimizer, lr, momentum, nesterov, weight_decay,
+    schedule, milestones, decay, reduction, clip_norm, interleaved_lr, patience, precision, compile; train_size,
+    val_share or val_size, meta_share or meta_size, stratified, hold_out_meta, augment; meta_preset, meta_every,
+    meta_lr, meta_batch_size; model_options.NAME, dataset_options.NAME; and accelerator, devices, strategy, threads,
+    channels_last for the machine.
 
     Methods: ce, brier, mmce, fl3, flsd53, ls, mc, mc-s, mc-v, mc-l2, ce+dece, ce+sbece, ce+savuc, fl3+sbece,
     fl3+savuc, mc-ce, mc-mmce, mc-dece, mc-sbece, mc-savuc, and ce- or fl3-interleaved-sbece or -savuc.
@@ -62,6 +64,7 @@ def train(
     from metacal.pipeline import run
     from metacal.training import Stopped, StopRequest
 
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it greets every process; progress is drawn here
     words = settings or []
     if resume and run_dir is not None and are_of_hardware(words):
         spec, hardware = RunFolder(run_dir).read_spec(), read_hardware(words)

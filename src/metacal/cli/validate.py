@@ -12,21 +12,21 @@ from metacal.errors import MetacalError
 def validate(
     store: Annotated[Path, typer.Option("--store", metavar="DIR", help="Folder of all runs.")] = Path("runs"),
 ) -> None:
-    """Check every table under every preset, and every run in the store. Exit status 1 if something is wrong.
+    """Check every table and figure under every preset, and every run in the store. Exit status 1 if something is wrong.
 
     Example: [bold]metacal validate --store runs[/]
     """
-    from metacal.experiments import TABLES
+    from metacal.experiments import EXHIBITS
     from metacal.runs import RunFolder
     from metacal.runs.presets import PRESETS
 
     console, problems = Console(highlight=False), []
-    for table in TABLES.values():
+    for exhibit in EXHIBITS.values():
         for preset in PRESETS:
             try:
-                table.specs(preset)
+                exhibit.specs(preset)
             except MetacalError as error:
-                problems.append(f"{table.name}, {preset}: {error}")
+                problems.append(f"{exhibit.name}, {preset}: {error}")
     folders = [RunFolder(path.parent) for path in sorted(store.glob("*/spec.json"))]
     for folder in folders:
         try:
@@ -39,6 +39,7 @@ def validate(
         console.print(problem, style="red")
     complete = sum(folder.is_complete for folder in folders)
     console.print(
-        f"{len(TABLES)} tables; {len(folders)} runs in {store}, {complete} complete; {len(problems)} problems."
+        f"{len(EXHIBITS)} tables and figures; {len(folders)} runs in {store}, {complete} complete; "
+        f"{len(problems)} problems."
     )
     raise typer.Exit(1 if problems else 0)

@@ -20,7 +20,8 @@ class Batches:
 
     Args:
         examples: the data.
-        batch_size: samples in a batch, over all processes; the last one may be smaller.
+        batch_size: samples in a batch, over all processes. The last one may be smaller; with shuffling, a single sample
+            that is left over joins the batch before, because batch normalisation cannot train on it alone.
         seed: of the orders.
         shuffle: a new order every epoch; False keeps the order of the examples.
         transform: called as ``transform(inputs, epoch=..., samples=<sample numbers>)`` on a batch; None does nothing.
@@ -34,9 +35,9 @@ class Batches:
         >>> import torch
         >>> batches = Batches(Examples(torch.arange(5.0), torch.zeros(5, dtype=torch.int64)), 2, seed=0)
         >>> len(batches), [len(y) for x, y in batches.epoch(0)]
-        (3, [2, 2, 1])
-        >>> whole, resumed = [[x.tolist() for x, y in batches.epoch(7, start=start)] for start in (0, 2)]
-        >>> whole[2:] == resumed
+        (2, [2, 3])
+        >>> whole, resumed = [[x.tolist() for x, y in batches.epoch(7, start=start)] for start in (0, 1)]
+        >>> whole[1:] == resumed
         True
     """
 
@@ -67,8 +68,10 @@ class Batches:
         self.batch_size, self.seed, self.shuffle, self.transform = batch_size, seed, shuffle, transform
         self.rank, self.world_size = rank, world_size
         full, rest = divmod(len(examples), batch_size)
-        self._batches = full if drop_last or not rest else full + 1
-        smallest = batch_size if full and (drop_last or not rest) else rest
+        joins = shuffle and not drop_last and full > 0 and rest == 1
+        self._batches = full if drop_last or joins or not rest else full + 1
+        self._used = full * batch_size if drop_last else len(examples)
+        smallest = batch_size if full and (drop_last or joins or not rest) else rest
         if not self._batches:
             raise InvalidValueError(
                 f"`batch_size` must be at most the number of samples, {len(examples)}, when the last batch is dropped, "
@@ -103,7 +106,7 @@ class Batches:
         order = self._order(number)
         for batch in range(start, len(self)):
             first = batch * self.batch_size
-            size = min(self.batch_size, len(self.examples) - first)
+            size = self._used - first if batch == len(self) - 1 else self.batch_size
             low, high = (first + size * share // self.world_size for share in (self.rank, self.rank + 1))
             samples = order[low:high]
             inputs = self.examples.inputs.index_select(0, samples)

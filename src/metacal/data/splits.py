@@ -87,9 +87,11 @@ def make_splits(
         check_integer("train_size", train_size, 1)
     if left < (train_size or 1):
         parts = " and ".join(f"{size:,} {part}" for part, size in sizes.items())
+        given = {"train_size": train_size, "val_size": val_size, "meta_size": meta_size if with_meta else None}
+        asked = [name for name, size in given.items() if size is not None] or ["val_share"]
         raise InvalidValueError(
-            f"`train_size` must leave room: {len(targets):,} samples cannot give {parts} and "
-            f"{train_size or 1:,} training samples."
+            f"{', '.join(f'`{name}`' for name in asked)} must leave room: {len(targets):,} samples cannot give {parts} "
+            f"and {train_size or 1:,} training samples."
         )
     sizes["train"] = train_size or left
     indices = _cut(targets, sizes, seed, stratified)

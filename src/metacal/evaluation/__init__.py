@@ -5,7 +5,7 @@ from metacal.evaluation.evaluation import Evaluation, evaluate_file, evaluate_pr
 from metacal.evaluation.example import example_predictions
 from metacal.evaluation.ood import Detection, detection, ood_figures
 from metacal.evaluation.predictions import Predictions
-from metacal.evaluation.reading import read_predictions
+from metacal.evaluation.reading import read_predictions, sample_predictions
 from metacal.evaluation.scores import Scores, score_predictions
 from metacal.evaluation.selective import RiskCoverage, risk_coverage
 from metacal.evaluation.streaming import StreamedScores
@@ -29,6 +29,7 @@ __all__ = [
     "ood_figures",
     "read_predictions",
     "risk_coverage",
+    "sample_predictions",
     "score_predictions",
     "temperature_gain",
 ]

@@ -15,7 +15,7 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 
 from metacal.errors import InvalidFileError
-from metacal.evaluation.tables import BadRow, Column, Strings
+from metacal.evaluation.tables import BadRow, Column, Strings, is_number
 
 CSV_BLOCK = 2**22
 
@@ -90,22 +90,32 @@ class ArrowTable:
 
 
 class CSVTable:
-    """Comma, semicolon or tab, whichever the header has most of."""
+    """Comma, semicolon, tab or bar, whichever the header has most of; spaces around names and values do not count.
+
+    With any but commas, numbers may have a decimal comma: so spreadsheets write them in half the world.
+    """
 
     class_names = None
 
     def __init__(self, path: Path) -> None:
         self._path = path
         with gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb") as file:
-            header = file.readline(2**24).decode("utf-8-sig", errors="replace")
-        self._delimiter = max(",;\t", key=header.count)
-        self.names = next(csv.reader([header], delimiter=self._delimiter), [])
+            header = re.split("[\r\n]", file.readline(2**24).decode("utf-8-sig"))[0]
+        self._delimiter = max(",;\t|", key=header.count)
+        found = next(csv.reader([header], delimiter=self._delimiter), [])
+        self.names = [name.strip() for name in found]
+        self._as_written = dict(zip(self.names, found, strict=True))
+        if self.names and all(is_number(name) for name in self.names):
+            raise InvalidFileError(
+                f"{path}: the first line must name the columns, got numbers; put a header before it."
+            )
 
     def batches(self, columns: Sequence[str], rows: int, text: str | None = None) -> Iterator[dict[str, Column]]:
         """Yield blocks of parsed rows: numbers where all of a block's column are, else text."""
+        written = {name: self._as_written[name] for name in columns}
         options = pa.csv.ConvertOptions(
-            include_columns=list(columns),
-            column_types={name: pa.string() for name in columns},
+            include_columns=list(written.values()),
+            column_types={name: pa.string() for name in written.values()},
             strings_can_be_null=True,
             null_values=["", "NA", "N/A", "null", "NULL", "None"],
         )
@@ -118,7 +128,10 @@ class CSVTable:
             )
             with reader:
                 for batch in reader:
-                    yield {name: _cells(batch.column(name), is_text=name == text) for name in columns}
+                    yield {
+                        name: _cells(batch.column(there), name == text, self._delimiter != ",")
+                        for name, there in written.items()
+                    }
         except pa.ArrowException as error:
             raise InvalidFileError(f"{self._path}: {self._complaint(error)}") from None
 
@@ -131,6 +144,8 @@ class CSVTable:
         if ragged:  # Arrow counts the header as row 1
             row, expected, got = (int(number) for number in ragged.groups())
             return f"row {row - 1} has {got} values, the header has {expected}; mend or drop the row."
+        if "UTF8" in str(error):
+            return "is not text in UTF-8; write it again as such."
         return f"cannot be parsed ({_first_line(error)}); write it again."
 
 
@@ -214,14 +229,22 @@ def _lists(name: str, array: Any) -> Column:
     return values.reshape(len(array), -1)
 
 
-def _cells(array: Any, is_text: bool) -> Column:
+def _cells(array: Any, is_text: bool, may_have_commas: bool) -> Column:
     """Text of a CSV column as numbers where all of it is, unless it is to stay text."""
     if is_text:
-        return _strings(array.dictionary_encode())
+        return _strings(pc.utf8_trim_whitespace(array).dictionary_encode())
     try:
-        return pc.cast(array, pa.float64()).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+        return _parsed(array)
+    except pa.ArrowInvalid:
+        array = pc.utf8_trim_whitespace(array)
+    try:
+        return _parsed(pc.replace_substring(array, ",", ".") if may_have_commas else array)
     except pa.ArrowInvalid:
         return _strings(array.dictionary_encode())
+
+
+def _parsed(array: Any) -> Column:
+    return pc.cast(array, pa.float64()).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
 def _first_line(error: Exception) -> str:

@@ -1,6 +1,7 @@
 """A prediction file as batches of checked scores and class numbers; every complaint names file, row or column."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +13,16 @@ from torch import Tensor
 from metacal.errors import InvalidFileError, InvalidValueError
 from metacal.evaluation.columns import Layout, find_layout
 from metacal.evaluation.read_ahead import read_ahead
-from metacal.evaluation.tables import BATCH_ELEMENTS, CHUNK_ELEMENTS, BadRow, Column, Strings, open_table, readable
+from metacal.evaluation.tables import (
+    BATCH_ELEMENTS,
+    CHUNK_ELEMENTS,
+    BadRow,
+    Column,
+    Strings,
+    is_number,
+    open_table,
+    readable,
+)
 from metacal.evaluation.targets import class_numbers
 from metacal.functional.inputs import row_sum_tolerance
 
@@ -93,16 +103,14 @@ class PredictionFile:
         return len(self.class_names)
 
     def batches(self) -> Iterator[Batch]:
-        """Yield checked batches, read by a second thread; a file without rows is refused."""
-        return read_ahead(self._batches, depth=4)
-
-    def _batches(self) -> Iterator[Batch]:
+        """Yield checked batches; a second thread reads ahead. A file without rows is refused."""
         layout, first_row = self._layout, 0
         columns = [*layout.scores, *((layout.target,) if layout.target else ())]
         at_once, rows = (max(1024, size // self.num_classes) for size in (BATCH_ELEMENTS, CHUNK_ELEMENTS))
+        tables = read_ahead(lambda: self._table.batches(columns, at_once, text=layout.target))
         try:
-            with readable(self.path):
-                for table in self._table.batches(columns, at_once, text=layout.target):
+            with closing(tables), readable(self.path):
+                for table in tables:
                     for first in range(0, len(table[columns[0]]), rows):
                         some = {name: column[first : first + rows] for name, column in table.items()}
                         yield self._batch(some)
@@ -175,7 +183,7 @@ class PredictionFile:
     def _numbers(name: str, column: Column) -> NDArray[Any]:
         if isinstance(column, Strings):
             for row, code in enumerate(column.codes):
-                if code < 0 or not _is_number(column.values[code]):
+                if code < 0 or not is_number(column.values[code]):
                     found = "nothing" if code < 0 else f"{column.values[code]!r}"
                     raise BadRow(row, f"column {name} holds {found}, not a number; {DROP}")
             return np.array([float(column.values[code]) for code in column.codes])
@@ -192,13 +200,13 @@ def check_scores(scores: Tensor, is_logits: bool, names: Sequence[str], is_half:
     if not len(scores):
         return scores
     sums = scores.sum(dim=1)
-    lowest = scores.amin(dim=1).min()  # over whole columns first: faster than over all at once
+    low, high = float(sums.min()), float(sums.max())
     tolerance = row_sum_tolerance(torch.float16 if is_half else scores.dtype)
-    low, high = (float(end) for end in torch.aminmax(sums))
     if is_logits:
         fits = low > -torch.inf and high < torch.inf
     else:
-        fits = abs(low - 1.0) <= tolerance and abs(high - 1.0) <= tolerance and float(lowest) >= 0.0
+        lowest = scores.numpy().min()  # several times faster than torch's
+        fits = abs(low - 1.0) <= tolerance and abs(high - 1.0) <= tolerance and lowest >= 0.0
     if fits:
         return scores / sums.unsqueeze(1) if is_half and not is_logits else scores
     finite = torch.isfinite(scores)
@@ -224,11 +232,3 @@ def check_single(scores: Tensor, is_logits: bool, name: str) -> None:
         row = int((~fits).nonzero()[0])
         rule = "a finite number" if is_logits or not scores[row].isfinite() else "a probability in [0, 1]"
         raise BadRow(row, f"column {name} holds {float(scores[row]):.6g}, not {rule}; {DROP}")
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

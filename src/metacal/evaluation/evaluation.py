@@ -13,7 +13,7 @@ from metacal.evaluation.confusion import ClassFigures, ConfusedPair, class_figur
 from metacal.evaluation.intervals import RESAMPLES, figure_intervals, streamed_interval
 from metacal.evaluation.ood import ood_figures
 from metacal.evaluation.predictions import Predictions
-from metacal.evaluation.reservoir import Reservoir
+from metacal.evaluation.reservoir import SAMPLE, Reservoir
 from metacal.evaluation.scores import score_predictions
 from metacal.evaluation.selective import risk_coverage
 from metacal.evaluation.streaming import StreamedScores
@@ -24,10 +24,6 @@ from metacal.functional.classwise_calibration_error import class_statistics
 from metacal.functional.confidence import confidence_and_correctness
 from metacal.functional.inputs import read_inputs
 from metacal.functional.sample_size import sample_size_warning
-
-SAMPLE = 100_000
-SAMPLE_ELEMENTS = 2**26
-"""Scores that a sample of rows may hold: fewer rows are kept of very many classes."""
 
 STREAMED = ("accuracy", "nll", "brier", "ece", "mce")
 MEASURES = (*STREAMED, "adaptive_ece", "classwise_ece", "debiased_ece", "sweep_ece", "smooth_ece")
@@ -126,7 +122,7 @@ def evaluate_file(
         InvalidFileError: something is wrong in the file; the message says where.
     """
     streamed = StreamedScores(file.is_logits, num_bins)
-    reservoir = _reservoir(file, sample, seed)
+    reservoir = Reservoir.for_classes(file.num_classes, sample, seed)
     with one_thread():
         for batch in file.batches():
             assert batch.targets is not None
@@ -165,19 +161,19 @@ def evaluate_predictions(
         >>> round(evaluation.gain.ece_before, 4), round(evaluation.gain.ece_after, 3)
         (0.0537, 0.006)
     """
-    probs, targets = predictions.probs, predictions.targets
-    inputs = read_inputs(probs=probs, targets=targets, validate=False)
+    targets = predictions.targets
+    # From the logits themselves where there are any: probabilities may have been rounded to 0, or to a tie.
+    given = {"logits" if predictions.is_logits else "probs": predictions.scores}
+    figures = score_predictions(**given, targets=targets, num_bins=num_bins).as_dict()
+    inputs = read_inputs(**given, targets=targets, validate=False)  # type: ignore[arg-type]
     confidences, correct = confidence_and_correctness(inputs)
-    figures = score_predictions(probs=probs, targets=targets, num_bins=num_bins).as_dict()
-    if predictions.is_logits:  # from the logits themselves: probabilities may have been rounded to 0
-        streamed = StreamedScores(is_logits=True, num_bins=num_bins)
-        streamed.update(predictions.scores, targets)
-        figures["nll"] = streamed.nll
     for name, (low, high) in figure_intervals(predictions, num_bins, num_resamples, seed).items():
         figures |= {f"{name}_low": low, f"{name}_high": high}
     curve = risk_coverage(confidences, correct)
     gain = temperature_gain(logits=predictions.logits, targets=targets, num_bins=num_bins, seed=seed)
-    counts = confusion_counts(probs.argmax(dim=1), targets, predictions.num_classes)
+    if gain is not None and math.isinf(figures["nll"]):  # logits of a probability of 0 stop at the least float
+        gain = gain._replace(nll_before=math.inf)
+    counts = confusion_counts(predictions.predicted, targets, predictions.num_classes)
     statistics = equal_width_statistics(confidences, correct, num_bins)
     return Evaluation(
         name=predictions.name,
@@ -188,7 +184,7 @@ def evaluate_predictions(
         figures=figures | {"aurc": curve.area},
         coverage_at_risk={risk: curve.coverage_at_risk(risk) for risk in RISKS},
         classes=class_figures(
-            counts, probs.double().mean(dim=0), class_statistics(inputs, num_bins), predictions.class_names
+            counts, predictions.probs.double().mean(dim=0), class_statistics(inputs, num_bins), predictions.class_names
         ),
         confused=confused_pairs(counts, predictions.class_names),
         verdict=confidence_verdict(statistics),
@@ -208,10 +204,6 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _reservoir(file: PredictionFile, sample: int, seed: int) -> Reservoir:
-    return Reservoir(max(1, min(sample, SAMPLE_ELEMENTS // file.num_classes)), seed)
-
-
 def _as_predictions(file: PredictionFile, scores: Tensor, targets: Tensor) -> Predictions:
     """Rows that the file has checked already."""
     return Predictions(scores, file.is_logits, targets, file.class_names, file.path.name.split(".")[0])
@@ -220,15 +212,17 @@ def _as_predictions(file: PredictionFile, scores: Tensor, targets: Tensor) -> Pr
 def _streamed_figures(streamed: StreamedScores, seed: int) -> dict[str, float]:
     """Figures of all rows: means with normal intervals, errors with those of resampled bins."""
     figures = {name: float(getattr(streamed, name)) for name in STREAMED}
+    highest = {"accuracy": 1.0, "nll": math.inf, "brier": 2.0}
     for name, error in streamed.standard_errors.items():
-        figures |= {f"{name}_low": max(figures[name] - 1.96 * error, 0.0), f"{name}_high": figures[name] + 1.96 * error}
+        figures[f"{name}_low"] = max(figures[name] - 1.96 * error, 0.0)
+        figures[f"{name}_high"] = min(figures[name] + 1.96 * error, highest[name])
     for name, norm in (("ece", "l1"), ("mce", "max")):
         figures[f"{name}_low"], figures[f"{name}_high"] = streamed_interval(streamed.statistics, norm, seed)
     return figures
 
 
 def _ood_probs(ood: PredictionFile, sample: int, seed: int) -> Tensor:
-    reservoir = _reservoir(ood, sample, seed)
+    reservoir = Reservoir.for_classes(ood.num_classes, sample, seed)
     with one_thread():
         for batch in ood.batches():
             reservoir.add(batch.scores, torch.zeros(len(batch.scores), dtype=torch.int64))

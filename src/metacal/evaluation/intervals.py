@@ -19,6 +19,7 @@ from metacal.functional.classwise_calibration_error import class_statistics
 from metacal.functional.debiased_calibration_error import debiased_error
 from metacal.functional.equal_mass import SortedSamples
 from metacal.functional.inputs import read_inputs
+from metacal.functional.share_interval import share_interval
 from metacal.functional.smooth_calibration_error import smooth_error
 from metacal.functional.sweep_calibration_error import sweep_sorted
 
@@ -47,8 +48,7 @@ def figure_intervals(
         seed: of the draws.
     """
     probs, targets = predictions.probs, predictions.targets
-    confidences, predicted = probs.max(dim=1)
-    correct = predicted == targets
+    confidences, correct = probs.amax(dim=1), predictions.predicted == targets
     ordered, order = confidences.sort()
     right = correct[order]
     at_target = probs.gather(1, targets.unsqueeze(1)).squeeze(1).double()
@@ -93,7 +93,11 @@ def figure_intervals(
         values = found["classwise_ece"][1]
     chance = calibration_error(resampled_bins(statistics, num_resamples, seed, is_calibrated=True)).mean(dim=1)
     found["classwise_ece"] = (calibration_error(statistics).mean().item(), values, chance)
-    return {name: _ends(name, *parts) for name, parts in found.items()}
+    ends = {name: _ends(name, *parts) for name, parts in found.items()}
+    if bool(right.all()) or not bool(right.any()):  # resampling would give the accuracy a width of 0
+        low, high = share_interval(right.sum(), torch.tensor(len(right)))
+        ends["accuracy"] = low.item(), high.item()
+    return ends
 
 
 def streamed_interval(statistics: BinStatistics, norm: str = "l1", seed: int = 0) -> tuple[float, float]:

@@ -51,8 +51,8 @@ class JSONLinesTable:
 
     def _open(self) -> IO[str]:
         if self._path.suffix.lower() == ".gz":
-            return gzip.open(self._path, "rt", encoding="utf-8")
-        return self._path.open(encoding="utf-8")
+            return gzip.open(self._path, "rt", encoding="utf-8-sig")
+        return self._path.open(encoding="utf-8-sig")
 
 
 def _lifted(record: dict[str, Any]) -> dict[str, Any]:

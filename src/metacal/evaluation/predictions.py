@@ -20,6 +20,8 @@ class Predictions:
         targets: int64 ``(n,)``.
         class_names: K names.
         name: what to call these predictions in tables and figures.
+        total: rows that these are a random sample of; None if they are all there are.
+        row_numbers: int64 ``(n,)``, which of these rows they are, counted from 0; None if they are all there are.
 
     Examples:
         >>> import torch
@@ -33,6 +35,8 @@ class Predictions:
     targets: Tensor
     class_names: tuple[str, ...]
     name: str = "predictions"
+    total: int | None = None
+    row_numbers: Tensor | None = None
 
     @classmethod
     def from_logits(
@@ -75,6 +79,11 @@ class Predictions:
     def num_classes(self) -> int:
         """K."""
         return self.scores.shape[1]
+
+    @property
+    def predicted(self) -> Tensor:
+        """int64 ``(n,)``: the first class with the highest score, before rounding could make two of them equal."""
+        return self.scores.argmax(dim=1)
 
     @property
     def probs(self) -> Tensor:

@@ -2,13 +2,13 @@
 
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import TypeVar
 
 Item = TypeVar("Item")
 
 
-def read_ahead(items: Callable[[], Iterator[Item]], depth: int = 2) -> Iterator[Item]:
+def read_ahead(items: Callable[[], Iterator[Item]], depth: int = 1) -> Generator[Item]:
     """Yield what ``items()`` yields, fetched by a thread that is at most ``depth`` items ahead.
 
     An error of the iterator is raised here, in its turn. Whoever stops early stops the thread.

@@ -1,4 +1,4 @@
-"""`read_predictions`: a whole prediction file in memory."""
+"""`read_predictions`: a whole prediction file in memory; `sample_predictions`: as much of it as is wanted there."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,6 +7,7 @@ import torch
 
 from metacal.evaluation.batches import PredictionFile
 from metacal.evaluation.predictions import Predictions
+from metacal.evaluation.reservoir import SAMPLE, Reservoir
 
 
 def read_predictions(
@@ -44,10 +45,25 @@ def read_predictions(
     return gather(file)
 
 
+def sample_predictions(file: PredictionFile, sample: int = SAMPLE, seed: int = 0) -> Predictions:
+    """At most ``sample`` rows of an opened file with targets, drawn at random; all of them if there are no more."""
+    reservoir = Reservoir.for_classes(file.num_classes, sample, seed)
+    for batch in file.batches():
+        assert batch.targets is not None
+        reservoir.add(batch.scores, batch.targets)
+    total, row_numbers = (None, None) if reservoir.is_complete else (reservoir.seen, reservoir.row_numbers)
+    scores, targets = reservoir.rows()
+    return Predictions(scores, file.is_logits, targets, file.class_names, _name(file), total, row_numbers)
+
+
 def gather(file: PredictionFile) -> Predictions:
     """All rows of an opened file with targets."""
     batches = list(file.batches())
     scores = torch.cat([batch.scores for batch in batches]).contiguous()
     targets = torch.cat([batch.targets for batch in batches if batch.targets is not None])
     make = Predictions.from_logits if file.is_logits else Predictions.from_probs
-    return make(scores, targets, file.class_names, file.path.name.split(".")[0] or file.path.name)
+    return make(scores, targets, file.class_names, _name(file))
+
+
+def _name(file: PredictionFile) -> str:
+    return file.path.name.split(".")[0] or file.path.name

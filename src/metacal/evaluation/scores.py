@@ -43,8 +43,10 @@ class Scores:
         return asdict(self)
 
 
-def score_predictions(*, probs: Tensor, targets: Tensor, num_bins: int = 15) -> Scores:
-    """Score multiclass probabilities ``(n, K)`` against targets ``(n,)``.
+def score_predictions(
+    *, logits: Tensor | None = None, probs: Tensor | None = None, targets: Tensor, num_bins: int = 15
+) -> Scores:
+    """Score multiclass logits or probabilities ``(n, K)`` against targets ``(n,)``.
 
     Examples:
         >>> from metacal.evaluation.example import example_predictions
@@ -53,9 +55,10 @@ def score_predictions(*, probs: Tensor, targets: Tensor, num_bins: int = 15) -> 
         >>> round(scores.accuracy, 4), round(scores.ece, 4)
         (0.9109, 0.0537)
     """
-    checked = read_inputs(probs=probs, targets=targets)
+    checked = read_inputs(logits=logits, probs=probs, targets=targets)
     if checked.is_events:
-        raise InvalidValueError(f"`probs` must have shape (n, K) for targets (n,), got {tuple(probs.shape)}.")
+        shape = tuple(checked.scores.shape)
+        raise InvalidValueError(f"`{checked.name}` must have shape (n, K) for targets (n,), got {shape}.")
     confidences, correct = confidence_and_correctness(checked)
     inputs = replace(checked, validate=False)  # reading the confidences has checked every value
     equal_width = equal_width_statistics(confidences, correct, num_bins)

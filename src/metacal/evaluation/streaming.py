@@ -11,7 +11,6 @@ from torch import Tensor
 
 from metacal.evaluation.tables import CHUNK_ELEMENTS
 from metacal.functional.binning import UNITS, BinStatistics, calibration_error
-from metacal.functional.inputs import row_sum_tolerance
 
 
 @dataclass
@@ -38,17 +37,19 @@ class StreamedScores:
     num_bins: int = 15
     statistics: BinStatistics = field(init=False)
     count: int = field(init=False, default=0)
-    _sums: Tensor = field(init=False, repr=False)
+    _sums: NDArray[np.float64] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.statistics = BinStatistics.zeros(self.num_bins, device=torch.device("cpu"))
-        self._sums = torch.zeros(4, dtype=torch.float64)
+        self._sums = np.zeros(4)
 
     def update(self, scores: Tensor, targets: Tensor) -> None:
         """Add a batch: scores ``(m, K)`` in any memory order, targets int64 ``(m,)``."""
+        by_class, labels = scores.numpy().T, targets.numpy()
         rows = max(256, CHUNK_ELEMENTS // scores.shape[1])
-        for some, labels in zip(torch.split(scores, rows), torch.split(targets, rows), strict=True):
-            self._add(some, labels)
+        for first in range(0, len(labels), rows):
+            some = slice(first, first + rows)
+            self._add(np.ascontiguousarray(by_class[:, some]), labels[some])
 
     @property
     def accuracy(self) -> float:
@@ -73,85 +74,86 @@ class StreamedScores:
     @property
     def brier(self) -> float:
         """Mean, in [0, 2]."""
-        return float(self._sums[1]) / self.count
+        return float(self._sums[2]) / self.count
 
     @property
     def standard_errors(self) -> dict[str, float]:
         """Of the three figures that are plain means."""
         means = (self.accuracy, self.nll, self.brier)
-        squares = (self.accuracy, float(self._sums[2]) / self.count, float(self._sums[3]) / self.count)
+        squares = (self.accuracy, float(self._sums[1]) / self.count, float(self._sums[3]) / self.count)
         return {
             name: math.sqrt(max(square - mean**2, 0.0) / self.count)
             for name, mean, square in zip(("accuracy", "nll", "brier"), means, squares, strict=True)
         }
 
-    def _add(self, scores: Tensor, targets: Tensor) -> None:
-        by_class = scores.t().contiguous()  # (K, m): reductions over classes run along whole columns
-        places = torch.arange(len(targets)).add_(targets, alpha=len(targets))  # of the targets, in the flat array
-        top = by_class.amax(dim=0)
-        at_target = by_class.view(-1).index_select(0, places)
+    @np.errstate(divide="ignore", over="ignore")  # a class that came and was given 0: its loss is infinite
+    def _add(self, by_class: NDArray[Any], targets: NDArray[np.int64]) -> None:
+        """Add a chunk ``(K, m)`` that fits in cache; every pass runs along whole rows of it, one for each class."""
+        count = len(targets)
+        places = targets * count  # of the targets, in the flat array
+        places += np.arange(count)
+        top = np.maximum.reduce(by_class, axis=0)
+        at_target = by_class.reshape(-1).take(places)
         if self.is_logits:
-            probs = (by_class - top).exp_()
-            total = probs.sum(dim=0)
-            confidences = total.reciprocal()
-            losses = total.log().add_(top - at_target)
-            probs.mul_(confidences)
-            missing = 1.0 - probs.view(-1).index_select(0, places)
-            squares = probs.square_()
+            work = np.exp(by_class - top)
+            total = np.add.reduce(work, axis=0)
+            confidences = 1.0 / total
+            losses = np.log(total) + (top - at_target)
+            work *= confidences
+            missing = 1.0 - work.reshape(-1).take(places)
+            np.square(work, out=work)
         else:
-            confidences, losses = top, at_target.clamp(max=1.0).log_().neg_()
+            confidences = top
+            losses = -np.log(np.minimum(at_target, 1.0))
             missing = 1.0 - at_target
-            squares = by_class.square()
-        squares.view(-1).index_fill_(0, places, 0.0)
-        distances = squares.sum(dim=0).add_(missing.square_())
-        correct = _first_tops(by_class, top, at_target == top, confidences, targets)
+            work = np.square(by_class)
+        work.reshape(-1)[places] = 0.0  # what is left are the squares of the other classes
+        rival = np.maximum.reduce(work, axis=0)
+        distances = np.add.reduce(work, axis=0)
+        distances += np.square(missing)
+        correct = at_target == top
+        may_tie = np.flatnonzero(correct & (rival >= np.square(confidences)))
+        if len(may_tie):  # the first of equals is what the model says
+            is_top = by_class.take(may_tie, axis=1) == top[may_tie]
+            correct[may_tie] = is_top.argmax(axis=0) == targets[may_tie]
         self.statistics = self.statistics + cell_statistics(confidences, correct, self.statistics.edges)
-        self._sums += torch.stack(
-            (
-                losses.sum(dtype=torch.float64),
-                distances.sum(dtype=torch.float64),
-                torch.dot(losses, losses).double(),
-                torch.dot(distances, distances).double(),
-            )
-        )
-        self.count += len(targets)
+        self._sums += [*_moments(losses), *_moments(distances)]
+        self.count += count
 
 
-def _first_tops(by_class: Tensor, top: Tensor, is_top: Tensor, confidences: Tensor, targets: Tensor) -> Tensor:
-    """Whether each target, known to have the top score or not, is the first class that has it."""
-    # Two tied tops need twice their value within the row's sum: only rows below that are looked at.
-    may_tie = (confidences <= 0.5 + row_sum_tolerance(by_class.dtype)).logical_and_(is_top)
-    rows = torch.from_numpy(np.flatnonzero(may_tie.numpy()))
-    if len(rows):
-        some = by_class.index_select(1, rows)
-        is_tied = (some == top[rows]).sum(dim=0) > 1
-        if bool(is_tied.any()):
-            tied = rows[is_tied]
-            is_top[tied] = by_class.index_select(1, tied).argmax(dim=0) == targets[tied]
-    return is_top
+def _moments(values: NDArray[Any]) -> tuple[float, float]:
+    """Sums of values and of their squares; torch adds float32 up in float64 several times faster than NumPy."""
+    tensor = torch.from_numpy(values)
+    return tensor.sum(dtype=torch.float64).item(), torch.dot(tensor, tensor).item()
 
 
-def cell_statistics(confidences: Tensor, correct: Tensor, edges: Tensor) -> BinStatistics:
+def cell_statistics(confidences: NDArray[Any], correct: NDArray[np.bool_], edges: Tensor) -> BinStatistics:
     """`equal_width_statistics` of a chunk, to the bit but faster on a CPU.
 
     Units of at most 2**20 confidences add up exactly in float64, so NumPy's weighted counting can be used.
     """
     num_bins = len(edges) - 1
-    cells = 2 * _bin_index(confidences.numpy(), edges.numpy()) + correct.numpy()
-    units = (confidences.clamp(0.0, 1.0).double() * UNITS).round_().numpy()
+    cells = _bin_index(confidences, edges.numpy())
+    cells *= 2
+    cells += correct
+    units = np.minimum(confidences, 1.0).astype(np.float64)
+    units *= UNITS
+    np.rint(units, out=units)
     counts = torch.from_numpy(np.bincount(cells, minlength=2 * num_bins)).view(num_bins, 2)
     sums = torch.from_numpy(np.bincount(cells, weights=units, minlength=2 * num_bins)).to(torch.int64)
     return BinStatistics(counts.sum(1), counts[:, 1], sums.view(num_bins, 2).sum(1), edges)
 
 
 def _bin_index(confidences: NDArray[Any], edges: NDArray[np.float64]) -> NDArray[np.int64]:
-    """`equal_width_index` in NumPy: see there for why a hair down and one comparison settle it."""
+    """`equal_width_index` in NumPy: see there for why a hair down and one comparison settle it.
+
+    So far down a product that is whole comes from above the edge only: it can be cut off in place of rounded up.
+    """
     num_bins = len(edges) - 1
     upper = edges[1:].astype(confidences.dtype)
     upper[-1] = np.inf
     shrink = confidences.dtype.type(num_bins * (1.0 - 8.0 * np.finfo(confidences.dtype).eps))
-    lower = np.ceil(confidences * shrink)
-    lower -= 1
-    index: NDArray[np.int64] = np.clip(lower, 0, num_bins - 1, out=lower).astype(np.int64)
+    index: NDArray[np.int64] = (confidences * shrink).astype(np.int64)
+    np.minimum(index, num_bins - 1, out=index)
     index += confidences > upper.take(index)
     return index

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from metacal.errors import InvalidFileError
 
-BATCH_ELEMENTS = 2**22
+BATCH_ELEMENTS = 2**21
 """Numbers read at once: 16 MB of float32."""
 
-CHUNK_ELEMENTS = 2**19
+CHUNK_ELEMENTS = 2**18
 """Scores handled at once: they stay in cache between the passes over them."""
 
 FORMATS = ".csv, .tsv, .parquet, .arrow, .feather, .ipc, .npz, .npy, .jsonl, .ndjson"
@@ -86,6 +86,15 @@ def open_table(path: Path, target: str | None = None) -> Table:
         if not path.stat().st_size:
             raise InvalidFileError(f"{path}: is empty (0 bytes); write the predictions again.")
         return _open(path, suffix, target)
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a number: of a cell, or of a header that is not there."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 @contextmanager

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from metacal.evaluation.tables import BadRow, Column, Strings
 
 DROP = "mend or drop the row"
+YES_OR_NO = {"false": 0, "true": 1}
+"""How booleans are written as text: the two classes of a binary model."""
 
 
 def class_numbers(
@@ -17,7 +19,7 @@ def class_numbers(
     """Class numbers 0..K-1 of a column that holds names, or integers.
 
     Args:
-        column: text (names first, then integers as text), integers, whole floats or booleans.
+        column: text (names, else true and false of two classes, else integers), integers, whole floats or booleans.
         class_names: K names.
         numbers: integer k stands for the class at the position of k in here; None if k is the position.
         name: of the column, for messages.
@@ -66,9 +68,9 @@ def _from_numbers(
         allowed = ", ".join(map(str, numbers[:8])) + (", ..." if len(numbers) > 8 else "")
     else:
         places = values
-        low, high = (values.min(), values.max()) if len(values) else (0, 0)
-        is_inside = low >= 0 and high < len(class_names)
-        bad = np.flatnonzero((values < 0) | (values >= len(class_names))) if not is_inside else values[:0]
+        # Read as unsigned, a negative number is larger than any class: one pass settles both ends.
+        is_inside = not len(values) or values.view(np.uint64).max() < len(class_names)
+        bad = values[:0] if is_inside else np.flatnonzero((values < 0) | (values >= len(class_names)))
         allowed = f"0..{len(class_names) - 1}"
     if len(bad):
         raise BadRow(
@@ -89,6 +91,8 @@ def _from_text(
     unknown = np.flatnonzero(found < 0)
     if not len(unknown):
         return found
+    if len(class_names) == 2 and all(value.lower() in YES_OR_NO for value in column.values):
+        return np.array([YES_OR_NO[value.lower()] for value in column.values], dtype=np.int64)[column.codes]
     try:
         as_numbers = np.array([float(value) for value in column.values])
     except ValueError:

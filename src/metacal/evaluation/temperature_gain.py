@@ -23,6 +23,7 @@ class TemperatureGain(NamedTuple):
         nll_after: after scaling.
         ece_before: as it is.
         ece_after: after scaling.
+        at_bound: whether the temperature lies at an end of its range: these samples do not tell it.
     """
 
     temperature: float
@@ -30,6 +31,7 @@ class TemperatureGain(NamedTuple):
     nll_after: float
     ece_before: float
     ece_after: float
+    at_bound: bool = False
 
 
 def temperature_gain(
@@ -65,7 +67,7 @@ def temperature_gain(
         ece = expected_calibration_error(logits=scores, targets=targets, num_bins=num_bins, validate=False)
         figures[f"ece_{name}"] = ece.item()
     whole = fit_temperature(logits=logits, targets=targets, validate=False)
-    return TemperatureGain(temperature=whole.temperature, **figures)
+    return TemperatureGain(temperature=whole.temperature, at_bound=whole.at_bound, **figures)
 
 
 def cross_fitted_logits(logits: Tensor, targets: Tensor, folds: int = FOLDS, seed: int = 0) -> Tensor:

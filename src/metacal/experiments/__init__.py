@@ -2,19 +2,31 @@
 
 from metacal.experiments import (
     ablation,
+    dece_agreement,
+    generalisation_gap,
     guo_setups,
     hyperparameters,
     interleaved_ece,
     interleaved_error,
+    l2_histograms,
     main_classwise_ece,
     main_ece,
     main_ece_temperature,
     main_error,
+    reliability_analysis,
+    sbece_agreement_cold,
+    sbece_agreement_warm,
+    smoothing_by_class,
+    smoothing_over_training,
     soft_calibration_ece,
     soft_calibration_error,
+    superclass_smoothing,
+    synthetic,
+    synthetic_boundary,
+    synthetic_sweep,
     training_times,
 )
-from metacal.runs.paper import PaperTable
+from metacal.runs.paper import Exhibit, PaperFigure, PaperTable, SimulatedStudy
 
 TABLES: dict[str, PaperTable] = {
     page.TABLE.name: page.TABLE
@@ -33,5 +45,23 @@ TABLES: dict[str, PaperTable] = {
         guo_setups,
     )
 }
+FIGURES: dict[str, PaperFigure] = {
+    page.FIGURE.name: page.FIGURE
+    for page in (
+        generalisation_gap,
+        dece_agreement,
+        smoothing_over_training,
+        smoothing_by_class,
+        superclass_smoothing,
+        l2_histograms,
+        reliability_analysis,
+        sbece_agreement_warm,
+        sbece_agreement_cold,
+    )
+}
+STUDIES: dict[str, SimulatedStudy] = {
+    page.STUDY.name: page.STUDY for page in (synthetic, synthetic_boundary, synthetic_sweep)
+}
+EXHIBITS: dict[str, Exhibit] = {**TABLES, **FIGURES, **STUDIES}
 
-__all__ = ["TABLES"]
+__all__ = ["EXHIBITS", "FIGURES", "STUDIES", "TABLES"]

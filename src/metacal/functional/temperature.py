@@ -123,8 +123,8 @@ def _halley(at: _Derivatives, inverse: float) -> tuple[float, float]:
     step = newton / bend if 0.5 < bend < math.inf else newton
     # Terms of third order in the step: the one that Halley's step has left out, and an unknown one of the size that
     # a fourth derivative usually has.
-    # Products rather than powers: where the curvature all but vanishes they are infinite, and no error is raised.
-    error = (step - newton) * (step - newton) / abs(step) + 10.0 * step * step * abs(step) / inverse**2
+    size = abs(step)  # multiplied out: a power too large for a float is an error, a product infinity
+    error = (step - newton) * (step - newton) / size + 10.0 * size * size * size / (inverse * inverse)
     return step, min(error, abs(step)) if bend > 0.5 else abs(step)
 
 

@@ -71,10 +71,11 @@ def prepare_mistakes(predictions: Predictions, most: int = 15, most_pairs: int =
     rows = (predicted != targets).nonzero().squeeze(1)
     confidences = probs[rows, predicted[rows]]
     order = confidences.argsort(descending=True, stable=True)[:most]
+    numbers = rows if predictions.row_numbers is None else predictions.row_numbers[rows]
     surest = [
         Mistake(row, names[said], confidence, names[actual], actual_prob)
         for row, said, confidence, actual, actual_prob in zip(
-            rows[order].tolist(),
+            numbers[order].tolist(),
             predicted[rows[order]].tolist(),
             confidences[order].tolist(),
             targets[rows[order]].tolist(),

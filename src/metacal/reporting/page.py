@@ -28,17 +28,17 @@ def render_page(report: Report, version: str = "") -> str:
     """
     if not isinstance(report, Report):
         raise InvalidTypeError(f"`report` must be what prepare_report returns, got {type(report).__name__}.")
-    style, script = _assets()
+    style, script = page_assets()
     return (
-        _environment()
+        template_environment()
         .get_template("report.html.j2")
         .render(
             report=report,
             data=embedded_json(report.as_dict()),
             style=style,
-            style_hash=_policy_hash(style),
+            style_hash=policy_hash(style),
             script=script,
-            script_hash=_policy_hash(script),
+            script_hash=policy_hash(script),
             version=version,
         )
     )
@@ -68,19 +68,21 @@ def _shortened(value: Any) -> Any:
 
 
 @lru_cache(maxsize=1)
-def _assets() -> tuple[str, str]:
+def page_assets() -> tuple[str, str]:
     """The style sheet and the scripts, joined into one that keeps its names to itself."""
     folder = files("metacal.reporting") / "templates"
     scripts = "".join((folder / name).read_text(encoding="utf-8") for name in SCRIPTS)
     return (folder / "report.css").read_text(encoding="utf-8"), f'(() => {{\n"use strict";\n{scripts}}})();\n'
 
 
-def _policy_hash(text: str) -> str:
+def policy_hash(text: str) -> str:
+    """What a page's policy names a style or script by."""
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 @lru_cache(maxsize=1)
-def _environment() -> Environment:
+def template_environment() -> Environment:
+    """Templates of this package, text from data escaped."""
     environment = Environment(
         loader=PackageLoader("metacal.reporting"),
         autoescape=True,
@@ -97,7 +99,9 @@ def _environment() -> Environment:
 
 
 def _fraction(value: float | None, digits: int = 4) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"
+    if value is None:
+        return "–"
+    return f"{value:.{digits}f}" if abs(value) < 1e5 else f"{value:.4g}"
 
 
 def _percent(value: float | None, digits: int = 1) -> str:

@@ -86,18 +86,22 @@ class TableData:
     Attributes:
         name: of the table.
         title: with the preset in it, if it is a reduced one.
+        claim: what the paper concludes from it.
         note: what a reader must know before comparing.
         columns: labels.
         cells: row by row, metric by metric.
         ranks: average rank of each column, ours; None where cells are missing.
+        is_reduced: made with a reduced preset.
     """
 
     name: str
     title: str
+    claim: str
     note: str
     columns: tuple[str, ...]
     cells: tuple[tuple[Cell, ...], ...]
     ranks: tuple[float, ...] | None
+    is_reduced: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -123,6 +127,22 @@ def measure(folder: RunFolder, calibrated: str | None = None) -> dict[str, float
     }
 
 
+def preset_title(heading: str, preset: str) -> str:
+    """A heading that says so where a reduced preset was used."""
+    reduced = "" if preset == "full" else f" [{preset} preset: reduced, not comparable with the published figures]"
+    return f"{heading}{reduced}"
+
+
+def preset_note(preset: str) -> str:
+    """What a reader must know before comparing."""
+    if preset == "full":
+        return "Ours: mean ± standard deviation over seeds."
+    return (
+        f"Ours was made with the {preset} preset (smaller models, data and epochs): at most the order of methods can "
+        "be read off it, and it does not stand against the published figures."
+    )
+
+
 def prepare_table(
     table: PaperTable, store: RunStore, preset: str = "full", overrides: Mapping[str, Any] | None = None
 ) -> TableData:
@@ -132,20 +152,15 @@ def prepare_table(
         found = {column.label: _measured(table, row, column, store, preset, overrides) for column in table.columns}
         for metric in table.metrics:
             lines.append(tuple(_cell(table, row, column, metric, found[column.label]) for column in table.columns))
-    reduced = "" if preset == "full" else f" [{preset} preset: reduced, not comparable with the published figures]"
-    note = (
-        "Ours: mean ± standard deviation over seeds."
-        if preset == "full"
-        else f"Ours was made with the {preset} preset (smaller models, data and epochs): at most the order of methods "
-        "can be read off it, and it does not stand against the published figures."
-    )
     return TableData(
         table.name,
-        f"Table {table.number}: {table.title}{reduced}",
-        note,
+        preset_title(table.heading, preset),
+        table.claim,
+        preset_note(preset),
         tuple(column.label for column in table.columns),
         tuple(lines),
         _ranks(table, lines),
+        is_reduced=preset != "full",
     )
 
 
@@ -183,6 +198,17 @@ def _ranks(table: PaperTable, lines: list[tuple[Cell, ...]]) -> tuple[float, ...
     if not table.ranked or any(mean is None for line in means for mean in line):
         return None
     return tuple(average_ranks([[mean for mean in line if mean is not None] for line in means]))
+
+
+def metric_name(metric: str) -> str:
+    """A metric for people.
+
+    Examples:
+        >>> metric_name("ece_after_temperature_percent")
+        'ECE after temperature, %'
+    """
+    words = metric.removesuffix("_percent").replace("_", " ").replace("ece", "ECE")
+    return f"{words}, %" if metric.endswith("_percent") else words
 
 
 def best_of(line: tuple[Cell, ...]) -> Cell | None:

@@ -11,10 +11,12 @@ from metacal.functional.binning import BinStatistics, calibration_error
 from metacal.functional.expected_calibration_error import bin_statistics
 from metacal.functional.negative_log_likelihood import negative_log_likelihood
 from metacal.functional.sample_size import noise_floor
+from metacal.functional.share_interval import share_interval
 from metacal.functional.temperature import fit_temperature
 from metacal.functional.temperature_grid import GRID, temperature_grid_statistics
 
-Z_95 = 1.959963984540054
+LARGE = 1e36
+"""Logits beyond which float32 does not hold their differences at every temperature."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +88,9 @@ def prepare_reliability(predictions: Predictions, num_bins: int = 15) -> Reliabi
         validate=False,
     )
     scaled = [to_bins(row) for row in rows_of(temperature_grid_statistics(logits, targets, num_bins, validate=False))]
+    wide = logits if float(logits.abs().max()) < LARGE else logits.double()  # divided by 0.1 they stay finite
     nll = [
-        float(negative_log_likelihood(logits=logits / temperature, targets=targets, validate=False))
+        float(negative_log_likelihood(logits=wide / temperature, targets=targets, validate=False))
         for temperature in GRID
     ]
     fit = fit_temperature(logits=logits, targets=targets, validate=False)
@@ -123,25 +126,6 @@ def rows_of(statistics: BinStatistics) -> list[BinStatistics]:
     """The rows of statistics ``(R, M)``, one by one."""
     columns = (statistics.counts, statistics.correct_sums, statistics.confidence_units)
     return [BinStatistics(*row, statistics.edges) for row in zip(*columns, strict=True)]
-
-
-def share_interval(successes: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """95 % interval of a share of ``successes`` out of ``counts``, float64: Wilson's, [0, 1] without samples.
-
-    A bin may hold three samples, all right: resampling them would give a width of 0, Wilson's interval does not.
-
-    Examples:
-        >>> import torch
-        >>> low, high = share_interval(torch.tensor([3, 90]), torch.tensor([3, 100]))
-        >>> [round(value, 3) for value in low.tolist()], [round(value, 3) for value in high.tolist()]
-        ([0.439, 0.826], [1.0, 0.945])
-    """
-    size = counts.double()
-    share = successes.double() / size.clamp(min=1.0)
-    square = Z_95**2
-    centre = (share * size + square / 2.0) / (size + square)
-    half = Z_95 * (share * (1.0 - share) * size + square / 4.0).sqrt() / (size + square)
-    return (centre - half).clamp(min=0.0), (centre + half).clamp(max=1.0)
 
 
 def finite(values: Sequence[float]) -> list[float | None]:

@@ -48,6 +48,7 @@ class Summary:
 
     Attributes:
         samples: n.
+        total: rows that the samples were drawn from at random; None if they are all there are.
         num_classes: K.
         accuracy: share of right answers.
         confidence: mean confidence.
@@ -59,6 +60,7 @@ class Summary:
     """
 
     samples: int
+    total: int | None
     num_classes: int
     accuracy: float
     confidence: float
@@ -95,6 +97,7 @@ def prepare_summary(predictions: Predictions, num_resamples: int = RESAMPLES) ->
     ]
     return Summary(
         samples=len(predictions),
+        total=predictions.total,
         num_classes=predictions.num_classes,
         accuracy=before.figures["accuracy"],
         confidence=float(predictions.probs.amax(dim=1).double().mean()),
@@ -118,9 +121,11 @@ def _sentences(before: Evaluation, after: Evaluation | None) -> list[str]:
         ece = f"ECE from {before.figures['ece'] * 100:.2f} % to {after.figures['ece'] * 100:.2f} %"
         helps = after.figures["ece"] < before.figures["ece"] and after.figures["nll"] < before.figures["nll"]
         temperature = f"{before.gain.temperature:.2f}"
+        if before.gain.at_bound:
+            temperature = f"{before.gain.temperature:g} (the end of its range)"
         effect = f"A temperature of {temperature} would take its {ece}"
         if not helps:
-            effect = f"A temperature ({temperature}) would not mend it, taking its {ece}"
+            effect = f"A temperature of {temperature} would not mend it, taking its {ece}"
         sentences.append(
             f"{effect}, and change no answer (cross-fitted: each part of the samples with the temperature of the rest)."
         )

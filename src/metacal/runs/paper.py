@@ -1,4 +1,4 @@
-"""`PaperTable` and `PaperFigure`: what the paper shows, as values: rows x columns x seeds -> specs."""
+"""Exhibits of the paper as values: `PaperTable`, `PaperFigure`, `SimulatedStudy`; rows x columns x seeds -> specs."""
 
 import csv
 from collections.abc import Mapping
@@ -57,20 +57,26 @@ class Column:
     calibrated: str | None = None
 
 
-@dataclass(frozen=True)
-class PaperTable:
-    """A table of the paper.
+class Draw(NamedTuple):
+    """One draw of simulated data: n points to train on and n to look at, so many fresh ones to test on."""
+
+    size: int
+    seed: int
+    test_points: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exhibit:
+    """Something the paper shows: rows x columns x seeds give its runs.
 
     Attributes:
         name: for commands.
-        number: in the paper.
+        number: in the paper; empty for what is not in it.
         label: in the paper's source, and in the published figures.
         title: what it shows.
         claim: what the paper concludes from it.
-        rows: its rows.
-        columns: its columns.
-        metrics: what is shown of a run; keys of the published figures.
-        ranked: whether the paper closes it with average ranks.
+        rows: data sets and models.
+        columns: methods.
         seeds: of each cell.
     """
 
@@ -79,11 +85,24 @@ class PaperTable:
     label: str
     title: str
     claim: str
-    rows: tuple[Row, ...]
-    columns: tuple[Column, ...]
-    metrics: tuple[str, ...]
-    ranked: bool = False
+    rows: tuple[Row, ...] = ()
+    columns: tuple[Column, ...] = ()
     seeds: tuple[int, ...] = SEEDS
+
+    @property
+    def kind(self) -> str:
+        """``table`` or ``figure``."""
+        return "table"
+
+    @property
+    def tag(self) -> str:
+        """Its number for commands, such as ``table-1``; its name if it has none."""
+        return f"{self.kind}-{self.number}" if self.number else self.name
+
+    @property
+    def heading(self) -> str:
+        """Number and title."""
+        return f"{self.kind.capitalize()} {self.number}: {self.title}" if self.number else self.title
 
     def spec(
         self, row: Row, column: Column, seed: int, preset: str = "full", overrides: Mapping[str, Any] | None = None
@@ -104,36 +123,70 @@ class PaperTable:
         )
         return list({spec.hash: spec for spec in found if spec is not None}.values())
 
+    def draws(self, preset: str = "full") -> list[Draw]:
+        """The draws of simulated data it needs, beside its runs."""
+        return []
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperTable(Exhibit):
+    """A table of the paper.
+
+    Attributes:
+        metrics: what is shown of a run; keys of the published figures.
+        ranked: whether the paper closes it with average ranks.
+    """
+
+    metrics: tuple[str, ...]
+    ranked: bool = False
+
     def published(self, row: Row, column: Column, metric: str) -> Published | None:
         """What the paper says."""
         return published_figures().get((self.label, row.dataset, row.model, column.label, metric))
 
 
-@dataclass(frozen=True)
-class PaperFigure:
+@dataclass(frozen=True, kw_only=True)
+class PaperFigure(Exhibit):
     """A figure of the paper, drawn from what runs have kept.
 
     Attributes:
-        name: for commands.
-        label: in the paper's source.
-        title: what it shows.
-        claim: what the paper concludes from it.
-        drawing: which of the drawings of `metacal.reporting` it is.
-        rows: data sets and models it is drawn for.
-        columns: methods it is drawn for.
-        seeds: of each run.
+        drawing: which of the drawings of `metacal.reporting.paper_figures` it is.
         options: of the drawing.
     """
 
-    name: str
-    label: str
-    title: str
-    claim: str
     drawing: str
-    rows: tuple[Row, ...]
-    columns: tuple[Column, ...]
-    seeds: tuple[int, ...] = SEEDS
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def kind(self) -> str:
+        """``figure``."""
+        return "figure"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulatedStudy(Exhibit):
+    """A table or figure of the study on simulated data, whose models are fitted in seconds and have no spec.
+
+    Attributes:
+        shows: ``table``, ``sweep`` or ``boundary``.
+        sizes: n, for each of its draws.
+        test_points: fresh points that accuracy and ECE are measured on.
+    """
+
+    shows: str
+    sizes: tuple[int, ...]
+    test_points: int = 100_000
+
+    @property
+    def kind(self) -> str:
+        """``table``, or ``figure`` for a sweep or boundaries."""
+        return "table" if self.shows == "table" else "figure"
+
+    def draws(self, preset: str = "full") -> list[Draw]:
+        """Every size and seed; under ``smoke`` the first of each, with few test points."""
+        if preset == "smoke":
+            return [Draw(self.sizes[0], self.seeds[0], 2000)]
+        return [Draw(size, seed, self.test_points) for size in self.sizes for seed in self.seeds]
 
 
 @lru_cache(maxsize=1)

@@ -94,7 +94,7 @@ def read_assignments(
     problems: list[str] = []
     settings, machine = _sorted_out(words, problems)
     dataset, model = settings.get("dataset"), settings.get("model")
-    if datasets and dataset is not None and dataset not in datasets and not set(dataset) & {"/", ".", os.sep}:
+    if datasets and dataset is not None and dataset not in datasets and not looks_like_path(dataset):
         problems.append(_not_one_of("dataset", dataset, datasets))
     if models and model is not None and model not in models and ":" not in model:
         problems.append(_not_one_of("model", model, models))
@@ -107,6 +107,11 @@ def read_assignments(
     if problems or spec is None or hardware is None:
         raise InvalidValueError("; ".join(problems) + ".")
     return spec, hardware
+
+
+def looks_like_path(dataset: str) -> bool:
+    """Whether a dataset is meant as a path: it is written as one, or there is such a folder here."""
+    return bool(set(dataset) & {"/", ".", os.sep}) or os.path.isdir(dataset)
 
 
 def are_of_hardware(words: Iterable[str]) -> bool:

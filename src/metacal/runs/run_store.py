@@ -1,5 +1,6 @@
 """`RunStore`: many runs under one folder, each where its spec says; tables that share a run find it there."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from metacal.runs.spec import RunSpec
@@ -31,3 +32,8 @@ class RunStore:
         if folder.is_complete:
             return "complete"
         return "begun" if folder.exists else "missing"
+
+    def complete(self) -> Iterator[RunFolder]:
+        """Every complete run, in order of name."""
+        for scores in sorted(self.root.glob("*/scores.json")):
+            yield RunFolder(scores.parent)

@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from metacal.runs.method import METHODS, Method
 
-SCHEMA = 1
-"""Version of the spec's meaning; part of the hash, and of every stored run."""
+SCHEMA = 2
+"""Version of the spec's meaning; part of the hash, and of every stored run. Raise it when a default changes."""
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -126,8 +126,12 @@ class RunSpec(BaseModel):
 
     @property
     def hash(self) -> str:
-        """Stable over key order and processes: 16 hexadecimal digits that any change of a field changes."""
-        canonical = json.dumps({"schema": SCHEMA, **self.model_dump(mode="json")}, sort_keys=True)
+        """Stable over key order and processes: 16 hexadecimal digits that any change of a field changes.
+
+        Fields at their default are left out, so that a field added later does not move the runs that do not use it.
+        """
+        told = self.model_dump(mode="json", exclude_defaults=True)
+        canonical = json.dumps({"schema": SCHEMA, **told}, sort_keys=True)
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
     @property

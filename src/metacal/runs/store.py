@@ -113,7 +113,8 @@ class RunFolder:
         if not isinstance(stored, dict) or stored.get("schema") != SCHEMA:
             found = stored.get("schema") if isinstance(stored, dict) else stored
             raise InvalidValueError(
-                f"{self.path / 'spec.json'} must be of schema {SCHEMA}, got {found}: it was written by another version."
+                f"{self.path / 'spec.json'} must be of schema {SCHEMA}, got {found}: another version of metacal wrote "
+                "this run; read it with that version, or name another folder and run it again."
             )
         try:
             spec = RunSpec.model_validate(stored["spec"])

@@ -7,6 +7,7 @@ with ``weights_only``, so that opening one runs no code.
 import hashlib
 import io
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ DIGEST = hashlib.sha256().digest_size
 
 
 class Checkpoints:
-    """The checkpoints of one run: ``last``, the one before it, and ``best``.
+    """The checkpoints of one run: ``last``, the one before it, and ``best`` with a spare copy.
 
     Args:
         folder: where they are.
@@ -28,7 +29,8 @@ class Checkpoints:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        self.last, self.previous, self.best = (self.folder / f"{name}.ckpt" for name in ("last", "previous", "best"))
+        self.last, self.previous = self.folder / "last.ckpt", self.folder / "previous.ckpt"
+        self.best, self.spare = self.folder / "best.ckpt", self.folder / "best-copy.ckpt"
 
     def save_last(self, state: dict[str, Any]) -> None:
         """Write the state to go on from; what was last becomes the one before."""
@@ -42,28 +44,41 @@ class Checkpoints:
             raise StorageError(f"{self.last} could not be written: {error.strerror}.") from None
 
     def save_best(self, state: dict[str, Any]) -> None:
-        """Write the state that did best."""
+        """Write the state that did best, twice: no later one takes its place."""
         write_checkpoint(self.best, state)
+        write_checkpoint(self.spare, state)
 
     def load_last(self) -> tuple[dict[str, Any] | None, list[str]]:
         """The newest state that is whole, or None if there is none, and what was found wrong on the way to it."""
         for leftover in self.folder.glob(".*.ckpt.*"):  # of a process that was killed while writing
             leftover.unlink(missing_ok=True)
-        complaints: list[str] = []
-        for path in (self.last, self.previous):
-            if not path.exists():
-                continue
-            try:
-                return read_checkpoint(path), complaints
-            except StorageError as error:
-                complaints.append(str(error))
-        if complaints:
-            raise StorageError(f"{' '.join(complaints)} No other checkpoint is left to go on from.")
-        return None, complaints
+        return first_whole((self.last, self.previous))
 
-    def load_best(self) -> dict[str, Any]:
-        """The state that did best."""
-        return read_checkpoint(self.best)
+    def load_best(self) -> tuple[dict[str, Any], list[str]]:
+        """The state that did best, and what was found wrong on the way to it."""
+        state, complaints = first_whole((self.best, self.spare))
+        if state is None:
+            raise StorageError(f"{self.best} could not be read: it is not there.")
+        return state, complaints
+
+
+def first_whole(paths: Sequence[Path]) -> tuple[dict[str, Any] | None, list[str]]:
+    """The first of these checkpoints that is whole, None if none is there, and what was found wrong before it.
+
+    Raises:
+        StorageError: some are there, and all of them are damaged.
+    """
+    complaints: list[str] = []
+    for path in paths:
+        if not path.exists():
+            continue
+        try:
+            return read_checkpoint(path), complaints
+        except StorageError as error:
+            complaints.append(str(error))
+    if complaints:
+        raise StorageError(f"{' '.join(complaints)} No other checkpoint is left to go on from.")
+    return None, complaints
 
 
 def write_checkpoint(path: Path, state: dict[str, Any]) -> None:

@@ -1,0 +1,37 @@
+"""Smoothing within and across superclasses, over seeds."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from matplotlib.figure import Figure
+
+from metacal.reporting.paper_figures.panels import Panel
+from metacal.reporting.read_run import read_run
+from metacal.reporting.run_plots import plot_superclasses
+from metacal.reporting.smoothing import SuperclassSmoothing, prepare_superclasses
+
+
+@dataclass(frozen=True)
+class SuperclassPanel:
+    """The mean over seeds of one panel; nothing if its data have no superclasses."""
+
+    name: str
+    smoothing: SuperclassSmoothing | None
+
+
+def prepare_superclass_panels(panels: Sequence[Panel], options: Mapping[str, Any]) -> list[SuperclassPanel]:
+    """Within and across, from the mean of the learned matrices."""
+    prepared = []
+    for panel in panels:
+        views = [read_run(run.path) for run in panel.runs]
+        matrices = [view.smoothing for view in views if view.smoothing is not None]
+        joint = replace(views[0], smoothing=torch.stack(matrices).mean(dim=0)) if matrices else views[0]
+        prepared.append(SuperclassPanel(f"{panel.row}, {panel.column}", prepare_superclasses(joint)))
+    return prepared
+
+
+def plot_superclass_panels(panels: Sequence[SuperclassPanel]) -> Figure | None:
+    """The first panel; None if its data have no superclasses."""
+    return None if panels[0].smoothing is None else plot_superclasses(panels[0].smoothing)

@@ -1,0 +1,50 @@
+"""Where figures come from: the command, the code, the machine and the runs behind a folder of tables and figures."""
+
+import subprocess
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from metacal.runs.run_store import RunStore
+from metacal.runs.spec import RunSpec
+from metacal.runs.store import environment
+
+
+def prepare_provenance(
+    command: Sequence[str], preset: str, specs: Iterable[RunSpec], store: RunStore
+) -> dict[str, Any]:
+    """Plain values for ``about.json``: what was run, with which versions, where, and how long each run trained."""
+    runs = []
+    for spec in specs:
+        folder = store.folder(spec)
+        if folder.is_complete:
+            scores = folder.read_scores()
+            seconds = round(scores["train_seconds"], 1)
+            runs.append({"run": spec.title, "hash": spec.hash, "seed": spec.seed, "train_seconds": seconds})
+    return {
+        "command": " ".join(command),
+        "preset": preset,
+        "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+        "commit": commit(),
+        **{key: value for key, value in environment().items() if key != "started"},
+        "seeds": sorted({run["seed"] for run in runs}),
+        "train_seconds": round(sum(run["train_seconds"] for run in runs), 1),
+        "runs": runs,
+    }
+
+
+def commit() -> str | None:
+    """Of the source that runs, where it is a checkout."""
+    try:
+        found = subprocess.run(
+            ["git", "rev-parse", "--short=12", "HEAD"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=10,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip()

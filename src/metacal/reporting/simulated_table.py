@@ -1,0 +1,49 @@
+"""The table of the study on simulated data: a line for each size, and the published line, whose size is not known."""
+
+from metacal.reporting.paper_table import Cell, TableData
+from metacal.runs.draw_store import DrawStore
+from metacal.runs.paper import Published, SimulatedStudy, published_figures
+from metacal.runs.run_store import RunStore
+
+COLUMNS = {"oracle": "Oracle", "ce": "Cross-Entropy", "ls": "LS", "mc": "MC"}
+METRICS = {"accuracy_percent": "accuracy", "ece_percent": "ece"}
+NOTE = (
+    "Ours: mean ± standard deviation over draws. Every method sees the same 2n labels. The paper does not say how many "
+    "points it drew, so its figures have a line of their own."
+)
+
+
+def prepare_study_table(study: SimulatedStudy, store: RunStore, preset: str = "full") -> TableData:
+    """Gather what the store has of the study."""
+    kept, draws = DrawStore(store.root), study.draws(preset)
+    records = {draw: kept.read(draw) for draw in draws if kept.has(draw)}
+    lines = []
+    for metric, key in METRICS.items():
+        lines.append(
+            tuple(
+                Cell("as published", label, metric, (), 0, None, _published(study, label, metric), is_quoted=True)
+                for label in COLUMNS.values()
+            )
+        )
+        for size in dict.fromkeys(draw.size for draw in draws):
+            of_size = [draw for draw in draws if draw.size == size]
+            found = [records[draw]["methods"] for draw in of_size if draw in records]
+            lines.append(
+                tuple(
+                    Cell(
+                        f"2n = {2 * size} labels",
+                        label,
+                        metric,
+                        tuple(100 * methods[method][key] for methods in found),
+                        len(of_size),
+                        None,
+                        None,
+                    )
+                    for method, label in COLUMNS.items()
+                )
+            )
+    return TableData(study.name, study.heading, study.claim, NOTE, tuple(COLUMNS.values()), tuple(lines), None)
+
+
+def _published(study: SimulatedStudy, label: str, metric: str) -> Published | None:
+    return published_figures().get((study.label, "synthetic", "logistic regression", label, metric))

@@ -1,0 +1,71 @@
+"""Every measured number in the README and the documentation comes from a file in ``results/``."""
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "results"
+CODE = re.compile(r"```.*?```|`[^`\n]*`|\]\([^)]*\)", re.S)
+DECIMAL = re.compile(r"(?<![\w.,])(\d+\.\d+)(?![\w.]*\d)")
+
+# page -> the files its numbers come from (under results/), and decimals that are settings, versions or names
+PAGES: dict[str, tuple[list[str], set[str]]] = {
+    "README.md": (
+        ["study/methods.md", "benchmarks/meta_step.json", "benchmarks/calibration.json", "benchmarks/temperature.json"],
+        {"3.11", "0.05", "2.0"},
+    ),
+    "docs/study.md": (["study/methods.md", "study/regime.md"], {"0.05"}),
+    "docs/which-method.md": (["study/methods.md"], set()),
+    "docs/limitations.md": (["study/methods.md"], set()),
+}
+
+
+def numbers_of_page(name: str) -> list[str]:
+    text = CODE.sub(" ", (ROOT / name).read_text(encoding="utf-8"))
+    return DECIMAL.findall(text)
+
+
+@cache
+def measured(name: str) -> tuple[float, ...]:
+    text = (RESULTS / name).read_text(encoding="utf-8")
+    if not name.endswith(".json"):
+        return tuple(float(number) for number in DECIMAL.findall(text))
+    found: list[float] = []
+
+    def walk(value):
+        if isinstance(value, dict):
+            walk(list(value.values()))
+        elif isinstance(value, list):
+            for item in value:
+                walk(item)
+        elif isinstance(value, float):
+            found.append(value)
+
+    walk(json.loads(text))
+    return tuple(found)
+
+
+def is_measured(number: str, sources: list[str]) -> bool:
+    digits = len(number.partition(".")[2])
+    wanted = float(number)
+    return any(
+        abs(round(scale * value, digits) - wanted) < 10.0 ** -(digits + 3)
+        for source in sources
+        for value in measured(source)
+        for scale in (1.0, 100.0)
+    )
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_decimal_is_measured(page):
+    sources, settings = PAGES[page]
+    strangers = [n for n in numbers_of_page(page) if n not in settings and not is_measured(n, sources)]
+    assert not strangers, f"{page} has numbers that none of {sources} holds: {strangers}"
+
+
+def test_the_check_can_fail():
+    assert is_measured("6.82", ["study/methods.md"]) and not is_measured("6.83", ["study/methods.md"])
