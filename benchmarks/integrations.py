@@ -184,10 +184,8 @@ def main() -> None:
         options.rounds,
         lambda: lightning_fit(steps, []),
         {
-            "callback, a meta step every step": lambda: lightning_fit(
-                steps, [MetaCalibration("net.head", meta, every=1)]
-            ),
-            "callback, every 16th": lambda: lightning_fit(steps, [MetaCalibration("net.head", meta, every=16)]),
+            "MetaCalibration, every=1": lambda: lightning_fit(steps, [MetaCalibration("net.head", meta, every=1)]),
+            "MetaCalibration, every=16": lambda: lightning_fit(steps, [MetaCalibration("net.head", meta, every=16)]),
         },
     )
     by_transformers = ratios(

@@ -105,6 +105,14 @@ def test_bad_input():
         fit_temperature(logits=torch.zeros(2, 2), targets=torch.zeros(2))
 
 
+@pytest.mark.parametrize("gap", [300.0, 500.0, 700.0, 740.0])
+def test_a_sure_mistake_by_hundreds_of_nats(gap):
+    """The curvature all but vanishes at the start, and Newton's step is beyond the largest float's square root."""
+    logits = torch.tensor([[gap, 0.0]] * 4, dtype=torch.float64)
+    fit = fit_temperature(logits=logits, targets=torch.tensor([0, 0, 0, 1]))
+    assert fit.converged and fit.temperature == pytest.approx(gap / math.log(3.0), rel=1e-6)
+
+
 def test_hard_answers_of_which_some_are_wrong():
     """Logits of probabilities 0 and 1 in float64: Newton's first step is too large for a float once it is cubed."""
     logits = torch.eye(3, dtype=torch.float64)[torch.arange(300) % 3].clamp(min=torch.finfo(torch.float64).tiny).log()
@@ -113,11 +121,3 @@ def test_hard_answers_of_which_some_are_wrong():
     assert fit.converged and not fit.at_bound
     said = torch.softmax(logits / fit.temperature, 1).amax(1)
     assert said[0].item() == pytest.approx(0.9, abs=1e-6)  # 9 of 10 are right
-
-
-@pytest.mark.parametrize("gap", [300.0, 500.0, 700.0, 740.0])
-def test_a_sure_mistake_by_hundreds_of_nats(gap):
-    """The curvature all but vanishes at the start, and Newton's step is beyond the largest float's square root."""
-    logits = torch.tensor([[gap, 0.0]] * 4, dtype=torch.float64)
-    fit = fit_temperature(logits=logits, targets=torch.tensor([0, 0, 0, 1]))
-    assert fit.converged and fit.temperature == pytest.approx(gap / math.log(3.0), rel=1e-6)

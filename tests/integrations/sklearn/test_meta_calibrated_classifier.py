@@ -124,6 +124,13 @@ def test_a_meta_set_of_your_own(digits):
         MetaCalibratedClassifier().fit(X[:300], y[:300], X_meta=X[300:400], y_meta=y[300:400] + 50)
 
 
+def test_samples_that_the_data_holds_twice_are_no_reason_to_warn(digits):
+    X, y = np.repeat(digits[0][:100], 4, axis=0), np.repeat(digits[1][:100], 4)
+    MetaCalibratedClassifier(**QUICK).fit(X, y)
+    with pytest.warns(UserWarning, match="shares samples"):
+        MetaCalibratedClassifier(**{**QUICK, "meta_calibration": {"every": 1}}).fit(X, y, X_meta=X, y_meta=y)
+
+
 def test_partial_fit_goes_on(digits):
     X, y = digits
     stream = MetaCalibratedClassifier(lr=0.02, random_state=0)

@@ -1,6 +1,9 @@
 """`MetaCalibratedClassifier`: a linear model or MLP with scikit-learn's interface, calibrated as it is fitted."""
 
 import math
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any, Self
 
 import numpy as np
@@ -137,15 +140,16 @@ class MetaCalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         network = self._new_network(seed)
         calibrator = self._calibrator(network, len(meta))
         self.n_iter_, size = self._epochs(len(rows)), self._batch(len(rows))
-        self.loss_ = train(
-            network,
-            build_optimizer(network, self._lr(), self.weight_decay),
-            meta_loss(calibrator, meta, size, seed),
-            rows,
-            batch_size=size,
-            epochs=self.n_iter_,
-            seed=seed,
-        )
+        with silent_about_twins() if X_meta is None else nullcontext():
+            self.loss_ = train(
+                network,
+                build_optimizer(network, self._lr(), self.weight_decay),
+                meta_loss(calibrator, meta, size, seed),
+                rows,
+                batch_size=size,
+                epochs=self.n_iter_,
+                seed=seed,
+            )
         self._learn_from(calibrator)
         if self.refit:
             network = self._new_network(seed)
@@ -198,16 +202,17 @@ class MetaCalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         if self._optimizer_state is not None:
             optimizer.load_state_dict(self._optimizer_state)
         plain, size = soft_label_loss(self.network_, None), self.batch_size or LARGEST_BATCH
-        self.loss_ = train(
-            self.network_,
-            optimizer,
-            meta_loss(calibrator, kept, size, seed) if len(kept) else plain,
-            rows,
-            batch_size=size,
-            epochs=1,
-            seed=seed,
-            decays=False,
-        )
+        with silent_about_twins():
+            self.loss_ = train(
+                self.network_,
+                optimizer,
+                meta_loss(calibrator, kept, size, seed) if len(kept) else plain,
+                rows,
+                batch_size=size,
+                epochs=1,
+                seed=seed,
+                decays=False,
+            )
         self.n_iter_ += 1
         self._learn_from(calibrator)
         self._calibrator_state, self._optimizer_state = calibrator.state_dict(), optimizer.state_dict()
@@ -303,6 +308,14 @@ class MetaCalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float32, reset=False)
         rows = Rows(X, torch.zeros(X.shape[0], dtype=torch.int64), torch.device(self.device))
         return np.asarray(compute_logits(self.network_, rows).numpy())
+
+
+@contextmanager
+def silent_about_twins() -> Iterator[None]:
+    """No warning of shared samples inside: of rows that we have split, these are samples that the data holds twice."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="A meta batch shares samples")
+        yield
 
 
 def split_rows(rows: Rows, share: float, seed: int) -> tuple[Rows, Rows]:
