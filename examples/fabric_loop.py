@@ -47,6 +47,7 @@ def train(seed: int, steps: int, meta_calibrates: bool, folder: str) -> Said:
         logits, targets = net.eval()(data.test.tensors[0]), data.test.tensors[1]
     log_reliability(logger, Predictions.from_logits(logits, targets), steps)
     log_smoothing(logger, meta.hyperparameters, steps)
+    logger.finalize("success")
     return logits, targets
 
 

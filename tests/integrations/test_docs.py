@@ -33,3 +33,5 @@ def test_figures_are_those_of_the_results(page, monkeypatch):
     monkeypatch.chdir(Path(__file__).parents[2])
     text = page.read_text(encoding="utf-8")
     assert fill(text, sections()) == text, "python -m benchmarks.integration_pages"
+    names = re.findall(r"<!-- /([\w-]+) -->", text)
+    assert set(names) <= set(sections()), "a table of this page has not been measured"
