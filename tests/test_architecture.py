@@ -123,6 +123,7 @@ def test_files_are_short_and_say_what_they_are_for(path):
     assert docstring and len(docstring) >= 20
 
 
+@pytest.mark.slow
 def test_every_module_imports_on_its_own():
     """In one fresh interpreter each would take minutes: the modules of its room are dropped before each import instead.
 

@@ -82,6 +82,7 @@ def test_killed_at_random_moments_it_ends_the_same_to_the_bit(tmp_path):
     assert ends_of(cut) == ends_of(whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_asked_to_stop(number, tmp_path):
     folder = RunFolder(tmp_path / "run")

@@ -83,6 +83,7 @@ def test_a_damaged_run_is_named(tmp_path):
     assert "scores.json must hold JSON" in engine().execute(runs, store)[runs[0].hash]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_stop_saves_and_a_second_call_goes_on(jobs, tmp_path):
     runs, store, stop = specs(3, epochs=60), RunStore(tmp_path / "cut"), StopRequest()
@@ -147,6 +148,7 @@ def test_a_run_that_another_process_holds_is_left_to_it(jobs, tmp_path):
     assert [heard.starts_from_zero(spec) for spec in runs] == [1, 1]
 
 
+@pytest.mark.slow
 def test_two_engines_on_one_store_train_each_run_once(tmp_path):
     runs, store, heard = specs(6, epochs=20), RunStore(tmp_path / "runs"), Record()
     path = tmp_path / "other.py"

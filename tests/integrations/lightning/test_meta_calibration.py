@@ -206,6 +206,7 @@ def fit_on(devices, rank, folder):
     Path(folder, f"{devices}-{fit.global_rank}.json").write_text(json.dumps(end))
 
 
+@pytest.mark.slow
 def test_two_processes_are_one(tmp_path):
     script = tmp_path / "fit.py"
     script.write_text(DDP.format(root=str(Path(__file__).parents[3]), folder=str(tmp_path)))
