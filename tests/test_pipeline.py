@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from metacal import pipeline
 from metacal.errors import InvalidValueError, TrainingError
 from metacal.evaluation import score_predictions
 from metacal.functional import expected_calibration_error
 from metacal.models import MLP
-from metacal.pipeline import run
+from metacal.pipeline import preparing, run, run_spec
 from metacal.runs import METHODS, Hardware, RunFolder, build_spec
 from metacal.training import Stopped, StopRequest
 from metacal.training.events import BatchDone, CheckpointSaved, EpochDone, Notice
@@ -159,7 +158,7 @@ def test_weights_that_are_not_finite(tmp_path, changes):
 
 def test_the_last_good_checkpoint_outlives_a_loss_that_is_not_finite(tmp_path, monkeypatch):
     folder, kept, groups = RunFolder(tmp_path), [], []
-    built = pipeline.build_optimizer
+    built = preparing.build_optimizer
 
     def remember(*arguments, **keywords):
         optimizer = built(*arguments, **keywords)
@@ -172,7 +171,7 @@ def test_the_last_good_checkpoint_outlives_a_loss_that_is_not_finite(tmp_path, m
             with torch.no_grad():
                 groups[0]["params"][0].fill_(math.nan)
 
-    monkeypatch.setattr(pipeline, "build_optimizer", remember)
+    monkeypatch.setattr(preparing, "build_optimizer", remember)
     with pytest.raises(TrainingError, match="The training loss became nan in epoch 2, batch 1"):
         run(settings(epochs=3), folder, emit=spoil)
     assert (folder.checkpoints / "last.ckpt").read_bytes() == kept[0]
@@ -210,10 +209,10 @@ def test_settings_that_cannot_be(tmp_path, changes, message):
 
 
 def test_a_model_that_does_not_fit_the_data(tmp_path, monkeypatch):
-    monkeypatch.setattr(pipeline, "create_model", lambda *names, **keywords: MLP(5, 10))
+    monkeypatch.setattr(run_spec, "create_model", lambda *names, **keywords: MLP(5, 10))
     with pytest.raises(InvalidValueError, match=r"`model` must take inputs of shape \(64, 1, 8, 8\), got: "):
         run(settings(), RunFolder(tmp_path / "run"))
-    monkeypatch.setattr(pipeline, "create_model", lambda *names, **keywords: MLP(64, 7))
+    monkeypatch.setattr(run_spec, "create_model", lambda *names, **keywords: MLP(64, 7))
     with pytest.raises(InvalidValueError, match=r"must return logits of shape \(64, 10\), got \(64, 7\)"):
         run(settings(), RunFolder(tmp_path / "run"))
     assert not (tmp_path / "run").exists()

@@ -1,0 +1,10 @@
+"""The one place that turns the names in a spec into objects: data -> model -> train -> evaluate, straight down.
+
+`run_spec` is the way through; each of the others turns one part of a spec into objects.
+"""
+
+from metacal.pipeline.data import evaluation_batches, load_data
+from metacal.pipeline.machine import make_fabric
+from metacal.pipeline.run_spec import run
+
+__all__ = ["evaluation_batches", "load_data", "make_fabric", "run"]

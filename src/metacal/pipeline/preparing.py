@@ -1,0 +1,97 @@
+"""Everything the training loop is given: model, optimiser, phases, schedule, checkpoints."""
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from metacal.data import Dataset, Splits
+from metacal.data.domains import Turn
+from metacal.errors import InvalidValueError
+from metacal.pipeline.data import batches_of, evaluation_batches
+from metacal.pipeline.objectives import main_objective, sum_of
+from metacal.runs import RunFolder, RunSpec
+from metacal.training import Checkpoints, Phase, PlainObjective, Schedule, StopRequest, Training, build_optimizer
+from metacal.training.events import EpochDone, Event, Listener, Notice, TrainingBegan, silence
+
+
+def prepare(
+    spec: RunSpec,
+    dataset: Dataset,
+    splits: Splits,
+    module: nn.Module,
+    fabric: Fabric,
+    folder: RunFolder,
+    emit: Listener,
+    stop: StopRequest,
+) -> Training:
+    """Objects for the loop."""
+    head = module.head
+    assert isinstance(head, nn.Module)
+    optimizer = build_optimizer(
+        spec.optimizer,
+        module.parameters(),
+        lr=spec.lr,
+        momentum=spec.momentum,
+        nesterov=spec.nesterov,
+        weight_decay=spec.weight_decay,
+    )
+    if spec.compile:
+        module.compile()
+    model, optimizer = fabric.setup(module, optimizer)
+    torch.manual_seed(spec.seed + 1000 * fabric.global_rank)  # dropout: another stream on every process
+    turn = Turn()  # what domain the training batch is of: the meta batch is of another
+    objective = main_objective(spec, dataset, splits, model, head, fabric, turn)
+    phases = [Phase(batches_of(spec, dataset, splits, "train", fabric, turn), objective, spec.lr)]
+    if spec.method.interleaved:
+        calibration = PlainObjective(model, sum_of(spec.method.interleaved), "mean")
+        batches = batches_of(spec, dataset, splits, "meta", fabric, Turn())
+        phases.append(Phase(batches, calibration, spec.interleaved_lr or spec.lr))
+    if spec.schedule == "multistep" and spec.milestones and spec.milestones[0] >= spec.epochs:
+        emit(Notice(f"The learning rate never drops: milestones {list(spec.milestones)} with {spec.epochs} epochs."))
+    return Training(
+        fabric=fabric,
+        model=model,
+        optimizer=optimizer,
+        phases=phases,
+        val=evaluation_batches(spec, dataset, splits.val, fabric),
+        schedule=Schedule(spec.schedule, spec.epochs, spec.milestones, spec.decay),
+        epochs=spec.epochs,
+        checkpoints=Checkpoints(folder.checkpoints),
+        clip_norm=spec.clip_norm,
+        accumulate=spec.accumulate,
+        patience=spec.patience,
+        emit=keeping(folder, emit) if fabric.is_global_zero else silence,
+        stop=stop,
+    )
+
+
+def keeping(folder: RunFolder, emit: Listener) -> Listener:
+    """A listener that keeps every epoch before it passes the event on."""
+
+    def keep(event: Event) -> None:
+        if isinstance(event, TrainingBegan):
+            folder.drop_epochs(event.epoch)
+        elif isinstance(event, EpochDone):
+            folder.add_epoch(event.record, event.tensors)
+        emit(event)
+
+    return keep
+
+
+@torch.no_grad()
+def check_output(training: Training, dataset: Dataset) -> None:
+    """Raise unless the model gives logits of this data's classes; before anything is written."""
+    x, _ = next(iter(training.val))
+    module, devices = training.model, [training.fabric.device] if training.fabric.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices), training.fabric.autocast():
+        module.eval()
+        try:
+            logits = module.module(x.to(next(module.parameters()).dtype) if x.is_floating_point() else x)
+        except (RuntimeError, TypeError, ValueError, IndexError) as error:
+            reason = str(error).splitlines()[0]
+            raise InvalidValueError(f"`model` must take inputs of shape {tuple(x.shape)}, got: {reason}.") from None
+        module.train()
+    wanted = (len(x), dataset.num_classes)
+    if not isinstance(logits, Tensor) or tuple(logits.shape) != wanted:
+        found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        raise InvalidValueError(f"`model` must return logits of shape {wanted}, got {found}.")

@@ -1,0 +1,60 @@
+"""What a trained model says of validation and test samples, and the scores of that."""
+
+from typing import Any
+
+import torch
+
+from metacal.data import Dataset, Splits
+from metacal.data.shifted import ShiftedSets
+from metacal.evaluation import Predictions, score_predictions
+from metacal.evaluation.domain_scores import held_out_temperature, score_domains, summarised
+from metacal.pipeline.data import evaluation_batches
+from metacal.runs import RunFolder, RunSpec
+from metacal.training import Training
+from metacal.training.events import Notice
+from metacal.training.predict import predict
+
+
+def finish(
+    spec: RunSpec,
+    dataset: Dataset,
+    splits: Splits,
+    training: Training,
+    folder: RunFolder,
+    seconds: float,
+    sets: ShiftedSets | None = None,
+) -> dict[str, Any]:
+    """Predictions and scores of the best checkpoint: on the test set, or on one of each test domain."""
+    fabric = training.fabric
+    fabric.barrier()
+    best, complaints = training.checkpoints.load_best()
+    for complaint in complaints:
+        training.emit(Notice(f"{complaint} Its copy is used."))
+    training.model.load_state_dict(best["model"])
+    said, sizes = {}, []
+    for part, every in (("val", [splits.val]), ("test", sets or [splits.test])):
+        batches = (evaluation_batches(spec, dataset, examples, fabric) for examples in every)
+        found = [predict(fabric, training.model, each) for each in batches]
+        logits, targets = (torch.cat(values) for values in zip(*found, strict=True))
+        said[part] = Predictions.from_logits(logits, targets, dataset.class_names, spec.title)
+        sizes = [len(values) for _, values in found]
+    scores = {
+        "spec": spec.hash,
+        "best_epoch": best["epoch"],
+        "train_seconds": seconds,
+        "test": score_predictions(probs=said["test"].probs, targets=said["test"].targets).as_dict(),
+        "val": score_predictions(probs=said["val"].probs, targets=said["val"].targets).as_dict(),
+    }
+    domains = None
+    if sets is not None:
+        domains = torch.arange(len(sets)).repeat_interleave(torch.tensor(sizes)).to(said["test"].targets.device)
+        # As for the checkpoint: the temperature is chosen on the domains that validation has.
+        temperature = held_out_temperature(said["val"].logits, said["val"].targets)
+        each = score_domains(said["test"].logits, said["test"].targets, domains, sets.names, temperature)
+        scores["domains"] = {"source": sets.source, "temperature": temperature, **summarised(each)}
+    if fabric.is_global_zero:
+        folder.write_predictions("val", said["val"])
+        folder.write_predictions("test", said["test"], domains, sets.names if sets is not None else ())
+        folder.write_hyperparameters(training.phases[0].objective.export(best["learned"]))
+        folder.write_scores(scores)
+    return scores
