@@ -20,7 +20,7 @@ def prepare_provenance(
         folder = store.folder(spec)
         if folder.is_complete:
             scores = folder.read_scores()
-            seconds = round(scores["train_seconds"], 1)
+            seconds = round(scores["train_seconds"], 3)
             runs.append({"run": spec.title, "hash": spec.hash, "seed": spec.seed, "train_seconds": seconds})
     return {
         "command": " ".join(command),
@@ -29,7 +29,7 @@ def prepare_provenance(
         "commit": commit(),
         **{key: value for key, value in environment().items() if key != "started"},
         "seeds": sorted({run["seed"] for run in runs}),
-        "train_seconds": round(sum(run["train_seconds"] for run in runs), 1),
+        "train_seconds": round(sum(run["train_seconds"] for run in runs), 3),
         "runs": runs,
     }
 
