@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from metacal.cli import main
+from metacal.cli.selection import narrowed
 from metacal.experiments import EXHIBITS
 
 
@@ -105,11 +106,47 @@ def test_a_part_of_a_table_from_nothing_to_files(metacal, tmp_path):
         (["run", "main-ece", "method=ce"], "`method` must not be set for a table"),
         (["run", "main-ece", "epoch=3"], "unknown key 'epoch', nearest: epochs"),
         (["show", "main_ec"], "nearest: main-ece"),
+        (["run", "synthetic", "--rows", "cifar-10"], "`--rows` must be left out: what was named has none"),
+        (["run", "main-ece", "ablation", "--rows", "svhn", "--methods", "m4"], "no table or figure has together"),
     ],
 )
 def test_bad_input(metacal, words, message):
     status, _, errors = metacal(*words)
     assert status == 2 and message in errors and errors.count("\n") == 1, errors
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ("cifar-10", {"cifar-10/resnet18", "cifar-10/resnet50"}),
+        ("cifar-10/resnet18", {"cifar-10/resnet18"}),
+        ("cifar-10/", {"cifar-10/resnet18", "cifar-10/resnet50"}),
+        ("ResNet50", {"cifar-10/resnet50", "cifar-100/resnet50"}),
+    ],
+)
+def test_rows_are_named_by_whole_words(rows, expected):
+    (part,) = narrowed([EXHIBITS["interleaved-ece"]], rows=[rows])
+    assert {row.name for row in part.rows} == expected
+
+
+def test_rows_across_domains_by_their_data_set():
+    (part,) = narrowed([EXHIBITS["cross-domain-ece"]], rows=["cifar-10"])
+    assert [row.name for row in part.rows] == ["cifar-10-c/average", "cifar-10-c/worst-case"]
+
+
+def test_what_is_asked_for_twice_is_there_once():
+    table = EXHIBITS["main-ece"]
+    assert narrowed([table, table], seeds=[1, 1]) == narrowed([table], seeds=[1])
+
+
+def test_methods_by_what_stands_before_the_colon():
+    (part,) = narrowed([EXHIBITS["ablation"]], methods=["M1", "m5"])
+    assert [column.settings["method"] for column in part.columns] == ["ce+dece", "mc"]
+
+
+def test_the_simulated_study_has_no_rows_to_choose():
+    names = [part.name for part in narrowed(list(EXHIBITS.values()), rows=["svhn"])]
+    assert "main-ece" in names and not {"ablation", "synthetic", "synthetic-sweep"} & set(names)
 
 
 def test_a_store_that_cannot_be_written(metacal, tmp_path):

@@ -28,7 +28,12 @@ def run(
         typer.Argument(metavar="NAME... [KEY=VALUE...]", help="Tables and figures, and settings for all runs."),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every table and figure.")] = False,
-    rows: Annotated[str, typer.Option(metavar="NAMES", help="Only these rows, e.g. cifar-10/resnet18,svhn.")] = "",
+    rows: Annotated[
+        str,
+        typer.Option(
+            metavar="NAMES", help="Only these rows, e.g. cifar-10/resnet18,svhn; cifar-10 is every row of it."
+        ),
+    ] = "",
     methods: Annotated[str, typer.Option(metavar="NAMES", help="Only these methods, e.g. ce,ls,mc.")] = "",
     seeds: Annotated[str, typer.Option(metavar="NUMBERS", help="Only these seeds, e.g. 0,1.")] = "",
     preset: Annotated[str, typer.Option(help="full: as published; cpu: minutes a run; smoke: seconds.")] = "full",
