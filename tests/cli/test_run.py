@@ -64,6 +64,12 @@ def test_tables_and_figures_as_a_report(metacal, tmp_path):
     status, output, errors = metacal("report", *words, "-o", str(page))
     assert status == 0 and "page.html" in output, errors
     assert "Table 6" in page.read_text() and "nothing to draw yet" in page.read_text()
+    assert f"metacal run ablation --preset smoke --store {tmp_path / 'runs'}" in page.read_text()
+    numbers, drawn = tmp_path / "numbers.json", tmp_path / "drawn"
+    more = ["--json", str(numbers), "--figures", str(drawn), "--title", "Mine"]
+    status, _, errors = metacal("report", *words, "-o", str(page), *more)
+    assert status == 0 and list(json.loads(numbers.read_text())) == words[:2], errors
+    assert (drawn / "ablation.md").exists() and "<h1>Mine</h1>" in page.read_text()
     status, _, errors = metacal("report", "ablation", str(page), "-o", str(page))
     assert status == 2 and "one or the other" in errors
 
@@ -90,6 +96,8 @@ def test_a_part_of_a_table_from_nothing_to_files(metacal, tmp_path):
     status, output, _ = metacal("show", "hyperparameters", "--preset", "smoke", *store)
     assert status == 0 and "2 complete" in output
     assert metacal("validate", *store)[0] == 0
+    status, output, _ = metacal("run", *words[:-1], "0,1", *store, "epochs=1")
+    assert status == 0 and "[smoke preset, epochs=1: reduced or changed" in output
 
 
 @pytest.mark.parametrize(
@@ -106,6 +114,7 @@ def test_a_part_of_a_table_from_nothing_to_files(metacal, tmp_path):
         (["run", "main-ece", "method=ce"], "`method` must not be set for a table"),
         (["run", "main-ece", "epoch=3"], "unknown key 'epoch', nearest: epochs"),
         (["show", "main_ec"], "nearest: main-ece"),
+        (["run", "synthetic", "epochs=3"], "`epochs` must not be set: nothing that was named has runs"),
         (["run", "synthetic", "--rows", "cifar-10"], "`--rows` must be left out: what was named has none"),
         (["run", "main-ece", "ablation", "--rows", "svhn", "--methods", "m4"], "no table or figure has together"),
     ],

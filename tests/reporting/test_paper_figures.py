@@ -2,6 +2,7 @@
 
 import base64
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -98,13 +99,13 @@ def test_nothing_to_draw_is_said_and_files_are_written(store, tmp_path):
     write_exhibits([full, prepare_exhibit(TABLES["ablation"], store, "smoke")], tmp_path / "out")
     assert {path.name for path in (tmp_path / "out").iterdir()} >= {"l2-histograms.png", "l2-histograms.svg"}
     assert (tmp_path / "out" / "ablation.tex").exists()
-    page = render_paper_page([empty], "Empty", ["metacal run l2-histograms"])
+    page = render_paper_page([replace(empty, command="metacal run l2-histograms")], "Empty")
     assert "nothing to draw yet" in page and "metacal run l2-histograms" in page
 
 
 def test_the_page_lays_ours_beside_the_published(store):
     prepared = [prepare_exhibit(EXHIBITS[name], store, "smoke") for name in ("main-ece", "reliability")]
-    page = render_paper_page(prepared, "<b>title</b>", ["metacal run x"] * 2)
+    page = render_paper_page(prepared, "<b>title</b>")
     assert "&lt;b&gt;title&lt;/b&gt;" in page and "<b>title" not in page
     assert "<small>1.17 ± 0.26</small>" in page and "not comparable with the published figures" in page
     assert "(−" not in page and "(+" not in page  # a reduced figure does not stand against a published one
