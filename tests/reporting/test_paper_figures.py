@@ -13,6 +13,9 @@ from metacal.pipeline import run
 from metacal.reporting.exhibits import image_of, prepare_exhibit, write_exhibits
 from metacal.reporting.paper_figures import plot_figure, prepare_figure
 from metacal.reporting.paper_figures.agreement import BATCHES, correlation, figures_of_epoch, ranks
+from metacal.reporting.paper_figures.panels import Band
+from metacal.reporting.paper_figures.simulated import SweepLine, plot_sweep
+from metacal.reporting.paper_figures.strengths import StrengthsPanel, plot_strengths_over_training
 from metacal.reporting.paper_page import render_paper_page
 from metacal.runs.draw_store import DrawStore
 from metacal.runs.paper import Draw
@@ -90,6 +93,21 @@ def test_the_study_as_table_sweep_and_boundary(store, monkeypatch):
     assert sweep.panels[3].mean == pytest.approx([0.03, 0.03]) and sweep.panels[0].draws == [3, 3]
     for name in ("synthetic-sweep", "synthetic-boundary"):
         assert image_of(prepare_exhibit(STUDIES[name], store), "png").startswith(b"\x89PNG")
+
+
+def test_panels_that_stopped_early_at_different_epochs_are_drawn_together():
+    panels = [
+        StrengthsPanel(name, Band(name, [0.1] * epochs, [0.01] * epochs), drops)
+        for name, epochs, drops in (("short", 3, [2]), ("long", 5, [2, 4]))
+    ]
+    (axis,) = plot_strengths_over_training(panels).axes
+    assert [len(line.get_xdata()) for line in axis.get_lines()[:2]] == [3, 5]
+    assert len(axis.get_lines()) == 4  # with both drops
+
+
+def test_the_sweep_says_how_many_draws_are_behind_it():
+    line = SweepLine("ce", [20, 30], [0.1, 0.05], [0.1, 0.04], [0.1, 0.06], [1, 3])
+    assert "mean of 1 to 3 draws" in plot_sweep([line]).axes[0].get_title(loc="left")
 
 
 def test_nothing_to_draw_is_said_and_files_are_written(store, tmp_path):
