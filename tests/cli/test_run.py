@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from metacal.cli import main
+from metacal.cli.selection import narrowed
 from metacal.experiments import EXHIBITS
 
 
@@ -63,6 +64,12 @@ def test_tables_and_figures_as_a_report(metacal, tmp_path):
     status, output, errors = metacal("report", *words, "-o", str(page))
     assert status == 0 and "page.html" in output, errors
     assert "Table 6" in page.read_text() and "nothing to draw yet" in page.read_text()
+    assert f"metacal run ablation --preset smoke --store {tmp_path / 'runs'}" in page.read_text()
+    numbers, drawn = tmp_path / "numbers.json", tmp_path / "drawn"
+    more = ["--json", str(numbers), "--figures", str(drawn), "--title", "Mine"]
+    status, _, errors = metacal("report", *words, "-o", str(page), *more)
+    assert status == 0 and list(json.loads(numbers.read_text())) == words[:2], errors
+    assert (drawn / "ablation.md").exists() and "<h1>Mine</h1>" in page.read_text()
     status, _, errors = metacal("report", "ablation", str(page), "-o", str(page))
     assert status == 2 and "one or the other" in errors
 
@@ -89,6 +96,8 @@ def test_a_part_of_a_table_from_nothing_to_files(metacal, tmp_path):
     status, output, _ = metacal("show", "hyperparameters", "--preset", "smoke", *store)
     assert status == 0 and "2 complete" in output
     assert metacal("validate", *store)[0] == 0
+    status, output, _ = metacal("run", *words[:-1], "0,1", *store, "epochs=1")
+    assert status == 0 and "[smoke preset, epochs=1: reduced or changed" in output
 
 
 @pytest.mark.parametrize(
@@ -105,11 +114,48 @@ def test_a_part_of_a_table_from_nothing_to_files(metacal, tmp_path):
         (["run", "main-ece", "method=ce"], "`method` must not be set for a table"),
         (["run", "main-ece", "epoch=3"], "unknown key 'epoch', nearest: epochs"),
         (["show", "main_ec"], "nearest: main-ece"),
+        (["run", "synthetic", "epochs=3"], "`epochs` must not be set: nothing that was named has runs"),
+        (["run", "synthetic", "--rows", "cifar-10"], "`--rows` must be left out: what was named has none"),
+        (["run", "main-ece", "ablation", "--rows", "svhn", "--methods", "m4"], "no table or figure has together"),
     ],
 )
 def test_bad_input(metacal, words, message):
     status, _, errors = metacal(*words)
     assert status == 2 and message in errors and errors.count("\n") == 1, errors
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ("cifar-10", {"cifar-10/resnet18", "cifar-10/resnet50"}),
+        ("cifar-10/resnet18", {"cifar-10/resnet18"}),
+        ("cifar-10/", {"cifar-10/resnet18", "cifar-10/resnet50"}),
+        ("ResNet50", {"cifar-10/resnet50", "cifar-100/resnet50"}),
+    ],
+)
+def test_rows_are_named_by_whole_words(rows, expected):
+    (part,) = narrowed([EXHIBITS["interleaved-ece"]], rows=[rows])
+    assert {row.name for row in part.rows} == expected
+
+
+def test_rows_across_domains_by_their_data_set():
+    (part,) = narrowed([EXHIBITS["cross-domain-ece"]], rows=["cifar-10"])
+    assert [row.name for row in part.rows] == ["cifar-10-c/average", "cifar-10-c/worst-case"]
+
+
+def test_what_is_asked_for_twice_is_there_once():
+    table = EXHIBITS["main-ece"]
+    assert narrowed([table, table], seeds=[1, 1]) == narrowed([table], seeds=[1])
+
+
+def test_methods_by_what_stands_before_the_colon():
+    (part,) = narrowed([EXHIBITS["ablation"]], methods=["M1", "m5"])
+    assert [column.settings["method"] for column in part.columns] == ["ce+dece", "mc"]
+
+
+def test_the_simulated_study_has_no_rows_to_choose():
+    names = [part.name for part in narrowed(list(EXHIBITS.values()), rows=["svhn"])]
+    assert "main-ece" in names and not {"ablation", "synthetic", "synthetic-sweep"} & set(names)
 
 
 def test_a_store_that_cannot_be_written(metacal, tmp_path):

@@ -2,6 +2,7 @@
 
 import base64
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,6 +13,9 @@ from metacal.pipeline import run
 from metacal.reporting.exhibits import image_of, prepare_exhibit, write_exhibits
 from metacal.reporting.paper_figures import plot_figure, prepare_figure
 from metacal.reporting.paper_figures.agreement import BATCHES, correlation, figures_of_epoch, ranks
+from metacal.reporting.paper_figures.panels import Band
+from metacal.reporting.paper_figures.simulated import SweepLine, plot_sweep
+from metacal.reporting.paper_figures.strengths import StrengthsPanel, plot_strengths_over_training
 from metacal.reporting.paper_page import render_paper_page
 from metacal.runs.draw_store import DrawStore
 from metacal.runs.paper import Draw
@@ -91,6 +95,21 @@ def test_the_study_as_table_sweep_and_boundary(store, monkeypatch):
         assert image_of(prepare_exhibit(STUDIES[name], store), "png").startswith(b"\x89PNG")
 
 
+def test_panels_that_stopped_early_at_different_epochs_are_drawn_together():
+    panels = [
+        StrengthsPanel(name, Band(name, [0.1] * epochs, [0.01] * epochs), drops)
+        for name, epochs, drops in (("short", 3, [2]), ("long", 5, [2, 4]))
+    ]
+    (axis,) = plot_strengths_over_training(panels).axes
+    assert [len(line.get_xdata()) for line in axis.get_lines()[:2]] == [3, 5]
+    assert len(axis.get_lines()) == 4  # with both drops
+
+
+def test_the_sweep_says_how_many_draws_are_behind_it():
+    line = SweepLine("ce", [20, 30], [0.1, 0.05], [0.1, 0.04], [0.1, 0.06], [1, 3])
+    assert "mean of 1 to 3 draws" in plot_sweep([line]).axes[0].get_title(loc="left")
+
+
 def test_nothing_to_draw_is_said_and_files_are_written(store, tmp_path):
     empty = prepare_exhibit(FIGURES["l2-histograms"], RunStore(tmp_path / "none"), "smoke")
     full = prepare_exhibit(FIGURES["l2-histograms"], store, "smoke")
@@ -98,13 +117,13 @@ def test_nothing_to_draw_is_said_and_files_are_written(store, tmp_path):
     write_exhibits([full, prepare_exhibit(TABLES["ablation"], store, "smoke")], tmp_path / "out")
     assert {path.name for path in (tmp_path / "out").iterdir()} >= {"l2-histograms.png", "l2-histograms.svg"}
     assert (tmp_path / "out" / "ablation.tex").exists()
-    page = render_paper_page([empty], "Empty", ["metacal run l2-histograms"])
+    page = render_paper_page([replace(empty, command="metacal run l2-histograms")], "Empty")
     assert "nothing to draw yet" in page and "metacal run l2-histograms" in page
 
 
 def test_the_page_lays_ours_beside_the_published(store):
     prepared = [prepare_exhibit(EXHIBITS[name], store, "smoke") for name in ("main-ece", "reliability")]
-    page = render_paper_page(prepared, "<b>title</b>", ["metacal run x"] * 2)
+    page = render_paper_page(prepared, "<b>title</b>")
     assert "&lt;b&gt;title&lt;/b&gt;" in page and "<b>title" not in page
     assert "<small>1.17 ± 0.26</small>" in page and "not comparable with the published figures" in page
     assert "(−" not in page and "(+" not in page  # a reduced figure does not stand against a published one

@@ -1,6 +1,7 @@
 """``metacal report``: prediction files and runs as one page that opens anywhere."""
 
 import webbrowser
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,7 @@ from metacal.cli.places import check_places
 from metacal.cli.prediction_options import ClassNames, Logits, Probs, Target, read_class_names
 from metacal.errors import InvalidValueError
 
+TITLE = "Calibration report"
 LARGEST = 6_000_000
 """Bytes beyond which a page is slow to open on a phone."""
 
@@ -27,7 +29,8 @@ def report(
         "report.html"
     ),
     figures: Annotated[
-        Path | None, typer.Option("--figures", metavar="DIR", help="Also write every figure as PNG and SVG.")
+        Path | None,
+        typer.Option("--figures", metavar="DIR", help="Also write every figure as PNG and SVG (and tables as text)."),
     ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Also write every number behind a figure as JSON.")
@@ -36,7 +39,7 @@ def report(
     logits: Logits = None,
     target: Target = None,
     class_names: ClassNames = None,
-    title: Annotated[str, typer.Option(metavar="TEXT", help="Heading of the page.")] = "Calibration report",
+    title: Annotated[str, typer.Option(metavar="TEXT", help="Heading of the page.")] = TITLE,
     resamples: Annotated[int, typer.Option("--resamples", min=10, help="Bootstrap resamples.")] = 200,
     preset: Annotated[str, typer.Option(help="Of tables and figures: full, cpu or smoke.")] = "full",
     store: Annotated[
@@ -62,7 +65,9 @@ def report(
     Example: [bold]metacal report main-ece reliability --preset cpu[/] lays tables and figures of the paper on a page
     """
     if any(is_exhibit(path) for path in paths):
-        write_exhibits_page(paths, output, preset, store)
+        report_exhibits(paths, output, preset, store, figures, json_file, title)
+        if show:
+            webbrowser.open(output.resolve().as_uri())
         return
     from metacal.evaluation import PredictionFile, Predictions, sample_predictions
     from metacal.reporting import RunView, prepare_report, render_page
@@ -111,21 +116,42 @@ def is_exhibit(path: Path) -> bool:
     return not path.exists() and selection.is_exhibit(str(path))
 
 
-def write_exhibits_page(names: list[Path], output: Path, preset: str, store: Path) -> None:
+def report_exhibits(
+    names: list[Path],
+    output: Path,
+    preset: str,
+    store: Path,
+    figures: Path | None,
+    json_file: Path | None,
+    title: str,
+) -> None:
     """Lay tables and figures of the paper, as far as their runs are done, on one page."""
-    from metacal.cli.run import write_paper_page
-    from metacal.cli.selection import find_exhibits
-    from metacal.reporting.exhibits import prepare_exhibit
+    from metacal.cli.exhibits import command_of, write_paper_page
+    from metacal.cli.selection import find_exhibits, narrowed
+    from metacal.reporting.exhibits import prepare_exhibit, write_exhibits
     from metacal.runs.run_store import RunStore
 
     if others := [str(name) for name in names if not is_exhibit(name)]:
         raise InvalidValueError(
             f"`RUN_OR_FILE` must be files and runs or tables and figures, one or the other, got both: {others[0]}."
         )
-    exhibits = [exhibit for name in names for exhibit in find_exhibits(str(name))]
-    prepared = [prepare_exhibit(exhibit, RunStore(store), preset) for exhibit in exhibits]
-    written = write_paper_page(prepared, output, preset, store)
-    typer.echo(f"{written} ({written.stat().st_size / 1000:,.0f} kB)")
+    check_places(output=output, json=json_file)
+    exhibits = narrowed([exhibit for name in names for exhibit in find_exhibits(str(name))])
+    prepared = [
+        replace(
+            prepare_exhibit(exhibit, RunStore(store), preset),
+            command=command_of(exhibit.name, preset=preset, store=store),
+        )
+        for exhibit in exhibits
+    ]
+    page = write_paper_page(prepared, output) if title == TITLE else write_paper_page(prepared, output, title)
+    typer.echo(f"{page} ({page.stat().st_size / 1000:,.0f} kB)")
+    if figures is not None:
+        write_exhibits(prepared, figures)
+        typer.echo(f"{figures} (tables and figures)")
+    if json_file is not None:
+        write_json(json_file, {data.name: data.as_dict() for data in prepared})
+        typer.echo(f"{json_file} ({json_file.stat().st_size / 1000:,.0f} kB)")
 
 
 def write_page(path: Path, text: str) -> None:

@@ -1,23 +1,21 @@
 """``metacal run``: tables and figures of the paper, from their runs to the page."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import track
-from rich.table import Table
 
+from metacal.cli.exhibits import command_of, print_exhibit, write_paper_page
 from metacal.errors import InvalidValueError
 from metacal.functional.arguments import check_choice
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
-    from metacal.reporting.paper_figures import FigureData
-    from metacal.reporting.paper_table import TableData
     from metacal.runs.paper import Draw
     from metacal.training import StopRequest
 
@@ -28,7 +26,12 @@ def run(
         typer.Argument(metavar="NAME... [KEY=VALUE...]", help="Tables and figures, and settings for all runs."),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every table and figure.")] = False,
-    rows: Annotated[str, typer.Option(metavar="NAMES", help="Only these rows, e.g. cifar-10/resnet18,svhn.")] = "",
+    rows: Annotated[
+        str,
+        typer.Option(
+            metavar="NAMES", help="Only these rows, e.g. cifar-10/resnet18,svhn; cifar-10 is every row of it."
+        ),
+    ] = "",
     methods: Annotated[str, typer.Option(metavar="NAMES", help="Only these methods, e.g. ce,ls,mc.")] = "",
     seeds: Annotated[str, typer.Option(metavar="NUMBERS", help="Only these seeds, e.g. 0,1.")] = "",
     preset: Annotated[str, typer.Option(help="full: as published; cpu: minutes a run; smoke: seconds.")] = "full",
@@ -77,12 +80,15 @@ def run(
 
     check_choice("--engine", engine, ("local", "ray"))
     names = [word for word in words or [] if "=" not in word]
-    overrides = read_overrides([word for word in words or [] if "=" in word])
+    assignments = [word for word in words or [] if "=" in word]
+    overrides = read_overrides(assignments)
     if bool(names) == everything:
         raise InvalidValueError("`NAME` must be given, or --all, but not both; `metacal ls` lists the names.")
     named = list(EXHIBITS.values()) if everything else [found for name in names for found in find_exhibits(name)]
     exhibits = narrowed(named, listed(rows), listed(methods), [number(seed) for seed in listed(seeds)])
     specs = {spec.hash: spec for exhibit in exhibits for spec in exhibit.specs(preset, overrides)}
+    if overrides and not specs:
+        raise InvalidValueError(f"`{next(iter(overrides))}` must not be set: nothing that was named has runs.")
     runs = RunStore(store)
     missing = [spec for spec in specs.values() if runs.state(spec) != "complete"]
     stop = StopRequest()
@@ -95,14 +101,21 @@ def run(
     except Stopped as stopped:
         Console(stderr=True).print("Stopped; what was done is kept. The same command goes on.", highlight=False)
         raise typer.Exit(128 + stopped.signal) from None
-    prepared = [prepare_exhibit(exhibit, runs, preset, overrides) for exhibit in exhibits]
+    chosen_part = {"rows": rows, "methods": methods, "seeds": seeds}
+    prepared = [
+        replace(
+            prepare_exhibit(exhibit, runs, preset, overrides),
+            command=command_of(exhibit.name, assignments, **chosen_part, preset=preset, store=store),
+        )
+        for exhibit in exhibits
+    ]
     for data in prepared:
         print_exhibit(data, output)
     if output is not None:
         write_exhibits(prepared, output)
         about = prepare_provenance(["metacal", *sys.argv[1:]], preset, specs.values(), runs)
         write_json(output / "about.json", about)
-        page = write_paper_page(prepared, output / "report.html", preset, store)
+        page = write_paper_page(prepared, output / "report.html")
         Console().print(f"{page}: open it in a browser.", highlight=False, soft_wrap=True)
     for error in dict.fromkeys(failed.values()):
         Console(stderr=True).print(f"[bold red]failed:[/] {error}", highlight=False, soft_wrap=True)
@@ -123,17 +136,6 @@ def fit_draws(draws: "Iterable[Draw]", store: Path, stop: "StopRequest") -> None
         kept.write(draw, fit_draw(*draw))
 
 
-def write_paper_page(prepared: "Sequence[TableData | FigureData]", path: Path, preset: str, store: Path) -> Path:
-    """Lay tables and figures on one page."""
-    import metacal
-    from metacal.files import write_text
-    from metacal.reporting.paper_page import render_paper_page
-
-    commands = [f"metacal run {data.name} --preset {preset} --store {store}" for data in prepared]
-    write_text(path, render_paper_page(prepared, "Meta-Calibration, measured", commands, metacal.__version__))
-    return path
-
-
 def listed(text: str) -> list[str]:
     """Words between commas."""
     return [word.strip() for word in text.split(",") if word.strip()]
@@ -144,41 +146,3 @@ def number(text: str) -> int:
     if not text.isdecimal():
         raise InvalidValueError(f"`--seeds` must be integers >= 0 with commas between, got {text!r}.")
     return int(text)
-
-
-def print_exhibit(data: "TableData | FigureData", output: Path | None) -> None:
-    """Draw a table; of a figure, say where it is."""
-    from metacal.reporting.paper_table import TableData
-
-    if isinstance(data, TableData):
-        print_table(data)
-        return
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(f"[italic]{escape(data.title)}[/]")
-    where = f"-o DIR draws {data.name}.png" if output is None else f"{output / data.name}.png"
-    console.print(f"{data.done} of {data.wanted} runs: {where}" if data.panels else "Nothing to draw yet.")
-
-
-def print_table(data: "TableData") -> None:
-    """Draw a table: ours, and the published figure under it."""
-    from metacal.reporting.paper_table import best_of, metric_name
-
-    console = Console()
-    drawn = Table(
-        title=escape(data.title), title_justify="left", caption=f"{data.note} Dim: published.", caption_justify="left"
-    )
-    drawn.add_column("")
-    drawn.add_column("metric", style="dim")
-    for column in data.columns:
-        drawn.add_column(escape(column), justify="right")
-    for line in data.cells:
-        best = best_of(line)
-        ours = [f"[bold]{cell.text()}[/]" if cell is best else cell.text() for cell in line]
-        cells = [f"{text}\n[dim]{cell.published_text()}[/]" for text, cell in zip(ours, line, strict=True)]
-        drawn.add_row(line[0].row, metric_name(line[0].metric), *cells)
-    if data.ranks is not None:
-        drawn.add_row("average rank", "", *(f"{rank:.1f}" for rank in data.ranks))
-    console.print(drawn)
-    lacking = sum(len(cell.values) < cell.wanted and not cell.is_quoted for line in data.cells for cell in line)
-    if lacking:
-        console.print(f"{lacking} cells lack seeds (-): metacal run {data.name} fills them.", style="yellow")

@@ -1,6 +1,7 @@
 """Which tables, figures, rows, methods and seeds a command is about; what is unknown is named with its neighbours."""
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -42,30 +43,49 @@ def narrowed(
     """The parts of tables and figures that were asked for; nothing asked is all of them.
 
     Args:
-        exhibits: the wholes; those that have none of the rows or methods are left out.
-        rows: parts of row names, such as ``cifar-10`` or ``cifar-10/resnet18``.
-        methods: column labels or method names, in any case.
+        exhibits: the wholes; those that have none of the rows or methods are left out, and each is taken once.
+        rows: whole words of row names, such as ``cifar-10`` (which is not ``cifar-100``) or ``cifar-10/resnet18``.
+        methods: column labels, what stands before a colon in them (``m1``), or method names, in any case.
         seeds: which.
+
+    Raises:
+        InvalidValueError: a row or method that none of them has, or nothing has all that was asked for.
     """
-    known_rows = [row.name for exhibit in exhibits for row in exhibit.rows]
-    _check_known("--rows", [row for row in rows if not any(row.lower() in name for name in known_rows)], known_rows)
-    known_methods = [name for exhibit in exhibits for column in exhibit.columns for name in _names(column)]
+    whole = {exhibit.name: exhibit for exhibit in exhibits}.values()
+    known_rows = [row.name for exhibit in whole for row in exhibit.rows]
+    _check_known("--rows", [row for row in rows if not any(_is_in(row, name) for name in known_rows)], known_rows)
+    known_methods = [name for exhibit in whole for column in exhibit.columns for name in _names(column)]
     _check_known("--methods", [name for name in methods if name.lower() not in known_methods], known_methods)
     parts = []
-    for exhibit in exhibits:
-        picked = tuple(row for row in exhibit.rows if not rows or any(wanted.lower() in row.name for wanted in rows))
+    for exhibit in whole:
+        picked = tuple(row for row in exhibit.rows if not rows or any(_is_in(wanted, row.name) for wanted in rows))
         columns = tuple(c for c in exhibit.columns if not methods or any(m.lower() in _names(c) for m in methods))
-        if bool(picked) == bool(exhibit.rows) and bool(columns) == bool(exhibit.columns):
-            parts.append(replace(exhibit, rows=picked, columns=columns, seeds=tuple(seeds) or exhibit.seeds))
+        if (picked or not rows) and (columns or not methods):
+            chosen = tuple(dict.fromkeys(seeds)) or exhibit.seeds
+            parts.append(replace(exhibit, rows=picked, columns=columns, seeds=chosen))
+    if not parts:
+        raise InvalidValueError(
+            f"`--rows` and `--methods` must leave something, got {', '.join(rows)} with {', '.join(methods)}, "
+            "which no table or figure has together."
+        )
     return parts
 
 
+def _is_in(wanted: str, name: str) -> bool:
+    """Whether a row's name has these words: ``cifar-10`` is in ``cifar-10-c/average``, and not in ``cifar-100/...``."""
+    words = re.escape(wanted.lower().strip("/"))
+    return re.search(rf"(?<![a-z0-9]){words}(?![a-z0-9])", name) is not None
+
+
 def _names(column: Column) -> list[str]:
-    return [column.label.lower(), str((column.settings or {}).get("method", "")).lower()]
+    label, method = column.label.lower(), (column.settings or {}).get("method")
+    return [*dict.fromkeys((label, label.partition(":")[0])), *([method] if method else [])]
 
 
 def _check_known(option: str, unknown: list[str], known: list[str]) -> None:
     if unknown:
+        if not known:
+            raise InvalidValueError(f"`{option}` must be left out: what was named has none, got {', '.join(unknown)}.")
         near = "; ".join(f"{name!r}, nearest: {_near(name, known)}" for name in unknown)
         raise InvalidValueError(f"`{option}` must name what the tables and figures have, got {near}.")
 

@@ -32,6 +32,7 @@ def show(
 
 def show_exhibit(exhibit: "Exhibit", preset: str, root: Path) -> None:
     """Print one of them."""
+    from metacal.cli.exhibits import command_of
     from metacal.runs.draw_store import DrawStore
     from metacal.runs.run_store import RunStore
 
@@ -52,7 +53,7 @@ def show_exhibit(exhibit: "Exhibit", preset: str, root: Path) -> None:
     if wanted:
         done = sum(draws.has(draw) for draw in wanted)
         console.print(f"{len(wanted)} draws of simulated data: {done} done; a draw takes seconds.")
-    console.print(f"Make it: metacal run {exhibit.name} --preset {preset}")
+    console.print(f"Make it: {escape(command_of(exhibit.name, preset=preset, store=root))}", soft_wrap=True)
 
 
 def time_left(missing: "list[RunSpec]", runs: "RunStore") -> str:

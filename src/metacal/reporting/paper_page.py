@@ -13,23 +13,19 @@ from metacal.reporting.paper_table import Cell, TableData, best_of, metric_name
 
 @dataclass(frozen=True)
 class PageCell:
-    """A cell as the page shows it: ours, published, and the difference where the two stand against each other."""
+    """A cell as the page shows it: ours, and what was published with the difference where the two can be compared."""
 
     ours: str
     published: str
-    difference: str
     is_best: bool
 
 
-def render_paper_page(
-    prepared: Sequence[TableData | FigureData], title: str, commands: Sequence[str], version: str = ""
-) -> str:
+def render_paper_page(prepared: Sequence[TableData | FigureData], title: str, version: str = "") -> str:
     """The page's HTML: no script, no request, all text from data escaped.
 
     Args:
         prepared: tables and figures in the order they are shown.
         title: heading of the page.
-        commands: what fills the missing cells of each.
         version: of metacal, for the page's foot.
     """
     style, _ = page_assets()
@@ -38,7 +34,7 @@ def render_paper_page(
         .get_template("paper.html.j2")
         .render(
             title=title,
-            exhibits=[_exhibit(data, command) for data, command in zip(prepared, commands, strict=True)],
+            exhibits=[_exhibit(data) for data in prepared],
             style=style,
             style_hash=policy_hash(style),
             version=version,
@@ -46,29 +42,16 @@ def render_paper_page(
     )
 
 
-def _exhibit(data: TableData | FigureData, command: str) -> dict[str, Any]:
-    shared = {"name": data.name, "title": data.title, "claim": data.claim, "note": data.note, "command": command}
+def _exhibit(data: TableData | FigureData) -> dict[str, Any]:
+    shared = {key: getattr(data, key) for key in ("name", "title", "claim", "note", "command", "missing")}
     if isinstance(data, FigureData):
         image = image_of(data, "svg")
         encoded = None if image is None else base64.b64encode(image).decode()
-        return {**shared, "image": encoded, "missing": data.wanted - data.done, "is_table": False}
-    rows = [
-        {"row": line[0].row, "metric": metric_name(line[0].metric), "cells": _cells(line, data.is_reduced)}
-        for line in data.cells
-    ]
-    missing = sum(len(cell.values) < cell.wanted for line in data.cells for cell in line)
-    ranks = None if data.ranks is None else [f"{rank:.1f}" for rank in data.ranks]
-    return {**shared, "columns": data.columns, "rows": rows, "ranks": ranks, "missing": missing, "is_table": True}
+        return {**shared, "image": encoded, "is_table": False}
+    rows = [{"row": line[0].row, "metric": metric_name(line[0].metric), "cells": _cells(line)} for line in data.cells]
+    return {**shared, "columns": data.columns, "rows": rows, "ranks": data.rank_lines, "is_table": True}
 
 
-def _cells(line: tuple[Cell, ...], is_reduced: bool) -> list[PageCell]:
+def _cells(line: tuple[Cell, ...]) -> list[PageCell]:
     best = best_of(line)
-    return [
-        PageCell(
-            cell.text(),
-            cell.published_text(),
-            "" if cell.difference is None or is_reduced else f"{cell.difference:+.2f}".replace("-", "−"),
-            cell is best,
-        )
-        for cell in line
-    ]
+    return [PageCell(cell.text(), cell.published_text(), cell.column in best) for cell in line]

@@ -20,7 +20,7 @@ CALIBRATIONS = {
     "lbfgs-10": TemperatureScaling(method="lbfgs", max_iterations=10),
     "lbfgs-50": TemperatureScaling(method="lbfgs", max_iterations=50),
 }
-DIGITS = {"training_hours": 2}
+DIGITS = 2
 HIGHER_IS_BETTER = ("accuracy_percent",)
 
 
@@ -37,6 +37,7 @@ class Cell:
         temperature: mean over seeds, where a temperature was fitted.
         published: what the paper says.
         is_quoted: figures from the literature, never run.
+        is_reduced: ours is of another setting than the published one, and does not stand against it.
     """
 
     row: str
@@ -47,6 +48,7 @@ class Cell:
     temperature: float | None
     published: Published | None
     is_quoted: bool = False
+    is_reduced: bool = False
 
     @property
     def mean(self) -> float | None:
@@ -60,25 +62,35 @@ class Cell:
 
     @property
     def difference(self) -> float | None:
-        """Ours minus published."""
-        return None if self.mean is None or self.published is None else self.mean - self.published.mean
+        """Ours minus published; None where the two do not stand against each other."""
+        if self.mean is None or self.published is None or self.is_reduced:
+            return None
+        return self.mean - self.published.mean
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether seeds of it are still to be run."""
+        return len(self.values) < self.wanted and not self.is_quoted
 
     def text(self) -> str:
         """Ours as it is printed."""
         if self.mean is None:
             return "quoted" if self.is_quoted else "-"
-        digits = DIGITS.get(self.metric, 2)
-        spread = "" if self.std is None else f" ± {self.std:.{digits}f}"
         missing = "" if len(self.values) == self.wanted else f" ({len(self.values)} of {self.wanted})"
-        heat = "" if self.temperature is None else f" (T {self.temperature:.1f})"
-        return f"{self.mean:.{digits}f}{spread}{heat}{missing}"
+        return f"{_figure(self.mean, self.std, self.temperature)}{missing}"
 
     def published_text(self) -> str:
-        """The published figure as it is printed."""
+        """The published figure as it is printed, with how far ours is from it."""
         if self.published is None:
             return "-"
-        spread = "" if self.published.std is None else f" ± {self.published.std:.2f}"
-        return f"{self.published.mean:.2f}{spread}"
+        apart = "" if self.difference is None else f" ({self.difference:+.{DIGITS}f})".replace("-", "−")
+        return f"{_figure(*self.published)}{apart}"
+
+
+def _figure(mean: float, std: float | None, temperature: float | None) -> str:
+    spread = "" if std is None else f" ± {std:.{DIGITS}f}"
+    heat = "" if temperature is None else f" (T {temperature:.1f})"
+    return f"{mean:.{DIGITS}f}{spread}{heat}"
 
 
 @dataclass(frozen=True)
@@ -87,13 +99,14 @@ class TableData:
 
     Attributes:
         name: of the table.
-        title: with the preset in it, if it is a reduced one.
+        title: with the setting in it, if it is not the published one.
         claim: what the paper concludes from it.
         note: what a reader must know before comparing.
         columns: labels.
         cells: row by row, metric by metric.
         ranks: average rank of each column, ours; None where cells are missing.
-        is_reduced: made with a reduced preset.
+        published_ranks: those of the paper, over all of its rows and columns; None where it has none.
+        command: fills what is missing.
     """
 
     name: str
@@ -103,7 +116,19 @@ class TableData:
     columns: tuple[str, ...]
     cells: tuple[tuple[Cell, ...], ...]
     ranks: tuple[float, ...] | None
-    is_reduced: bool = False
+    published_ranks: tuple[float, ...] | None = None
+    command: str = ""
+
+    @property
+    def missing(self) -> int:
+        """How many cells lack seeds."""
+        return sum(cell.is_missing for line in self.cells for cell in line)
+
+    @property
+    def rank_lines(self) -> list[tuple[str, list[str]]]:
+        """Average ranks as they are printed: ours, and the published ones."""
+        both = (("average rank, ours", self.ranks), ("average rank, published (whole table)", self.published_ranks))
+        return [(name, [f"{rank:.1f}" for rank in ranks]) for name, ranks in both if ranks is not None]
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -153,20 +178,29 @@ def _over_domains(folder: RunFolder, test: Predictions, temperature: float, over
     }
 
 
-def preset_title(heading: str, preset: str) -> str:
-    """A heading that says so where a reduced preset was used."""
-    reduced = "" if preset == "full" else f" [{preset} preset: reduced, not comparable with the published figures]"
-    return f"{heading}{reduced}"
+def setting_title(heading: str, setting: str) -> str:
+    """A heading that says so where the setting is not the published one.
+
+    Examples:
+        >>> setting_title("Table 3: Test error", "epochs=2")
+        'Table 3: Test error [epochs=2: reduced or changed, not comparable with the published figures]'
+    """
+    what = "reduced" if setting.endswith("preset") else "reduced or changed"
+    return f"{heading} [{setting}: {what}, not comparable with the published figures]" if setting else heading
 
 
-def preset_note(preset: str) -> str:
+def setting_note(setting: str) -> str:
     """What a reader must know before comparing."""
-    if preset == "full":
-        return "Ours: mean ± standard deviation over seeds."
-    return (
-        f"Ours was made with the {preset} preset (smaller models, data and epochs): at most the order of methods can "
-        "be read off it, and it does not stand against the published figures."
-    )
+    if not setting:
+        return ""
+    if "smoke preset" in setting:
+        return "Made with the smoke preset, on the digits, to see that everything runs: the figures mean nothing."
+    if "cpu preset" in setting:
+        return (
+            f"Made with the {setting} (smaller models, fewer images and epochs; text in full): at most the order of "
+            "methods can be read off it, and what is reduced does not stand against the published figures."
+        )
+    return f"Made with {setting}, which is not the published setting: it does not stand against the published figures."
 
 
 def prepare_table(
@@ -176,17 +210,26 @@ def prepare_table(
     lines = []
     for row in table.rows:
         found = {column.label: _measured(table, row, column, store, preset, overrides) for column in table.columns}
+        changed = {column.label: not table.is_as_published(row, column, preset, overrides) for column in table.columns}
         for metric in table.metrics:
-            lines.append(tuple(_cell(table, row, column, metric, found[column.label]) for column in table.columns))
+            lines.append(
+                tuple(
+                    _cell(table, row, column, metric, found[column.label], changed[column.label])
+                    for column in table.columns
+                )
+            )
+    setting = table.setting(preset, overrides)
+    notes = ("Ours: mean ± standard deviation over seeds.", setting_note(setting))
+    said = [rank for rank in map(table.published_rank, table.columns) if rank is not None]
     return TableData(
         table.name,
-        preset_title(table.heading, preset),
+        setting_title(table.heading, setting),
         table.claim,
-        preset_note(preset) + _source_note(table, store, preset, overrides),
+        " ".join(note for note in (*notes, _source_note(table, store, preset, overrides)) if note),
         tuple(column.label for column in table.columns),
         tuple(lines),
         _ranks(table, lines),
-        is_reduced=preset != "full",
+        tuple(said) or None,
     )
 
 
@@ -196,7 +239,7 @@ def _source_note(table: PaperTable, store: RunStore, preset: str, overrides: Map
         return ""
     folders = (store.folder(spec) for spec in table.specs(preset, overrides))
     sources = sorted({folder.read_scores()["domains"]["source"] for folder in folders if folder.is_complete})
-    return f" Test images of the domains: {' and '.join(sources)}." if sources else ""
+    return f"Test images of the domains: {' and '.join(sources)}." if sources else ""
 
 
 def _measured(
@@ -212,7 +255,9 @@ def _measured(
     return [measure(folder, column.calibrated, row.over) for folder in folders if folder.is_complete]
 
 
-def _cell(table: PaperTable, row: Row, column: Column, metric: str, runs: list[dict[str, float]]) -> Cell:
+def _cell(
+    table: PaperTable, row: Row, column: Column, metric: str, runs: list[dict[str, float]], is_reduced: bool
+) -> Cell:
     heat = None
     if metric == "ece_after_temperature_percent" and runs:
         heat = statistics.fmean(run["temperature"] for run in runs)
@@ -225,6 +270,7 @@ def _cell(table: PaperTable, row: Row, column: Column, metric: str, runs: list[d
         heat,
         table.published(row, column, metric),
         column.settings is None,
+        is_reduced,
     )
 
 
@@ -246,10 +292,10 @@ def metric_name(metric: str) -> str:
     return f"{words}, %" if metric.endswith("_percent") else words
 
 
-def best_of(line: tuple[Cell, ...]) -> Cell | None:
-    """The best of a line's cells by mean; None where fewer than two are there."""
-    there = [cell for cell in line if cell.mean is not None]
-    if len(there) < 2:
-        return None
-    pick = max if there[0].metric in HIGHER_IS_BETTER else min
-    return pick(there, key=lambda cell: cell.mean or 0.0)
+def best_of(line: tuple[Cell, ...]) -> set[str]:
+    """The columns that are best by mean as it is printed, all of them where several tie; none if there is no choice."""
+    means = {cell.column: round(cell.mean, DIGITS) for cell in line if cell.mean is not None}
+    if len(means) < 2:
+        return set()
+    best = (max if line[0].metric in HIGHER_IS_BETTER else min)(means.values())
+    return {column for column, mean in means.items() if mean == best}

@@ -1,6 +1,6 @@
 """The table of the study on simulated data: a line for each size, and the published line, whose size is not known."""
 
-from metacal.reporting.paper_table import Cell, TableData
+from metacal.reporting.paper_table import Cell, TableData, setting_title
 from metacal.runs.draw_store import DrawStore
 from metacal.runs.paper import Published, SimulatedStudy, published_figures
 from metacal.runs.run_store import RunStore
@@ -11,6 +11,8 @@ NOTE = (
     "Ours: mean ± standard deviation over draws. Every method sees the same 2n labels. The paper does not say how many "
     "points it drew, so its figures have a line of their own."
 )
+
+SMOKE_NOTE = "Made with the smoke preset, one draw and few test points, to see that everything runs."
 
 
 def prepare_study_table(study: SimulatedStudy, store: RunStore, preset: str = "full") -> TableData:
@@ -42,7 +44,10 @@ def prepare_study_table(study: SimulatedStudy, store: RunStore, preset: str = "f
                     for method, label in COLUMNS.items()
                 )
             )
-    return TableData(study.name, study.heading, study.claim, NOTE, tuple(COLUMNS.values()), tuple(lines), None)
+    setting = study.setting(preset)
+    note = f"{NOTE} {SMOKE_NOTE}" if setting else NOTE
+    title = setting_title(study.heading, setting)
+    return TableData(study.name, title, study.claim, note, tuple(COLUMNS.values()), tuple(lines), None)
 
 
 def _published(study: SimulatedStudy, label: str, metric: str) -> Published | None:

@@ -126,6 +126,18 @@ class Exhibit:
         )
         return list({spec.hash: spec for spec in found if spec is not None}.values())
 
+    def is_as_published(self, row: Row, column: Column, preset: str, overrides: Mapping[str, Any] | None) -> bool:
+        """Whether a cell is run in the published setting, neither reduced nor changed; what is quoted is."""
+        ours, theirs = (self.spec(row, column, 0, *given) for given in ((preset, overrides), ()))
+        return ours == theirs
+
+    def setting(self, preset: str = "full", overrides: Mapping[str, Any] | None = None) -> str:
+        """What sets this apart from the published setting, such as ``cpu preset, epochs=3``; empty if nothing does."""
+        if all(self.is_as_published(row, column, preset, overrides) for row in self.rows for column in self.columns):
+            return ""
+        named = [] if preset == "full" else [f"{preset} preset"]
+        return ", ".join([*named, *(f"{key}={value}" for key, value in (overrides or {}).items())])
+
     def draws(self, preset: str = "full") -> list[Draw]:
         """The draws of simulated data it needs, beside its runs."""
         return []
@@ -146,6 +158,11 @@ class PaperTable(Exhibit):
     def published(self, row: Row, column: Column, metric: str) -> Published | None:
         """What the paper says."""
         return published_figures().get((self.label, row.dataset, row.model, column.label, metric))
+
+    def published_rank(self, column: Column) -> float | None:
+        """The average rank that the paper gives a method."""
+        found = published_figures().get((self.label, "average rank", "", column.label, "average_rank"))
+        return None if found is None else found.mean
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,6 +201,10 @@ class SimulatedStudy(Exhibit):
     def kind(self) -> str:
         """``table``, or ``figure`` for a sweep or boundaries."""
         return "table" if self.shows == "table" else "figure"
+
+    def setting(self, preset: str = "full", overrides: Mapping[str, Any] | None = None) -> str:
+        """``smoke preset``, the only one that reduces it, or nothing; there are no runs that overrides could change."""
+        return "smoke preset" if preset == "smoke" else ""
 
     def draws(self, preset: str = "full") -> list[Draw]:
         """Every size and seed; under ``smoke`` the first of each, with few test points."""

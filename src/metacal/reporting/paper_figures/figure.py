@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from metacal.reporting.paper_figures import agreement, class_smoothing, gap, l2, reliability, simulated, strengths
 from metacal.reporting.paper_figures import superclasses as superclass_figure
 from metacal.reporting.paper_figures.panels import Panel
-from metacal.reporting.paper_table import preset_note, preset_title
+from metacal.reporting.paper_table import setting_note, setting_title
 from metacal.runs.draw_store import DrawStore
 from metacal.runs.paper import PaperFigure, SimulatedStudy
 from metacal.runs.run_store import RunStore
@@ -43,13 +43,14 @@ class FigureData:
 
     Attributes:
         name: of the figure.
-        title: with the preset in it, if it is a reduced one.
+        title: with the setting in it, if it is not the published one.
         claim: what the paper concludes from it.
         note: what a reader must know before comparing.
         panels: what the drawing's ``prepare`` gives; empty where no run is complete.
         done: runs (or draws) that are behind it.
         wanted: how many there should be.
         plot: draws the panels.
+        command: fills what is missing.
     """
 
     name: str
@@ -60,10 +61,16 @@ class FigureData:
     done: int
     wanted: int
     plot: Callable[[Any], Figure | None]
+    command: str = ""
+
+    @property
+    def missing(self) -> int:
+        """How many runs (or draws) are still to be done."""
+        return self.wanted - self.done
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        kept = {key: getattr(self, key) for key in ("name", "title", "claim", "note", "done", "wanted")}
+        kept = {key: getattr(self, key) for key in ("name", "title", "claim", "note", "done", "wanted", "command")}
         return {**kept, "panels": [asdict(panel) for panel in self.panels]}
 
 
@@ -86,11 +93,12 @@ def prepare_figure(
             done += len(complete)
             if complete:
                 panels.append(Panel(f"{row.dataset} {row.model}", column.label, complete))
+    setting = figure.setting(preset, overrides)
     return FigureData(
         figure.name,
-        preset_title(figure.heading, preset),
+        setting_title(figure.heading, setting),
         figure.claim,
-        preset_note(preset),
+        setting_note(setting),
         drawing.prepare(panels, figure.options) if panels else [],
         done,
         len(figure.rows) * len(figure.columns) * len(figure.seeds),
@@ -104,7 +112,8 @@ def _prepare_study(study: SimulatedStudy, store: RunStore, preset: str) -> Figur
     records = [kept.read(draw) for draw in draws if kept.has(draw)]
     note = f"ECE of {draws[0].test_points:,} fresh points."
     panels = prepare(records) if records else []
-    return FigureData(study.name, study.heading, study.claim, note, panels, len(records), len(draws), plot)
+    title = setting_title(study.heading, study.setting(preset))
+    return FigureData(study.name, title, study.claim, note, panels, len(records), len(draws), plot)
 
 
 def plot_figure(data: FigureData) -> Figure | None:

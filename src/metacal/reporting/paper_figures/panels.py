@@ -51,8 +51,8 @@ def draw_bands(axis: Axes, bands: Sequence[Band], epochs: Sequence[int] | None =
     """Lines over epochs (1, 2, ... unless given) with their spread as a shade."""
     for number, band in enumerate(bands):
         colour, style = SERIES[number % len(SERIES)]
-        epochs = epochs or range(1, len(band.mean) + 1)
+        steps = epochs or range(1, len(band.mean) + 1)
         low = [mean - std for mean, std in zip(band.mean, band.std, strict=True)]
         high = [mean + std for mean, std in zip(band.mean, band.std, strict=True)]
-        axis.plot(epochs, band.mean, color=colour, linestyle=style, label=band.name)
-        axis.fill_between(epochs, low, high, color=colour, alpha=0.15, linewidth=0)
+        axis.plot(steps, band.mean, color=colour, linestyle=style, label=band.name)
+        axis.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)

@@ -85,7 +85,10 @@ def plot_sweep(lines: Sequence[SweepLine]) -> Figure:
     axis.minorticks_off()
     ticks = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
     axis.set_yticks(ticks)
-    axis.set_title(f"Simulated data: mean of {lines[0].draws[0]} draws, 95 % intervals")
+    fewest, most = min(lines[0].draws), max(lines[0].draws)
+    draws = f"{most}" if fewest == most else f"{fewest} to {most}"
+    title = f"Simulated data: mean of {draws} draws, 95 % intervals" if most > 1 else "Simulated data: one draw"
+    axis.set_title(title, loc="left")
     in_percent(axis)
     axis.legend()
     return figure

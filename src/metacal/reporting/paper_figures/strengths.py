@@ -31,9 +31,8 @@ def prepare_strengths_over_training(panels: Sequence[Panel], options: Mapping[st
         learned = [view.strengths for view in views if view.strengths is not None]
         shortest = min(len(strengths) for strengths in learned)
         lines = torch.cat([strengths[:shortest].T for strengths in learned])
-        prepared.append(
-            StrengthsPanel(f"{panel.row}, {panel.column}", band_of(panel.row, lines), learning_rate_drops(views[0]))
-        )
+        drops = [epoch for epoch in learning_rate_drops(views[0]) if epoch <= shortest]
+        prepared.append(StrengthsPanel(f"{panel.row}, {panel.column}", band_of(panel.row, lines), drops))
     return prepared
 
 
@@ -42,7 +41,7 @@ def plot_strengths_over_training(panels: Sequence[StrengthsPanel]) -> Figure:
     figure = new_figure(6.4, 3.4)
     axis = figure.subplots()
     draw_bands(axis, [panel.band for panel in panels])
-    draw_drops(axis, panels[0].drops)
+    draw_drops(axis, max((panel.drops for panel in panels), key=len))
     axis.set(title="Smoothing strength: mean and spread over classes and seeds", xlabel="Epoch", ylim=(0.0, None))
     in_percent(axis)
     axis.legend()
