@@ -82,7 +82,7 @@ def _arguments(step: Callable[..., Any], batch: Any) -> tuple[Any, ...]:
 
 @contextmanager
 def _nothing_else_happens(module: LightningModule) -> Iterator[None]:
-    """Logging, optimizers and backward of the module are idle inside: a step by hand often begins with ``zero_grad``."""
+    """Logging, optimizers and backward are idle inside: a step by hand often begins with ``zero_grad``."""
     own = vars(module)
     before = {name: own[name] for name in (*SILENCED, "optimizers") if name in own}
     optimizers = module.optimizers
