@@ -151,3 +151,9 @@ def test_the_paper_s_domains():
     assert spec.domains == paper and type(spec).model_validate_json(spec.model_dump_json()) == spec
     assert build_spec({"dataset": "cifar10"}).hash != spec.hash
     assert Domains(train=[0, 1], test=[2]).train == ("0", "1")
+
+
+def test_corruptions_as_people_write_them():
+    written = Domains(train=["Fog:1", "JPEG-compression:2"], test=[["Zoom Blur", 3]])
+    assert written == Domains(train=["fog:1", "jpeg_compression:2"], test=["zoom_blur:3"])
+    assert Domains(train=["Ward A:1", "B"], test=["C"]).is_column

@@ -25,9 +25,19 @@ def test_a_meta_batch_is_of_another_corruption():
     for batch in range(60):
         train(IMAGES[:1], epoch=0, samples=torch.tensor([0]), batch=batch)
         name, severity = meta.choose(0, batch)
-        assert turn.current == train.choose(0, batch)[0] != name
+        assert turn.current == train.choose(0, batch) and turn.current[0] != name
         seen |= {train.choose(0, batch), (name, severity)}
     assert seen == set(DOMAINS)
+
+
+@pytest.mark.parametrize("severities", [(1, 2), (1, 3, 5)])
+def test_with_one_corruption_alone_a_meta_batch_is_of_another_severity(severities):
+    turn, domains = Turn(), [("fog", severity) for severity in severities]
+    train = Corrupting(domains, None, seed=0, turn=turn)
+    meta = Corrupting(domains, None, seed=0, turn=turn, follows=True)
+    for batch in range(30):
+        train(IMAGES[:1], epoch=0, samples=torch.tensor([0]), batch=batch)
+        assert meta.choose(0, batch) != train.choose(0, batch)
 
 
 def test_a_batch_is_corrupted_by_its_number_alone():

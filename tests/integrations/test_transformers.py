@@ -156,6 +156,32 @@ def test_omega_is_saved_and_resumed(tmp_path):
     assert again.calibrator._meta_steps == 6
 
 
+def test_the_same_trainer_goes_back_to_a_checkpoint(tmp_path):
+    trainer = trained(tmp_path, bert(), save_strategy="steps", save_steps=3)
+    whole = strength(trainer).clone()
+    trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
+    assert trainer.calibrator._meta_steps == 6
+    torch.testing.assert_close(strength(trainer), whole, rtol=1e-5, atol=1e-7)
+
+
+def test_every_model_learns_from_the_beginning(tmp_path):
+    """As when a search for hyper-parameters makes one model after the other."""
+    given = VectorLabelSmoothing(K)
+    trainer = MetaCalibrationTrainer(
+        model_init=lambda: bert(),
+        args=arguments(tmp_path),
+        train_dataset=Rows(48, 0),
+        meta_dataset=Rows(24, 1),
+        meta_calibration={"hyperparameters": given, "every": 1},
+    )
+    ends = []
+    for _ in range(2):
+        trainer.train()
+        ends.append(strength(trainer).clone())
+    torch.testing.assert_close(*ends)
+    assert ends[0].max() > 0.0005 and not given.strength.any()
+
+
 def test_bf16(tmp_path):
     trainer = trained(tmp_path, bert(), bf16=True)
     assert torch.isfinite(strength(trainer)).all() and trainer.calibrator.skipped == 0

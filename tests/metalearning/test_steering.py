@@ -184,3 +184,43 @@ def test_nothing_learned_changes_nothing():
     loss.backward()
     plain = torch.autograd.grad(functional.cross_entropy(logits, y), logits)[0]
     torch.testing.assert_close(logits.grad, plain)
+
+
+@pytest.mark.parametrize("factor", [float("inf"), float("nan"), 1e38])
+def test_a_gradient_that_is_not_finite_is_left_to_the_trainer(factor):
+    """A gradient scaler begins so high that the first gradients may overflow, and leaves those steps out itself."""
+    net = make_net(dropout=0.0)
+    meta = MetaCalibrator(net, "fc", smoothing(), every=1)
+    x, y = batch(12, 0)
+    with meta.watching():
+        loss = functional.cross_entropy(net(x), y, reduction="sum") * factor * 1e3
+    meta.steer(loss, y, meta=batch(9, 1), lr=0.3)
+    loss.backward()
+    assert not torch.isfinite(net.fc.weight.grad).all()
+
+
+def saturated(size):
+    """Logits of samples that are all classified rightly, the surer the larger ``size``."""
+    y = torch.arange(8) % 3
+    noise = torch.randn(8, 3, generator=torch.Generator().manual_seed(0))
+    return (size * functional.one_hot(y, 3) + noise).requires_grad_(), y
+
+
+@pytest.mark.parametrize("size", [8.0, 12.0, 16.0, 40.0, 70.0])
+def test_late_in_training_other_ways_to_compute_the_loss_are_not_taken_for_another_loss(size):
+    leaf, y = saturated(size)
+    passed = leaf * 1.0
+    loss = (passed.logsumexp(1) - passed.gather(1, y.unsqueeze(1)).squeeze(1)).mean()
+    steer_gradient(loss, passed, InnerLoss(y, 3, targets=y), CrossEntropy(reduction="none"), looks=True)
+
+
+@pytest.mark.parametrize("size", [8.0, 40.0, 70.0])
+def test_labels_are_smoothed_however_sure_the_model_is(size):
+    leaf, y = saturated(size)
+    passed = leaf * 1.0
+    loss = functional.cross_entropy(passed, y)
+    soft = 0.9 * functional.one_hot(y, 3) + 0.1 / 3
+    steer_gradient(loss, passed, InnerLoss(y, 3, targets=soft), CrossEntropy(reduction="none"), looks=True)
+    loss.backward()
+    wanted = torch.autograd.grad(functional.cross_entropy(leaf, soft), leaf)[0]
+    torch.testing.assert_close(leaf.grad, wanted, rtol=1e-2, atol=1e-6)

@@ -27,7 +27,7 @@ Corrupted = tuple[str, int]
 
 @dataclass
 class Turn:
-    """Whose turn it is: what sets the training batch in progress apart, a corruption's name or a domain's number."""
+    """Whose turn it is: the domain of the training batch in progress, a corruption with its severity or a number."""
 
     current: Any = None
 
@@ -40,7 +40,7 @@ class Corrupting:
         then: what is done to the corrupted images.
         seed: of the choices and of the corruptions.
         turn: shared by training and meta batches.
-        follows: for meta batches: never the corruption whose turn it is, unless there is no other.
+        follows: for meta batches: never the corruption whose turn it is; if there is no other, another severity.
     """
 
     def __init__(
@@ -52,15 +52,16 @@ class Corrupting:
     def choose(self, epoch: int, batch: int) -> Corrupted:
         """The domain of a batch."""
         listed = self.domains
-        if self.follows:
-            listed = tuple(domain for domain in listed if domain[0] != self.turn.current) or listed
+        if self.follows and self.turn.current is not None:
+            others = tuple(domain for domain in listed if domain != self.turn.current)
+            listed = tuple(domain for domain in others if domain[0] != self.turn.current[0]) or others or listed
         return listed[mixed(CHOICE, self.seed, int(self.follows), epoch, batch) % len(listed)]
 
     def __call__(self, inputs: Tensor, *, epoch: int, samples: Tensor, batch: int) -> Tensor:
         """Images as this batch's domain shows them, then as the network gets them."""
         name, severity = self.choose(epoch, batch)
         if not self.follows:
-            self.turn.current = name
+            self.turn.current = (name, severity)
         seed = mixed(NOISE, self.seed, int(self.follows), epoch)
         shown = corrupt(inputs, name, severity, seed=seed, samples=samples, validate=False)
         return shown if self.then is None else self.then(shown, epoch=epoch, samples=samples, batch=batch)

@@ -21,7 +21,7 @@ def mixed(*numbers: int) -> int:
     """
     state = 0
     for number in numbers:
-        state = (state ^ (number & WORD)) + STEP & WORD
+        state = (state ^ (int(number) & WORD)) + STEP & WORD  # numpy's integers would overflow
         state = (state ^ state >> 30) * FIRST & WORD
         state = (state ^ state >> 27) * SECOND & WORD
         state ^= state >> 31

@@ -1,5 +1,6 @@
 """Hugging Face Transformers: a `Trainer` that meta-calibrates sequence and image classifiers."""
 
+import copy
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -91,9 +92,17 @@ class MetaCalibrationMixin:
         super().log(logs, *args, **kwargs)  # type: ignore[misc]
 
     def _calibrator_of(self: Any, model: nn.Module) -> MetaCalibrator:
-        """The calibrator of the model in training, made when training begins."""
-        if self.calibrator is not None and self.calibrator.model is model:
-            return self.calibrator  # type: ignore[no-any-return]
+        """The calibrator of the model in training, made when training begins; resumed, if that is asked for."""
+        if self.calibrator is None or self.calibrator.model is not model:
+            self._begin(model)
+        if self._saved_meta is not None:
+            self.calibrator.load_state_dict(self._saved_meta["calibrator"])
+            self._meta_stream.go_to(self._saved_meta["drawn"])
+            self._saved_meta = None
+        return self.calibrator  # type: ignore[no-any-return]
+
+    def _begin(self: Any, model: nn.Module) -> None:
+        """Make the calibrator and the stream of meta batches; what is learned starts anew with every model."""
         if self.args.n_gpu > 1:
             raise InvalidValueError(
                 f"`model` must run on one GPU a process, got {self.args.n_gpu}; start it with torchrun or accelerate."
@@ -102,7 +111,7 @@ class MetaCalibrationMixin:
         batch_size = settings.pop("batch_size", self.args.train_batch_size)
         head = find_head(model, settings.pop("head", None) or find_classifier(model))
         learned = settings.pop("hyperparameters", None)
-        learned = default_smoothing(head) if learned is None else learned
+        learned = default_smoothing(head) if learned is None else copy.deepcopy(learned)
         if self.calibrator is not None:
             self.calibrator.remove()
         self.calibrator = MetaCalibrator(model, head, learned, **{"seed": self.args.seed, **settings})
@@ -116,11 +125,6 @@ class MetaCalibrationMixin:
             rank=self.args.process_index,
             ranks=self.args.world_size,
         )
-        if self._saved_meta is not None:
-            self.calibrator.load_state_dict(self._saved_meta["calibrator"])
-            self._meta_stream.go_to(self._saved_meta["drawn"])
-            self._saved_meta = None
-        return self.calibrator  # type: ignore[no-any-return]
 
     def _meta_batches(self: Any) -> Iterator[tuple[dict[str, Any], Tensor]]:
         for raw in self._meta_stream:

@@ -57,11 +57,11 @@ class HeadTap:
             self.outputs.append(output)
 
     @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Record calls made inside the block, and only those."""
+    def listening(self) -> Iterator[list[Any]]:
+        """Record calls made inside the block, and only those; gives the list of what they have returned so far."""
         self.inputs, self.outputs, self.is_listening = [], [], True
         try:
-            yield
+            yield self.outputs
         finally:
             self.is_listening = False
 

@@ -171,8 +171,8 @@ class MetaCalibrator:
         labels = self._advance(x, features, logits, y, meta, rate, boundary)
         return self._training_loss(logits, labels)
 
-    def watching(self) -> AbstractContextManager[None]:
-        """Inside, the head's calls are recorded, for `steer`."""
+    def watching(self) -> AbstractContextManager[list[Any]]:
+        """Inside, the head's calls are recorded, for `steer`; gives the list of what they have returned so far."""
         return self._tap.listening()
 
     def steer(self, loss: Tensor, y: Tensor, *, meta: Any, lr: float | Tensor, boundary: bool = True) -> None:

@@ -49,11 +49,14 @@ def steer_gradient(loss: Tensor, logits: Tensor, inner: InnerLoss, base: Loss, *
     if looks:
         _check_loss(loss, logits, plain, inner)
     change = _gradient(inner, base, logits) - plain
-    plain_square = plain.square().sum().clamp(min=torch.finfo(plain.dtype).tiny)
+    # In units of the largest: the square of what is left of a gradient late in training would be rounded to 0.
+    largest = plain.abs().max().clamp(min=torch.finfo(plain.dtype).tiny)
+    unit = plain / largest
+    length = largest * unit.square().sum().clamp(min=torch.finfo(plain.dtype).tiny)
 
     def exchange(arriving: Tensor) -> Tensor:
         wide = arriving.to(plain.dtype)
-        factor = (wide * plain).sum() / plain_square
+        factor = (wide * unit).sum() / length
         return (wide + factor * change).to(arriving.dtype)
 
     logits.register_hook(exchange)  # type: ignore[no-untyped-call]
@@ -77,12 +80,14 @@ def _check_loss(loss: Tensor, logits: Tensor, plain: Tensor, inner: InnerLoss) -
             "that returns the logits?"
         )
     given = found.to(plain.dtype)
+    if not bool(torch.isfinite(given).all()):
+        return  # a gradient scaler leaves this step out, or the training has failed: not ours to say
     lengths = given.norm() * plain.norm()
-    if float(plain.norm()) == 0.0 and float(given.norm()) == 0.0:
-        return
     cosine = float((given * plain).sum() / lengths.clamp(min=torch.finfo(plain.dtype).tiny))
     if cosine >= (LEAST_COSINE_OF_HALF if logits.dtype.itemsize < 4 else LEAST_COSINE):
         return
+    if float(plain.norm()) <= _rounding(logits, plain):
+        return  # nothing is left to compare
     strength = _smoothing_in(given, plain, inner)
     if strength is not None:
         raise InvalidValueError(
@@ -93,6 +98,12 @@ def _check_loss(loss: Tensor, logits: Tensor, plain: Tensor, inner: InnerLoss) -
         f"on these logits), got one whose gradient there has cosine {cosine:.5f} with it; name another loss as "
         "`base_loss`, or the labels it uses as `targets`."
     )
+
+
+def _rounding(logits: Tensor, plain: Tensor) -> float:
+    """How long a gradient can be (in that of the summed loss) that two ways to compute it need not agree on."""
+    largest = float(logits.detach().abs().max())
+    return 100.0 * torch.finfo(plain.dtype).eps * (1.0 + largest) * float(len(plain)) ** 0.5
 
 
 def _smoothing_in(given: Tensor, plain: Tensor, inner: InnerLoss) -> float | None:

@@ -86,11 +86,20 @@ def domain_name(domain: Domain) -> str:
 
 
 def _domain(value: Any) -> Any:
-    if isinstance(value, str) and (written := WRITTEN.fullmatch(value)):
-        return written[1], int(written[2])
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
+    if isinstance(value, str):
+        name, _, severity = value.rpartition(":")
+        is_corruption = _plain_name(name) in CIFAR_C and severity.isdecimal()
+        return (_plain_name(name), int(severity)) if is_corruption or WRITTEN.fullmatch(value) else value
+    if isinstance(value, list | tuple) and value and isinstance(value[0], str):
+        return (_plain_name(value[0]), *value[1:])
     return tuple(value) if isinstance(value, list) else value
+
+
+def _plain_name(corruption: str) -> str:
+    """A corruption's name as the files are called: ``JPEG-compression`` is ``jpeg_compression``."""
+    return corruption.lower().replace("-", "_").replace(" ", "_")
 
 
 ALL_95 = tuple((name, severity) for name in CIFAR_C for severity in SEVERITIES)

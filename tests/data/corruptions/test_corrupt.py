@@ -210,8 +210,18 @@ def test_names_are_understood_as_people_write_them():
     assert torch.equal(corrupt(images, "JPEG Compression", 1, seed=0), corrupt(images, "jpeg-compression", 1, seed=0))
 
 
-def test_no_images_and_other_memory_formats():
-    assert corrupt(torch.zeros(0, 3, 32, 32), "fog", 1, seed=0).shape == (0, 3, 32, 32)
+@pytest.mark.parametrize("name", NAMES)
+def test_no_images(name):
+    assert corrupt(torch.zeros(0, 3, 32, 32), name, 1, seed=0).shape == (0, 3, 32, 32)
+
+
+def test_integers_of_numpy():
+    images = pictures(2)
+    found = corrupt(images, "fog", np.int64(3), seed=np.int64(7))
+    assert torch.equal(found, corrupt(images, "fog", 3, seed=7))
+
+
+def test_other_memory_formats():
     images = pictures(3)
     last = images.contiguous(memory_format=torch.channels_last)
     for name in NAMES:

@@ -74,6 +74,23 @@ def test_it_is_the_loop_by_hand(tmp_path, kind):
     assert kind is Manual or len(module.losses) == 8  # meta batches stop at the head
 
 
+def test_a_step_by_hand_may_go_backward_from_other_losses_too(tmp_path):
+    """One that does not touch the head is none of the callback's business."""
+
+    class Penalised(Manual):
+        def training_step(self, batch):
+            optimizer = self.optimizers()
+            optimizer.zero_grad()
+            self.manual_backward(0.0 * self.net[0].weight.square().sum())
+            self.manual_backward(functional.cross_entropy(self.net(batch[0]), batch[1]))
+            self.manual_backward(0.0 * self.net[2].weight.square().sum())
+            optimizer.step()
+
+    module, found = Penalised(), callback()
+    trainer(tmp_path, found).fit(module, loader())
+    assert_same(module, found, by_hand())
+
+
 def test_gradient_accumulation(tmp_path):
     module, found = Plain(), callback()
     trainer(tmp_path, found, accumulate_grad_batches=3).fit(module, loader())

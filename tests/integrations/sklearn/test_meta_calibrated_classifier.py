@@ -197,3 +197,22 @@ def test_bad_parameters(options, error, message):
 def test_one_class_is_refused():
     with pytest.raises(InvalidValueError, match="at least 2 classes, got 1 class"):
         MetaCalibratedClassifier().fit(np.zeros((5, 2)), np.ones(5))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_one_class_with_two_samples_is_enough(seed):
+    X = np.random.default_rng(0).normal(size=(4, 3))
+    fitted = MetaCalibratedClassifier(max_iter=1, random_state=seed).fit(X, ["a", "b", "c", "c"])
+    assert fitted.predict_proba(X).shape == (4, 3)
+
+
+def test_nothing_to_set_aside():
+    X = np.random.default_rng(0).normal(size=(5, 3))
+    with pytest.raises(InvalidValueError, match=r"two samples of a class.*n_samples=5 of 5 classes"):
+        MetaCalibratedClassifier(max_iter=1).fit(X, np.arange(5))
+
+
+def test_a_meta_set_with_a_label_of_its_own():
+    X = np.random.default_rng(0).normal(size=(6, 3))
+    with pytest.raises(InvalidValueError, match="`y_meta` must hold labels of"):
+        MetaCalibratedClassifier(max_iter=1).fit(X, [0, 1] * 3, X_meta=X, y_meta=[0, 1, 2] * 2)

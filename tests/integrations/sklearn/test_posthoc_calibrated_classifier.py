@@ -13,7 +13,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.svm import LinearSVC
+from sklearn.svm import SVC, LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from metacal.errors import InvalidTypeError, InvalidValueError, MetacalWarning
@@ -117,3 +117,16 @@ def test_bad_input(digits):
         PosthocCalibratedClassifier(GaussianNB(), calibration_share=0.0).fit(X, y)
     with pytest.warns(MetacalWarning, match="targets are of class"):
         PosthocCalibratedClassifier(GaussianNB().fit(X, y)).fit(X[y == 3], y[y == 3])
+
+
+def test_decision_values_of_pairs_of_classes(digits):
+    """45 pairs of ten classes are no logits."""
+    X, y = digits
+    pairs = SVC(decision_function_shape="ovo").fit(X[:300], y[:300])
+    with pytest.raises(InvalidValueError, match="each of 10 classes, got 45"):
+        PosthocCalibratedClassifier(pairs).fit(X[300:600], y[300:600])
+
+
+def test_no_sample_for_the_calibrator(digits):
+    with pytest.raises(InvalidValueError, match=r"two samples of a class.*n_samples=10"):
+        PosthocCalibratedClassifier(LogisticRegression()).fit(digits[0][:10], np.arange(10))

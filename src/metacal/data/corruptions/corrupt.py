@@ -63,9 +63,11 @@ def corrupt(
     if samples.shape != images.shape[:1]:
         raise InvalidValueError(f"`samples` must hold a number for each of {len(images)} images, got {samples.shape}.")
     numbers = samples.to(images.device, torch.int64)
+    if not len(images):
+        return images.clone()
     constant, key = corruption.constants[severity - 1], mixed(CORRUPTION, seed, zlib.crc32(corruption.name.encode()))
     limit = AT_ONCE.get(images.device.type, AT_ONCE_ELSEWHERE)
-    size = max(1, limit // max(1, images[0].numel())) if len(images) else 1
+    size = max(1, limit // images[0].numel())
     parts = []
     with torch.no_grad():
         for part, rows in zip(torch.split(images, size), torch.split(numbers, size), strict=True):

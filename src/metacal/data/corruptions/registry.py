@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 from torch import Tensor
@@ -116,5 +117,5 @@ def find_corruption(name: str) -> Corruption:
 
 def check_severity(severity: int) -> None:
     """Raise unless it is an integer from 1 to 5."""
-    if not isinstance(severity, int) or isinstance(severity, bool) or severity not in SEVERITIES:
+    if not isinstance(severity, Integral) or isinstance(severity, bool) or severity not in SEVERITIES:
         raise InvalidValueError(f"`severity` must be an integer from 1 to 5, got {severity!r}.")

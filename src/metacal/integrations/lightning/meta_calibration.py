@@ -80,6 +80,7 @@ class MetaCalibration(Callback):
         self._saved: dict[str, Any] | None = None
         self._rate: HeadRate | None = None
         self._watch: ExitStack | None = None
+        self._calls: list[Any] = []
         self._labels: Tensor | None = None
         self._boundary = True
         self._unseen = 0
@@ -121,6 +122,8 @@ class MetaCalibration(Callback):
         """Take a meta step, if one is due, and exchange the gradient."""
         if self._watch is None or self._labels is None:
             return
+        if not self._calls and not pl_module.automatic_optimization:
+            return  # of another loss in a step by hand, such as a penalty or that of another network
         assert self.calibrator is not None
         self._watch.close()
         self._unseen = 0
@@ -137,8 +140,8 @@ class MetaCalibration(Callback):
         self._stop_listening()
         if self._unseen >= PATIENCE and not pl_module.automatic_optimization:
             raise InvalidValueError(
-                "`training_step` must go backward with self.manual_backward(loss), got a loss that the callback cannot "
-                "see."
+                "`training_step` must run the head and go backward with self.manual_backward(loss), got a loss that "
+                "the callback cannot see."
             )
         if self.logs and trainer.global_step % trainer.log_every_n_steps == 0:  # type: ignore[attr-defined]
             figures = self._figures()
@@ -181,7 +184,7 @@ class MetaCalibration(Callback):
 
     def _listen(self) -> None:
         self._watch = ExitStack()
-        self._watch.enter_context(self._at_work().watching())
+        self._calls = self._watch.enter_context(self._at_work().watching())
 
     def _stop_listening(self) -> None:
         if self._watch is not None:

@@ -8,7 +8,10 @@ from typing import Any
 from lightning.pytorch import LightningModule
 from torch import nn
 
-SILENCED = ("log", "log_dict", "print", "toggle_optimizer", "untoggle_optimizer")
+SILENCED = (
+    *("log", "log_dict", "print"),
+    *("manual_backward", "clip_gradients", "toggle_optimizer", "untoggle_optimizer"),
+)
 
 
 class HeadReachedError(BaseException):
@@ -79,7 +82,7 @@ def _arguments(step: Callable[..., Any], batch: Any) -> tuple[Any, ...]:
 
 @contextmanager
 def _nothing_else_happens(module: LightningModule) -> Iterator[None]:
-    """Logging and optimizers of the module are idle inside: a step by hand often begins with ``zero_grad``."""
+    """Logging, optimizers and backward are idle inside: a step by hand often begins with ``zero_grad``."""
     own = vars(module)
     before = {name: own[name] for name in (*SILENCED, "optimizers") if name in own}
     optimizers = module.optimizers

@@ -134,8 +134,13 @@ class MetaCalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         rows = self._rows(X, y)
         if X_meta is None:
             rows, meta = split_rows(rows, self.meta_share, seed)
+            if not len(meta):
+                raise InvalidValueError(
+                    f"`X` must hold two samples of a class, one of them to be set aside, got n_samples={len(rows)} of "
+                    f"{len(self.classes_)} classes; or pass `X_meta` and `y_meta`."
+                )
         else:
-            meta = self._rows(*self._checked(X_meta, y_meta, reset=False))
+            meta = self._rows(*self._checked(X_meta, y_meta, reset=False), name="y_meta")
         self._forget()
         network = self._new_network(seed)
         calibrator = self._calibrator(network, len(meta))
@@ -257,10 +262,10 @@ class MetaCalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         check_classification_targets(y)
         return X, y
 
-    def _rows(self, X: Any, y: Any) -> Rows:
+    def _rows(self, X: Any, y: Any, name: str = "y") -> Rows:
         known = np.isin(y, self.classes_)
         if not known.all():
-            raise InvalidValueError(f"`y` must hold labels of {self.classes_}, got {y[~known][0]!r}.")
+            raise InvalidValueError(f"`{name}` must hold labels of {self.classes_}, got {y[~known][0]!r}.")
         labels = torch.from_numpy(np.searchsorted(self.classes_, y).astype(np.int64))
         return Rows(X, labels, torch.device(self.device))
 
@@ -319,14 +324,15 @@ def silent_about_twins() -> Iterator[None]:
 
 
 def split_rows(rows: Rows, share: float, seed: int) -> tuple[Rows, Rows]:
-    """Rows to train on and rows set aside; a class with one sample only is trained on.
+    """Rows to train on and rows set aside, at least one where some class has two samples.
 
-    A single sample is trained on, and nothing is set aside.
+    A class with one sample only is trained on.
     """
-    if len(rows) < 2:
-        return rows, rows.select(torch.zeros(0, dtype=torch.int64))
-    at_least_one = min(max(share, 1.0 / len(rows)), 1.0 - 1.0 / len(rows))
-    train_rows, meta_rows = draw_test_set(rows.labels, at_least_one, seed)
-    is_alone = torch.bincount(rows.labels)[rows.labels[meta_rows]] == 1
-    kept = torch.cat((train_rows, meta_rows[is_alone])).sort().values
-    return rows.select(kept), rows.select(meta_rows[~is_alone])
+    spare = (torch.bincount(rows.labels)[rows.labels] > 1).nonzero().view(-1)
+    if not len(spare):
+        return rows, rows.select(spare)
+    at_least_one = min(max(share, 1.0 / len(spare)), 1.0 - 1.0 / len(spare))
+    _, drawn = draw_test_set(rows.labels[spare], at_least_one, seed)
+    is_kept = torch.ones(len(rows), dtype=torch.bool)
+    is_kept[spare[drawn]] = False
+    return rows.select(is_kept.nonzero().view(-1)), rows.select(spare[drawn])

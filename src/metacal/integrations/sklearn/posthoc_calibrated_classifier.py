@@ -74,6 +74,10 @@ class PosthocCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstim
             self.estimator_ = self.estimator
         else:
             train, held_out = self._split(y)
+            if not len(held_out):
+                raise InvalidValueError(
+                    f"`X` must hold two samples of a class, one of them for the calibrator, got n_samples={len(y)}."
+                )
             self.estimator_ = clone(self.estimator).fit(_safe_indexing(X, train), _safe_indexing(y, train))
             X, y = _safe_indexing(X, held_out), _safe_indexing(y, held_out)
         self.classes_ = np.asarray(self.estimator_.classes_)
@@ -144,6 +148,11 @@ class PosthocCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstim
         values = np.asarray(self.estimator_.decision_function(X), dtype=np.float64)
         if values.ndim == 1:
             values = np.stack((np.zeros_like(values), values), axis=1)
+        if values.shape[1] != len(self.classes_):
+            raise InvalidValueError(
+                f"`estimator` must give a decision value for each of {len(self.classes_)} classes, got "
+                f"{values.shape[1]}; an SVC does with decision_function_shape='ovr'."
+            )
         return {"logits": values}
 
     def _new_calibrator(self, scores: dict[str, Any], targets: NDArray[np.int64]) -> tuple[str, Calibrator | None]:
