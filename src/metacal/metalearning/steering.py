@@ -1,5 +1,7 @@
 """Steering a loss that somebody else has computed: its gradient at the logits becomes that of the learned loss."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -103,7 +105,7 @@ def _check_loss(loss: Tensor, logits: Tensor, plain: Tensor, inner: InnerLoss) -
 def _rounding(logits: Tensor, plain: Tensor) -> float:
     """How long a gradient can be (in that of the summed loss) that two ways to compute it need not agree on."""
     largest = float(logits.detach().abs().max())
-    return 100.0 * torch.finfo(plain.dtype).eps * (1.0 + largest) * float(len(plain)) ** 0.5
+    return 100.0 * torch.finfo(plain.dtype).eps * (1.0 + largest) * math.sqrt(len(plain))
 
 
 def _smoothing_in(given: Tensor, plain: Tensor, inner: InnerLoss) -> float | None:
