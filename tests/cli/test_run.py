@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from metacal.cli import main
-from metacal.cli.selection import narrowed
+from metacal.cli.selection import in_order, narrowed
 from metacal.experiments import EXHIBITS
 from metacal.runs.draw_store import DrawStore
 from metacal.runs.run_store import RunStore
@@ -117,6 +117,7 @@ def test_a_part_of_a_table_from_nothing_to_files(metacal, tmp_path):
         (["run", "main-ece", "method=ce"], "`method` must not be set for a table"),
         (["run", "main-ece", "epoch=3"], "unknown key 'epoch', nearest: epochs"),
         (["show", "main_ec"], "nearest: main-ece"),
+        (["ls", "--json", "/no/such/folder/list.json"], "`--json` must name a file that can be written"),
         (["report", "tabel-1"], "nearest: table-1"),
         (["run", "synthetic", "epochs=3"], "`epochs` must not be set: nothing that was named has runs"),
         (["run", "synthetic", "--rows", "cifar-10"], "`--rows` must be left out: what was named has none"),
@@ -160,6 +161,12 @@ def test_methods_by_what_stands_before_the_colon():
 def test_the_simulated_study_has_no_rows_to_choose():
     names = [part.name for part in narrowed(list(EXHIBITS.values()), rows=["svhn"])]
     assert "main-ece" in names and not {"ablation", "synthetic", "synthetic-sweep"} & set(names)
+
+
+def test_the_order_is_the_papers():
+    tags = [exhibit.tag for exhibit in in_order(EXHIBITS.values())]
+    numbers = [*(f"table-{n}" for n in range(1, 16)), *(f"figure-{n}" for n in range(1, 11))]
+    assert tags == [*numbers, "synthetic-sweep"]
 
 
 def test_a_store_that_cannot_be_written(metacal, tmp_path):

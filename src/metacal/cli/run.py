@@ -70,7 +70,7 @@ def run(
       metacal run --all --preset smoke -o tables
     """
     from metacal.cli.runs_progress import following
-    from metacal.cli.selection import find_exhibits, narrowed
+    from metacal.cli.selection import find_exhibits, in_order, narrowed
     from metacal.engines import LocalEngine, RayEngine
     from metacal.experiments import EXHIBITS
     from metacal.files import write_json
@@ -85,7 +85,7 @@ def run(
     overrides = read_overrides(assignments)
     if bool(names) == everything:
         raise InvalidValueError("`NAME` must be given, or --all, but not both; `metacal ls` lists the names.")
-    named = list(EXHIBITS.values()) if everything else [found for name in names for found in find_exhibits(name)]
+    named = in_order(EXHIBITS.values()) if everything else [found for name in names for found in find_exhibits(name)]
     exhibits = narrowed(named, listed(rows), listed(methods), [number(seed) for seed in listed(seeds)])
     specs = {spec.hash: spec for exhibit in exhibits for spec in exhibit.specs(preset, overrides)}
     if overrides and not specs:
