@@ -113,6 +113,7 @@ def test_a_part_of_a_table_from_nothing_to_files(metacal, tmp_path):
         (["run", "main-ece", "--methods", "mcc"], "'mcc', nearest: mc"),
         (["run", "main-ece", "--seeds", "x"], "`--seeds` must be integers"),
         (["run", "main-ece", "--preset", "tiny"], "`preset` must be one of full, cpu, smoke, got 'tiny'"),
+        (["run", "synthetic", "--preset", "tiny"], "`preset` must be one of full, cpu, smoke, got 'tiny'"),
         (["run", "main-ece", "--engine", "slurm"], "`--engine` must be one of 'local', 'ray', got 'slurm'"),
         (["run", "main-ece", "method=ce"], "`method` must not be set for a table"),
         (["run", "main-ece", "epoch=3"], "unknown key 'epoch', nearest: epochs"),
