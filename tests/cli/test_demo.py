@@ -1,13 +1,15 @@
 """``metacal demo``, shortened: its tables, its page, its JSON, and that nothing is done twice."""
 
 import json
+import signal
 
 import pytest
 from typer.testing import CliRunner
 
-from metacal import simulated_study
+from metacal import pipeline, simulated_study
 from metacal.cli import demo
 from metacal.cli.app import app
+from metacal.errors import InvalidValueError
 
 
 @pytest.fixture
@@ -38,6 +40,33 @@ def test_tables_page_and_json(tmp_path, monkeypatch):
     monkeypatch.setattr(simulated_study, "fit_draw", never)
     again = CliRunner().invoke(app, arguments)
     assert again.exit_code == 0 and json.loads((tmp_path / "figures.json").read_text()) == figures
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("part", ["fit_draw", "run"])
+def test_stopped_in_the_middle_it_goes_on(tmp_path, monkeypatch, part):
+    home = {"fit_draw": simulated_study, "run": pipeline}[part]
+    done, calls = getattr(home, part), []
+
+    def interrupted(*arguments, **keywords):
+        calls.append(arguments)
+        if len(calls) == 2:
+            signal.raise_signal(signal.SIGINT)
+        return done(*arguments, **keywords)
+
+    monkeypatch.setattr(home, part, interrupted)
+    arguments = ["demo", "-o", str(tmp_path / "out")]
+    first = CliRunner().invoke(app, arguments)
+    assert first.exit_code == 130 and "The same command goes on" in first.output, first.output
+    again = CliRunner().invoke(app, arguments)
+    assert again.exit_code == 0 and "open it in a browser" in again.output
+    if part == "fit_draw":
+        assert len(calls) == 2  # each draw once
+
+
+def test_a_place_that_cannot_be_written_is_said_first(tmp_path):
+    found = CliRunner().invoke(app, ["demo", "-o", str(tmp_path), "--json", str(tmp_path / "no" / "figures.json")])
+    assert isinstance(found.exception, InvalidValueError) and not list(tmp_path.iterdir())
 
 
 def test_equal_labels():

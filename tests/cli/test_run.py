@@ -2,13 +2,16 @@
 
 import csv
 import json
+import shutil
 import sys
 
 import pytest
 
 from metacal.cli import main
-from metacal.cli.selection import narrowed
+from metacal.cli.selection import in_order, narrowed
 from metacal.experiments import EXHIBITS
+from metacal.runs.draw_store import DrawStore
+from metacal.runs.run_store import RunStore
 
 
 @pytest.fixture
@@ -110,10 +113,13 @@ def test_a_part_of_a_table_from_nothing_to_files(metacal, tmp_path):
         (["run", "main-ece", "--methods", "mcc"], "'mcc', nearest: mc"),
         (["run", "main-ece", "--seeds", "x"], "`--seeds` must be integers"),
         (["run", "main-ece", "--preset", "tiny"], "`preset` must be one of full, cpu, smoke, got 'tiny'"),
+        (["run", "synthetic", "--preset", "tiny"], "`preset` must be one of full, cpu, smoke, got 'tiny'"),
         (["run", "main-ece", "--engine", "slurm"], "`--engine` must be one of 'local', 'ray', got 'slurm'"),
         (["run", "main-ece", "method=ce"], "`method` must not be set for a table"),
         (["run", "main-ece", "epoch=3"], "unknown key 'epoch', nearest: epochs"),
         (["show", "main_ec"], "nearest: main-ece"),
+        (["ls", "--json", "/no/such/folder/list.json"], "`--json` must name a file that can be written"),
+        (["report", "tabel-1"], "nearest: table-1"),
         (["run", "synthetic", "epochs=3"], "`epochs` must not be set: nothing that was named has runs"),
         (["run", "synthetic", "--rows", "cifar-10"], "`--rows` must be left out: what was named has none"),
         (["run", "main-ece", "ablation", "--rows", "svhn", "--methods", "m4"], "no table or figure has together"),
@@ -158,8 +164,61 @@ def test_the_simulated_study_has_no_rows_to_choose():
     assert "main-ece" in names and not {"ablation", "synthetic", "synthetic-sweep"} & set(names)
 
 
+def test_the_order_is_the_papers():
+    tags = [exhibit.tag for exhibit in in_order(EXHIBITS.values())]
+    numbers = [*(f"table-{n}" for n in range(1, 16)), *(f"figure-{n}" for n in range(1, 11))]
+    assert tags == [*numbers, "synthetic-sweep"]
+
+
 def test_a_store_that_cannot_be_written(metacal, tmp_path):
     (tmp_path / "file").write_text("not a folder")
     words = ["hyperparameters", "--preset", "smoke", "--rows", "cifar-10/", "--methods", "ce", "--seeds", "0"]
     status, _, errors = metacal("run", *words, "--store", str(tmp_path / "file"))
     assert status == 1 and "could not be written" in errors
+
+
+SMALL = ["generalisation-gap", "--preset", "smoke", "--seeds", "0"]
+
+
+def test_a_store_elsewhere_is_filled_and_read(metacal, tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    place = ["--store", f"file://{tmp_path}/there"]
+    status, output, errors = metacal("run", *SMALL, *place, "-o", str(tmp_path / "out"))
+    assert status == 0 and "1 of 1 runs" in output, errors
+    assert len(list((tmp_path / "there").glob("*/scores.json"))) == 1
+    for scratch in tmp_path.glob("metacal-runs-*"):  # as on another machine
+        shutil.rmtree(scratch)
+    status, output, errors = metacal("run", *SMALL, *place)
+    assert status == 0 and "1 of 1 runs" in output and "ECE" not in errors
+    status, output, _ = metacal("show", *SMALL[:3], *place)
+    assert "1 complete" in output and f"--store file://{tmp_path}/there" in output
+
+
+def test_runs_of_another_version_are_named_and_not_used(metacal, tmp_path):
+    old = tmp_path / "runs" / "digits-mlp-ce-seed0-00000000"
+    old.mkdir(parents=True)
+    (old / "spec.json").write_text('{"schema": 1, "hash": "0", "spec": {}}')
+    for words in (["show", "generalisation-gap"], ["report", "generalisation-gap", "-o", str(tmp_path / "page.html")]):
+        status, _, errors = metacal(*words, "--store", str(tmp_path / "runs"))
+        assert status == 0 and "1 runs in" in errors and f"not used, {old.name} for one" in errors
+    status, output, _ = metacal("validate", "--store", str(tmp_path / "runs"))
+    assert status == 1 and "must be of schema 2, got 1" in output
+
+
+@pytest.mark.parametrize("contents", ["[]", "{}", "null", "{"])
+def test_damaged_results_are_named(metacal, tmp_path, contents):
+    (draw,) = EXHIBITS["synthetic"].draws("smoke")
+    (spec,) = narrowed([EXHIBITS["generalisation-gap"]], seeds=[0])[0].specs("smoke")
+    runs = RunStore(tmp_path / "runs")
+    runs.folder(spec).write_spec(spec, {})
+    for path in (runs.folder(spec).path / "scores.json", DrawStore(runs.root).path(draw)):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(contents)
+    store = ["--store", str(runs.root)]
+    status, output, _ = metacal("validate", *store)
+    assert status == 1 and "scores.json" in output and "simulated" in output and "2 problems" in output
+    status, _, errors = metacal("run", "main-ece", "--rows", "svhn", "--methods", "ce", *SMALL[1:], *store)
+    assert status == 2 and "scores.json" in errors
+    status, _, errors = metacal("run", "synthetic", "--preset", "smoke", *store)
+    assert status == 2 and "simulated" in errors

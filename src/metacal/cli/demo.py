@@ -1,10 +1,9 @@
 """``metacal demo``: what meta-learning does for calibration, and a page to look at, in under three minutes."""
 
-import json
 import statistics
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -12,8 +11,14 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from metacal.cli.json_file import write_json
+from metacal.cli.places import check_places
 
-SIZES, DRAWS = (20, 50), range(3)
+if TYPE_CHECKING:
+    from metacal.runs.draw_store import DrawStore
+    from metacal.runs.run_store import RunStore
+    from metacal.training import StopRequest
+
+SIZES, DRAWS, TEST_POINTS = (20, 50), range(3), 100_000
 SEEDS = range(3)
 RESAMPLES = 300
 SHARED = {
@@ -46,25 +51,31 @@ def demo(
     """
     import torch
 
+    from metacal.files import write_text
     from metacal.reporting import prepare_report, render_page
     from metacal.reporting.read_run import read_run
+    from metacal.runs.draw_store import DrawStore
     from metacal.runs.run_store import RunStore
+    from metacal.training import Stopped, StopRequest
 
+    check_places(json=json_file)
     torch.set_num_threads(1)  # networks as small as these gain nothing from more, and lose much on a busy machine
     console = Console()
     store = RunStore(output / "runs")
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("Simulated data")
-        say: Callable[[str], None] = lambda text: progress.update(task, description=text)  # noqa: E731
-        simulated = simulate(output / "simulated.json", say)
-        digits = train_digits(store, say)
-        say("Writing the report")
-        views = [read_run(store.folder(spec_of(method, 0)).path) for method in DIGITS]
-        page = output / "report.html"
-        page.write_text(
-            render_page(prepare_report(views, "metacal demo: digits", RESAMPLES), version()), encoding="utf-8"
-        )
+    page, stop = output / "report.html", StopRequest()
+    try:
+        with Progress(*columns, console=Console(stderr=True), transient=True) as progress, stop.listening():
+            task = progress.add_task("Simulated data")
+            say: Callable[[str], None] = lambda text: progress.update(task, description=text)  # noqa: E731
+            simulated = simulate(DrawStore(store.root), say, stop)
+            digits = train_digits(store, say, stop)
+            say("Writing the report")
+            views = [read_run(store.folder(spec_of(method, 0)).path) for method in DIGITS]
+            write_text(page, render_page(prepare_report(views, "metacal demo: digits", RESAMPLES), version()))
+    except Stopped as stopped:
+        Console(stderr=True).print("Stopped; what was done is kept. The same command goes on.", highlight=False)
+        raise typer.Exit(128 + stopped.signal) from None
     print_simulated(console, simulated)
     print_digits(console, digits)
     console.print(f"The report is {page}: open it in a browser.", highlight=False, soft_wrap=True)
@@ -86,28 +97,29 @@ def spec_of(method: str, seed: int) -> Any:
     return build_spec({**SHARED, **DIGITS[method], "seed": seed})
 
 
-def simulate(file: Path, say: Callable[[str], None]) -> list[dict[str, Any]]:
-    """Scores of the simulated study, read if they are there."""
-    from metacal import files
+def simulate(kept: "DrawStore", say: Callable[[str], None], stop: "StopRequest") -> list[dict[str, Any]]:
+    """Scores of the simulated study; draws that are there are read."""
+    from metacal.runs.paper import Draw
     from metacal.simulated_study import fit_draw
+    from metacal.training import Stopped
 
-    if file.exists():
-        kept: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
-        return kept
     scores = []
     for size in SIZES:
         for seed in DRAWS:
             say(f"Simulated data: {2 * size} labels, draw {seed + 1} of {len(DRAWS)}")
-            found = fit_draw(size, seed)["methods"]
+            draw = Draw(size, seed, TEST_POINTS)
+            if stop:
+                raise Stopped(stop.signal or 0)
+            if not kept.has(draw):
+                kept.write(draw, fit_draw(*draw))
             scores += [
                 {"method": method, "size": size, "seed": seed, "accuracy": each["accuracy"], "ece": each["ece"]}
-                for method, each in found.items()
+                for method, each in kept.read(draw)["methods"].items()
             ]
-    files.write_json(file, scores)
     return scores
 
 
-def train_digits(store: Any, say: Callable[[str], None]) -> list[dict[str, Any]]:
+def train_digits(store: "RunStore", say: Callable[[str], None], stop: "StopRequest") -> list[dict[str, Any]]:
     """Scores of the digits runs; complete ones are read, begun ones go on."""
     from metacal.pipeline import run
 
@@ -116,14 +128,14 @@ def train_digits(store: Any, say: Callable[[str], None]) -> list[dict[str, Any]]
         for seed in SEEDS:
             say(f"Digits: {NAMES[method]}, seed {seed}")
             spec = spec_of(method, seed)
-            found = run(spec, store.folder(spec), resume=True)["test"]
+            found = run(spec, store.folder(spec), resume=True, stop=stop)["test"]
             scores.append({"method": method, "seed": seed, "error": 1.0 - found["accuracy"], "ece": found["ece"]})
     return scores
 
 
 def print_simulated(console: Console, scores: list[dict[str, Any]]) -> None:
     """ECE by method and number of labels."""
-    table = Table(title="Simulated data, ECE on 100,000 fresh points", title_justify="left")
+    table = Table(title=f"Simulated data, ECE % on {TEST_POINTS:,} fresh points", title_justify="left")
     table.add_column("fitted by")
     for size in SIZES:
         table.add_column(f"{2 * size} labels", justify="right")

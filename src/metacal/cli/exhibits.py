@@ -1,9 +1,9 @@
 """Tables and figures of the paper on the terminal and on a page, each with the command that fills what is missing."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -12,6 +12,8 @@ from rich.table import Table
 if TYPE_CHECKING:
     from metacal.reporting.paper_figures import FigureData
     from metacal.reporting.paper_table import TableData
+    from metacal.runs.paper import Exhibit
+    from metacal.runs.run_store import RunStore
 
 PAGE_TITLE = "Meta-Calibration, measured"
 UNSAID = {"preset": "full", "store": "runs"}
@@ -20,15 +22,38 @@ WIDE = 240
 """Columns of a table that goes to a file or another program."""
 
 
-def command_of(name: str, assignments: Sequence[str] = (), **options: str | Path) -> str:
+def command_of(name: str, assignments: Sequence[str] = (), **options: str) -> str:
     """The command that makes an exhibit, or this part of it; options that say nothing new are left out.
 
     Examples:
-        >>> command_of("main-ece", ["epochs=3"], rows="", seeds="0,1", preset="cpu", store=Path("runs"))
+        >>> command_of("main-ece", ["epochs=3"], rows="", seeds="0,1", preset="cpu", store="runs")
         'metacal run main-ece epochs=3 --seeds 0,1 --preset cpu'
     """
-    told = {key: str(value) for key, value in options.items() if str(value) not in ("", UNSAID.get(key))}
+    told = {key: value for key, value in options.items() if value not in ("", UNSAID.get(key))}
     return shlex.join(["metacal", "run", name, *assignments, *(w for k, v in told.items() for w in (f"--{k}", v))])
+
+
+def opened(place: str) -> "RunStore":
+    """The store at a path or URL; runs in it that cannot be used are said."""
+    from metacal.engines.remote_store import open_store
+
+    runs = open_store(place)
+    if others := runs.of_other_versions():
+        Console(stderr=True).print(
+            f"{len(others)} runs in {escape(place)} were written by another version of metacal and are not used, "
+            f"{escape(others[0].path.name)} for one; `metacal validate` names them.",
+            style="yellow",
+            highlight=False,
+            soft_wrap=True,
+        )
+    return runs
+
+
+def pull_complete(exhibits: Iterable["Exhibit"], runs: "RunStore", preset: str, **overrides: Any) -> None:
+    """Have every complete run here, from wherever the store is."""
+    for spec in {spec.hash: spec for each in exhibits for spec in each.specs(preset, overrides)}.values():
+        if runs.state(spec) == "complete":
+            runs.pull(spec)
 
 
 def write_paper_page(prepared: "Sequence[TableData | FigureData]", path: Path, title: str = PAGE_TITLE) -> Path:

@@ -1,12 +1,13 @@
 """``metacal ls``: what the paper has."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
+
+from metacal.cli.json_file import write_json
 
 
 def ls(
@@ -18,13 +19,14 @@ def ls(
 
     Example: [bold]metacal ls[/], then [bold]metacal show main-ece[/] and [bold]metacal run main-ece --preset smoke[/]
     """
+    from metacal.cli.selection import in_order
     from metacal.experiments import EXHIBITS
 
     listed = Table()
     listed.add_column("name", no_wrap=True)
     for column in ("number", "what it shows", "rows", "methods", "runs"):
         listed.add_column(column)
-    ordered = sorted(EXHIBITS.values(), key=lambda exhibit: (exhibit.kind != "table", int(exhibit.number or 99)))
+    ordered = in_order(EXHIBITS.values())
     for exhibit in ordered:
         sizes = [len(exhibit.rows), len(exhibit.columns), len(exhibit.specs())]
         numbers = [str(size) if size else "" for size in sizes]
@@ -35,4 +37,4 @@ def ls(
     if json_file is not None:
         fields = ("name", "kind", "number", "label", "title", "claim")
         entries = [{field: getattr(exhibit, field) for field in fields} for exhibit in ordered]
-        json_file.write_text(json.dumps(entries, indent=2) + "\n", encoding="utf-8")
+        write_json(json_file, entries)

@@ -43,8 +43,8 @@ def report(
     resamples: Annotated[int, typer.Option("--resamples", min=10, help="Bootstrap resamples.")] = 200,
     preset: Annotated[str, typer.Option(help="Of tables and figures: full, cpu or smoke.")] = "full",
     store: Annotated[
-        Path, typer.Option("--store", metavar="DIR", help="Where the runs of tables and figures are.")
-    ] = Path("runs"),
+        str, typer.Option("--store", metavar="PLACE", help="Where the runs of tables and figures are: folder or URL.")
+    ] = "runs",
     sample: Annotated[
         int, typer.Option("--sample", min=100, help="Rows to show of a file; of one with more, so many at random.")
     ] = 100_000,
@@ -69,6 +69,7 @@ def report(
         if show:
             webbrowser.open(output.resolve().as_uri())
         return
+    from metacal.cli.selection import find_exhibits
     from metacal.evaluation import PredictionFile, Predictions, sample_predictions
     from metacal.reporting import RunView, prepare_report, render_page
     from metacal.reporting.read_run import read_run
@@ -79,6 +80,8 @@ def report(
     with console.status("Reading") as status:
         subjects: list[Predictions | RunView] = []
         for path in paths:
+            if not path.exists() and not path.suffix and len(path.parts) == 1:
+                find_exhibits(str(path))  # a misspelt table or figure: its neighbours are named
             if path.is_dir():
                 subjects.append(read_run(path))
             else:
@@ -120,16 +123,15 @@ def report_exhibits(
     names: list[Path],
     output: Path,
     preset: str,
-    store: Path,
+    store: str,
     figures: Path | None,
     json_file: Path | None,
     title: str,
 ) -> None:
     """Lay tables and figures of the paper, as far as their runs are done, on one page."""
-    from metacal.cli.exhibits import command_of, write_paper_page
+    from metacal.cli.exhibits import command_of, opened, pull_complete, write_paper_page
     from metacal.cli.selection import find_exhibits, narrowed
     from metacal.reporting.exhibits import prepare_exhibit, write_exhibits
-    from metacal.runs.run_store import RunStore
 
     if others := [str(name) for name in names if not is_exhibit(name)]:
         raise InvalidValueError(
@@ -137,9 +139,11 @@ def report_exhibits(
         )
     check_places(output=output, json=json_file)
     exhibits = narrowed([exhibit for name in names for exhibit in find_exhibits(str(name))])
+    runs = opened(store)
+    pull_complete(exhibits, runs, preset)
     prepared = [
         replace(
-            prepare_exhibit(exhibit, RunStore(store), preset),
+            prepare_exhibit(exhibit, runs, preset),
             command=command_of(exhibit.name, preset=preset, store=store),
         )
         for exhibit in exhibits

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
-from metacal.cli.exhibits import command_of, print_exhibit, write_paper_page
+from metacal.cli.exhibits import command_of, opened, print_exhibit, pull_complete, write_paper_page
 from metacal.errors import InvalidValueError
 from metacal.functional.arguments import check_choice
 
@@ -35,7 +35,9 @@ def run(
     methods: Annotated[str, typer.Option(metavar="NAMES", help="Only these methods, e.g. ce,ls,mc.")] = "",
     seeds: Annotated[str, typer.Option(metavar="NUMBERS", help="Only these seeds, e.g. 0,1.")] = "",
     preset: Annotated[str, typer.Option(help="full: as published; cpu: minutes a run; smoke: seconds.")] = "full",
-    store: Annotated[Path, typer.Option("--store", metavar="DIR", help="Folder of all runs.")] = Path("runs"),
+    store: Annotated[
+        str, typer.Option("--store", metavar="PLACE", help="Of all runs: a folder, or a URL such as s3://bucket/runs.")
+    ] = "runs",
     output: Annotated[
         Path | None,
         typer.Option(
@@ -68,14 +70,13 @@ def run(
       metacal run --all --preset smoke -o tables
     """
     from metacal.cli.runs_progress import following
-    from metacal.cli.selection import find_exhibits, narrowed
+    from metacal.cli.selection import find_exhibits, in_order, narrowed
     from metacal.engines import LocalEngine, RayEngine
     from metacal.experiments import EXHIBITS
     from metacal.files import write_json
     from metacal.reporting.exhibits import prepare_exhibit, write_exhibits
     from metacal.reporting.provenance import prepare_provenance
     from metacal.runs.recipes import read_overrides
-    from metacal.runs.run_store import RunStore
     from metacal.training import Stopped, StopRequest
 
     check_choice("--engine", engine, ("local", "ray"))
@@ -84,23 +85,24 @@ def run(
     overrides = read_overrides(assignments)
     if bool(names) == everything:
         raise InvalidValueError("`NAME` must be given, or --all, but not both; `metacal ls` lists the names.")
-    named = list(EXHIBITS.values()) if everything else [found for name in names for found in find_exhibits(name)]
+    named = in_order(EXHIBITS.values()) if everything else [found for name in names for found in find_exhibits(name)]
     exhibits = narrowed(named, listed(rows), listed(methods), [number(seed) for seed in listed(seeds)])
     specs = {spec.hash: spec for exhibit in exhibits for spec in exhibit.specs(preset, overrides)}
     if overrides and not specs:
         raise InvalidValueError(f"`{next(iter(overrides))}` must not be set: nothing that was named has runs.")
-    runs = RunStore(store)
+    runs = opened(store)
     missing = [spec for spec in specs.values() if runs.state(spec) != "complete"]
     stop = StopRequest()
     try:
         with stop.listening():
-            fit_draws(dict.fromkeys(draw for exhibit in exhibits for draw in exhibit.draws(preset)), store, stop)
+            fit_draws(dict.fromkeys(draw for exhibit in exhibits for draw in exhibit.draws(preset)), runs.root, stop)
             with following(len(missing)) as emit:
                 chosen = RayEngine(address, gpus=gpus) if engine == "ray" else LocalEngine(jobs)
                 failed = chosen.execute(missing, runs, data_dir=data_dir, emit=emit, stop=stop)
     except Stopped as stopped:
         Console(stderr=True).print("Stopped; what was done is kept. The same command goes on.", highlight=False)
         raise typer.Exit(128 + stopped.signal) from None
+    pull_complete(exhibits, runs, preset, **overrides)
     chosen_part = {"rows": rows, "methods": methods, "seeds": seeds}
     prepared = [
         replace(

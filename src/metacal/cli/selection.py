@@ -29,6 +29,11 @@ def find_exhibits(name: str) -> list[Exhibit]:
     )
 
 
+def in_order(exhibits: Iterable[Exhibit]) -> list[Exhibit]:
+    """Tables, then figures, each in the order of the paper; what is not in it comes last."""
+    return sorted(exhibits, key=lambda exhibit: (exhibit.kind != "table", int(exhibit.number or 99)))
+
+
 def is_exhibit(name: str) -> bool:
     """Whether a word names a table or figure."""
     try:

@@ -1,6 +1,5 @@
 """``metacal show``: what a table or figure will run, what is done, what it will cost here."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,31 +11,32 @@ if TYPE_CHECKING:
     from metacal.runs.paper import Exhibit
     from metacal.runs.run_store import RunStore
 
-STORE = typer.Option("--store", metavar="DIR", help="Folder of all runs.")
+STORE = typer.Option("--store", metavar="PLACE", help="Of all runs: a folder, or a URL such as s3://bucket/runs.")
 
 
 def show(
     name: Annotated[str, typer.Argument(help="A table or figure, as `metacal ls` lists them.")],
     preset: Annotated[str, typer.Option(help="full, cpu or smoke.")] = "full",
-    store: Annotated[Path, STORE] = Path("runs"),
+    store: Annotated[str, STORE] = "runs",
 ) -> None:
     """Say what a table or figure is, what it runs, how far that is, and what the rest takes here.
 
     Example: [bold]metacal show main-ece --preset cpu[/]
     """
+    from metacal.cli.exhibits import opened
     from metacal.cli.selection import find_exhibits
 
+    runs = opened(store)
     for exhibit in find_exhibits(name):
-        show_exhibit(exhibit, preset, store)
+        show_exhibit(exhibit, preset, store, runs)
 
 
-def show_exhibit(exhibit: "Exhibit", preset: str, root: Path) -> None:
+def show_exhibit(exhibit: "Exhibit", preset: str, place: str, runs: "RunStore") -> None:
     """Print one of them."""
     from metacal.cli.exhibits import command_of
     from metacal.runs.draw_store import DrawStore
-    from metacal.runs.run_store import RunStore
 
-    console, runs, draws = Console(highlight=False), RunStore(root), DrawStore(root)
+    console, draws = Console(highlight=False), DrawStore(runs.root)
     console.print(f"[bold]{exhibit.heading}[/]  ({exhibit.name})")
     console.print(f"The paper's claim: {exhibit.claim}")
     if exhibit.rows:
@@ -53,7 +53,7 @@ def show_exhibit(exhibit: "Exhibit", preset: str, root: Path) -> None:
     if wanted:
         done = sum(draws.has(draw) for draw in wanted)
         console.print(f"{len(wanted)} draws of simulated data: {done} done; a draw takes seconds.")
-    console.print(f"Make it: {escape(command_of(exhibit.name, preset=preset, store=root))}", soft_wrap=True)
+    console.print(f"Make it: {escape(command_of(exhibit.name, preset=preset, store=place))}", soft_wrap=True)
 
 
 def time_left(missing: "list[RunSpec]", runs: "RunStore") -> str:

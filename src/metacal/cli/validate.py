@@ -12,12 +12,13 @@ from metacal.errors import MetacalError
 def validate(
     store: Annotated[Path, typer.Option("--store", metavar="DIR", help="Folder of all runs.")] = Path("runs"),
 ) -> None:
-    """Check every table and figure under every preset, and every run in the store. Exit status 1 if something is wrong.
+    """Check every table and figure under every preset, and all that is in a store. Exit status 1 if something is wrong.
 
     Example: [bold]metacal validate --store runs[/]
     """
     from metacal.experiments import EXHIBITS
     from metacal.runs import RunFolder
+    from metacal.runs.draw_store import DrawStore
     from metacal.runs.presets import PRESETS
 
     console, problems = Console(highlight=False), []
@@ -35,8 +36,14 @@ def validate(
                 problems.append(f"{folder.path}: its scores are those of another spec.")
         except MetacalError as error:
             problems.append(str(error))
+    draws = DrawStore(store)
+    for path in sorted(draws.root.glob("*.json")):
+        try:
+            draws.read_file(path)
+        except MetacalError as error:
+            problems.append(str(error))
     for problem in problems:
-        console.print(problem, style="red")
+        console.print(problem, style="red", markup=False, soft_wrap=True)
     complete = sum(folder.is_complete for folder in folders)
     console.print(
         f"{len(EXHIBITS)} tables and figures; {len(folders)} runs in {store}, {complete} complete; "

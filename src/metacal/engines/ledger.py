@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from metacal.engines.attempt import Outcome, sentence
 from metacal.engines.events import Listener, RunFailed, RunFinished
-from metacal.engines.remote_store import RemoteStore
 from metacal.errors import MetacalError
 from metacal.runs import RunSpec
 from metacal.runs.run_store import RunStore
@@ -37,7 +36,7 @@ class Ledger:
                 if store.state(spec) != "complete":
                     self._waiting.append((0.0, spec))
                     continue
-                self._fetch(spec)
+                self._store.pull(spec)  # tables are made here
                 store.folder(spec).check_free_for(spec, resume=True)
                 self.settle(spec, Outcome("finished", scores=store.folder(spec).read_scores()))
             except MetacalError as error:
@@ -62,7 +61,7 @@ class Ledger:
     def settle(self, spec: RunSpec, outcome: Outcome) -> None:
         """Take note of an outcome; a run that another process holds goes to the back, to be looked at again."""
         if outcome.kind == "finished":
-            self._fetch(spec)
+            self._store.pull(spec)  # tables are made here
             self._emit(RunFinished(spec, outcome.scores))
         elif outcome.kind == "in use":
             self._waiting.append((time.monotonic() + LOOK_AGAIN, spec))
@@ -70,8 +69,3 @@ class Ledger:
             error = outcome.error or "stopped by a signal; everything is saved."
             self.failures[spec.hash] = error
             self._emit(RunFailed(spec, error))
-
-    def _fetch(self, spec: RunSpec) -> None:
-        """Have a complete run here, where tables are made."""
-        if isinstance(self._store, RemoteStore):
-            self._store.pull(spec)

@@ -1,5 +1,6 @@
 """Where figures come from: the command, the code, the machine and the runs behind a folder of tables and figures."""
 
+import shlex
 import subprocess
 import time
 from collections.abc import Iterable, Sequence
@@ -23,7 +24,7 @@ def prepare_provenance(
             seconds = round(scores["train_seconds"], 3)
             runs.append({"run": spec.title, "hash": spec.hash, "seed": spec.seed, "train_seconds": seconds})
     return {
-        "command": " ".join(command),
+        "command": shlex.join(command),
         "preset": preset,
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "commit": commit(),
@@ -35,15 +36,16 @@ def prepare_provenance(
 
 
 def commit() -> str | None:
-    """Of the source that runs, where it is a checkout."""
+    """Of the source that runs, where it is a checkout; not of a project it is merely installed in."""
+    if _git("ls-files", "--error-unmatch", Path(__file__).name) is None:
+        return None
+    return _git("rev-parse", "--short=12", "HEAD")
+
+
+def _git(*words: str) -> str | None:
     try:
         found = subprocess.run(
-            ["git", "rev-parse", "--short=12", "HEAD"],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=10,
+            ["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True, check=True, timeout=10
         )
     except (OSError, subprocess.SubprocessError):
         return None

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from metacal.errors import StorageError
 from metacal.files import read_json, write_json
 from metacal.runs.paper import Draw
 
@@ -34,7 +35,13 @@ class DrawStore:
 
     def read(self, draw: Draw) -> dict[str, Any]:
         """What was fitted on a draw: see `metacal.simulated_study.fit_draw`."""
-        record: dict[str, Any] = read_json(self.path(draw))
+        return self.read_file(self.path(draw))
+
+    def read_file(self, path: Path) -> dict[str, Any]:
+        """A record by its file."""
+        record: dict[str, Any] = read_json(path)
+        if not isinstance(record, dict) or not {"size", "methods", "points"} <= record.keys():
+            raise StorageError(f"{path} is damaged: not what was written. Without it the draw is made again.")
         return record
 
     def write(self, draw: Draw, record: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from metacal.runs.presets import reduced
+from metacal.runs.presets import check_preset, reduced
 from metacal.runs.recipes import build_spec
 from metacal.runs.spec import RunSpec
 
@@ -208,6 +208,7 @@ class SimulatedStudy(Exhibit):
 
     def draws(self, preset: str = "full") -> list[Draw]:
         """Every size and seed; under ``smoke`` the first of each, with few test points."""
+        check_preset(preset)
         if preset == "smoke":
             return [Draw(self.sizes[0], self.seeds[0], 2000)]
         return [Draw(size, seed, self.test_points) for size in self.sizes for seed in self.seeds]

@@ -32,6 +32,12 @@ SMOKE: dict[str, Any] = {
 KEPT_IN_SMOKE = ("method", "seed", "nesterov", "weight_decay", "domains")
 
 
+def check_preset(preset: str) -> None:
+    """Raise unless there is such a preset."""
+    if preset not in PRESETS:
+        raise InvalidValueError(f"`preset` must be one of {', '.join(PRESETS)}, got {preset!r}.")
+
+
 def reduced(settings: Mapping[str, Any], preset: str) -> dict[str, Any]:
     """The settings of a run under a preset.
 
@@ -42,8 +48,7 @@ def reduced(settings: Mapping[str, Any], preset: str) -> dict[str, Any]:
         >>> reduced({"dataset": "cifar10", "model": "resnet18", "method": "mc"}, "cpu")["model"]
         'resnet8'
     """
-    if preset not in PRESETS:
-        raise InvalidValueError(f"`preset` must be one of {', '.join(PRESETS)}, got {preset!r}.")
+    check_preset(preset)
     if preset == "full" or settings.get("dataset") == "simulated":
         return dict(settings)
     if preset == "smoke":

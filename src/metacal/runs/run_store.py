@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from metacal.runs.spec import RunSpec
+from metacal.runs.spec import SCHEMA, RunSpec
 from metacal.runs.store import RunFolder
 
 
@@ -32,6 +32,14 @@ class RunStore:
         if folder.is_complete:
             return "complete"
         return "begun" if folder.exists else "missing"
+
+    def pull(self, spec: RunSpec) -> None:
+        """Have a run in its folder; it is there already, unless the store is elsewhere."""
+
+    def of_other_versions(self) -> list[RunFolder]:
+        """Runs that another version of the spec describes: they have other places, and are never taken for ours."""
+        found = (RunFolder(path.parent) for path in sorted(self.root.glob("*/spec.json")))
+        return [folder for folder in found if folder.schema not in (SCHEMA, None)]
 
     def complete(self) -> Iterator[RunFolder]:
         """Every complete run, in order of name."""

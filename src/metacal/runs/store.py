@@ -108,14 +108,22 @@ class RunFolder:
         write_json(self.path / "environment.json", {**environment(), **circumstances})
         write_json(self.path / "spec.json", {"schema": SCHEMA, "hash": spec.hash, "spec": spec.model_dump(mode="json")})
 
+    @property
+    def schema(self) -> Any:
+        """The version of the spec that the run was begun with; None if its file does not say."""
+        try:
+            stored = read_json(self.path / "spec.json")
+        except StorageError:
+            return None
+        return stored.get("schema") if isinstance(stored, dict) else None
+
     def read_spec(self) -> RunSpec:
         """The spec of the run that was begun here."""
         stored = read_json(self.path / "spec.json")
-        if not isinstance(stored, dict) or stored.get("schema") != SCHEMA:
-            found = stored.get("schema") if isinstance(stored, dict) else stored
+        if self.schema != SCHEMA:
             raise InvalidValueError(
-                f"{self.path / 'spec.json'} must be of schema {SCHEMA}, got {found}: another version of metacal wrote "
-                "this run; read it with that version, or name another folder and run it again."
+                f"{self.path / 'spec.json'} must be of schema {SCHEMA}, got {self.schema}: another version of metacal "
+                "wrote this run; read it with that version, or name another folder and run it again."
             )
         try:
             spec = RunSpec.model_validate(stored["spec"])
@@ -234,6 +242,10 @@ class RunFolder:
     def read_scores(self) -> dict[str, Any]:
         """Figures of the best checkpoint on the test set."""
         scores: dict[str, Any] = read_json(self.path / "scores.json")
+        if not isinstance(scores, dict) or not {"spec", "test", "train_seconds"} <= scores.keys():
+            raise StorageError(
+                f"{self.path / 'scores.json'} is damaged: not what was written. Without it the run is finished again."
+            )
         return scores
 
     def _write_history(self, rows: list[dict[str, float]]) -> None:
