@@ -1,5 +1,6 @@
 """Where figures come from: the command, the code, the machine and the runs behind a folder of tables and figures."""
 
+import platform
 import shlex
 import subprocess
 import time
@@ -28,7 +29,8 @@ def prepare_provenance(
         "preset": preset,
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "commit": commit(),
-        **{key: value for key, value in environment().items() if key != "started"},
+        **{key: value for key, value in environment().items() if key not in ("started", "system")},
+        "system": platform.system(),
         "seeds": sorted({run["seed"] for run in runs}),
         "train_seconds": round(sum(run["train_seconds"] for run in runs), 3),
         "runs": runs,
