@@ -22,7 +22,11 @@ PAGES: dict[str, tuple[list[str], set[str]]] = {
     "docs/which-method.md": (["study/methods.md"], set()),
     "docs/limitations.md": (["study/methods.md"], set()),
     "docs/shift.md": (
-        ["paper/cross-domain-cpu/cross-domain-ece.csv", "paper/cross-domain-cpu/cross-domain-error.csv"],
+        [
+            "paper/cross-domain-cpu/cross-domain-ece.csv",
+            "paper/cross-domain-cpu/cross-domain-error.csv",
+            "shift/cifar10-ce-seed100.json",
+        ],
         {"2.9"},
     ),
 }
