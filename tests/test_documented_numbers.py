@@ -18,7 +18,15 @@ PAGES: dict[str, tuple[list[str], set[str]]] = {
         ["study/methods.md", "benchmarks/meta_step.json", "benchmarks/calibration.json", "benchmarks/temperature.json"],
         {"3.11", "0.05", "2.0"},
     ),
-    "docs/study.md": (["study/methods.md", "study/regime.md", "paper/simulated/synthetic.csv"], {"0.05"}),
+    "docs/study.md": (
+        [
+            "study/methods.md",
+            "study/regime.md",
+            "paper/simulated/synthetic.csv",
+            *(f"paper/cifar10-cpu/main-{table}.csv" for table in ("ece", "error", "ece-temperature")),
+        ],
+        {"0.05", "1.6"},
+    ),
     "docs/which-method.md": (["study/methods.md"], set()),
     "docs/limitations.md": (["study/methods.md"], set()),
     "docs/shift.md": (
