@@ -80,7 +80,7 @@ def _panel(panel: Panel, epochs: list[int], names: list[str], values: Tensor, sp
             ranked = correlation(ranks(ece), ranks(values[:, :, place]))
             correlations.append(band_of(f"{name}, Spearman", ranked))
     means = [band_of(name, values[:, :, place].mean(dim=-1)) for place, name in enumerate(("ECE", *names))]
-    return AgreementPanel(f"{panel.row}, {panel.column}", epochs, correlations, means)
+    return AgreementPanel(panel.name, epochs, correlations, means)
 
 
 def correlation(first: Tensor, second: Tensor) -> Tensor:

@@ -8,7 +8,6 @@ import torch
 from matplotlib.figure import Figure
 
 from metacal.reporting.paper_figures.panels import Panel
-from metacal.reporting.read_run import read_run
 from metacal.reporting.run_plots import WHITE_TO_BLUE
 from metacal.reporting.style import BLUE, in_percent, new_figure, short
 
@@ -36,12 +35,12 @@ def prepare_class_smoothing(panels: Sequence[Panel], options: Mapping[str, Any])
     """The learned matrices, over seeds."""
     prepared = []
     for panel in panels:
-        views = [read_run(run.path) for run in panel.runs]
+        views = panel.views()
         matrices = torch.stack([view.smoothing for view in views if view.smoothing is not None])
         given = matrices.sum(dim=2)
         prepared.append(
             ClassSmoothing(
-                f"{panel.row}, {panel.column}",
+                panel.name,
                 list(views[0].class_names),
                 given.mean(dim=0).tolist(),
                 given.std(dim=0, correction=0).tolist(),

@@ -32,7 +32,7 @@ def prepare_gap(panels: Sequence[Panel], options: Mapping[str, Any]) -> list[Gap
             ]
             for measure in ("error", "ece")
         }
-        prepared.append(GapPanel(f"{panel.row}, {panel.column}", bands["error"], bands["ece"]))
+        prepared.append(GapPanel(panel.name, bands["error"], bands["ece"]))
     return prepared
 
 

@@ -8,7 +8,6 @@ import torch
 from matplotlib.figure import Figure
 
 from metacal.reporting.paper_figures.panels import Panel
-from metacal.reporting.read_run import read_run
 from metacal.reporting.run_plots import plot_l2
 from metacal.reporting.smoothing import Histogram, prepare_l2
 
@@ -25,10 +24,10 @@ def prepare_l2_panels(panels: Sequence[Panel], options: Mapping[str, Any]) -> li
     """Coefficients of every seed, binned together."""
     prepared = []
     for panel in panels:
-        views = [read_run(run.path) for run in panel.runs]
+        views = panel.views()
         learned = [view.l2 for view in views if view.l2 is not None]
         joint = {name: torch.cat([values[name].reshape(-1) for values in learned]) for name in learned[0]}
-        prepared.append(L2Panel(f"{panel.row}, {panel.column}", prepare_l2(replace(views[0], l2=joint))))
+        prepared.append(L2Panel(panel.name, prepare_l2(replace(views[0], l2=joint))))
     return prepared
 
 

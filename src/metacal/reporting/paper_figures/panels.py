@@ -7,6 +7,8 @@ import torch
 from matplotlib.axes import Axes
 from torch import Tensor
 
+from metacal.reporting.read_run import read_run
+from metacal.reporting.run_view import RunView
 from metacal.reporting.style import SERIES
 from metacal.runs.store import RunFolder
 
@@ -24,6 +26,15 @@ class Panel:
     row: str
     column: str
     runs: tuple[RunFolder, ...]
+
+    @property
+    def name(self) -> str:
+        """Data set, model and method."""
+        return f"{self.row}, {self.column}"
+
+    def views(self) -> list[RunView]:
+        """What a report shows of each run."""
+        return [read_run(run.path) for run in self.runs]
 
 
 @dataclass(frozen=True)

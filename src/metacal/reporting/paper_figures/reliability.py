@@ -31,7 +31,7 @@ def prepare_reliability_panels(panels: Sequence[Panel], options: Mapping[str, An
         tests = [run.read_predictions("test") for run in panel.runs]
         parts = [bin_statistics(logits=test.logits, targets=test.targets, validate=False) for test in tests]
         joint = reduce(add, parts)
-        prepared.append(ReliabilityPanel(f"{panel.row}, {panel.column}", joint.edges.tolist(), to_bins(joint)))
+        prepared.append(ReliabilityPanel(panel.name, joint.edges.tolist(), to_bins(joint)))
     return prepared
 
 

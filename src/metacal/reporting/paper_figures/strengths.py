@@ -9,7 +9,6 @@ from matplotlib.figure import Figure
 
 from metacal.reporting.learning import learning_rate_drops
 from metacal.reporting.paper_figures.panels import Band, Panel, band_of, draw_bands
-from metacal.reporting.read_run import read_run
 from metacal.reporting.run_plots import draw_drops
 from metacal.reporting.style import in_percent, new_figure
 
@@ -27,12 +26,12 @@ def prepare_strengths_over_training(panels: Sequence[Panel], options: Mapping[st
     """Mean and standard deviation over seeds and classes."""
     prepared = []
     for panel in panels:
-        views = [read_run(run.path) for run in panel.runs]
+        views = panel.views()
         learned = [view.strengths for view in views if view.strengths is not None]
         shortest = min(len(strengths) for strengths in learned)
         lines = torch.cat([strengths[:shortest].T for strengths in learned])
         drops = [epoch for epoch in learning_rate_drops(views[0]) if epoch <= shortest]
-        prepared.append(StrengthsPanel(f"{panel.row}, {panel.column}", band_of(panel.row, lines), drops))
+        prepared.append(StrengthsPanel(panel.name, band_of(panel.row, lines), drops))
     return prepared
 
 

@@ -8,7 +8,6 @@ import torch
 from matplotlib.figure import Figure
 
 from metacal.reporting.paper_figures.panels import Panel
-from metacal.reporting.read_run import read_run
 from metacal.reporting.run_plots import plot_superclasses
 from metacal.reporting.smoothing import SuperclassSmoothing, prepare_superclasses
 
@@ -25,10 +24,10 @@ def prepare_superclass_panels(panels: Sequence[Panel], options: Mapping[str, Any
     """Within and across, from the mean of the learned matrices."""
     prepared = []
     for panel in panels:
-        views = [read_run(run.path) for run in panel.runs]
+        views = panel.views()
         matrices = [view.smoothing for view in views if view.smoothing is not None]
         joint = replace(views[0], smoothing=torch.stack(matrices).mean(dim=0)) if matrices else views[0]
-        prepared.append(SuperclassPanel(f"{panel.row}, {panel.column}", prepare_superclasses(joint)))
+        prepared.append(SuperclassPanel(panel.name, prepare_superclasses(joint)))
     return prepared
 
 
