@@ -51,6 +51,9 @@ def test_every_figure_is_drawn(store, name):
     assert (figure is None) == (name == "superclass-smoothing")  # the digits have no superclasses
     if figure is not None:
         assert all(axis.has_data() for axis in figure.axes)
+        assert b"Not the published setting: smoke preset" in image_of(
+            data, "svg"
+        )  # the image goes about without its page
 
 
 def test_what_is_behind_the_gap(store):

@@ -10,6 +10,7 @@ from metacal.reporting.paper_figures import agreement, class_smoothing, gap, l2,
 from metacal.reporting.paper_figures import superclasses as superclass_figure
 from metacal.reporting.paper_figures.panels import Panel
 from metacal.reporting.paper_table import setting_note, setting_title
+from metacal.reporting.style import OVER
 from metacal.runs.draw_store import DrawStore
 from metacal.runs.paper import PaperFigure, SimulatedStudy
 from metacal.runs.run_store import RunStore
@@ -50,6 +51,7 @@ class FigureData:
         done: runs (or draws) that are behind it.
         wanted: how many there should be.
         plot: draws the panels.
+        setting: what is not as published, such as ``cpu preset``; empty where nothing is.
         command: fills what is missing.
     """
 
@@ -61,6 +63,7 @@ class FigureData:
     done: int
     wanted: int
     plot: Callable[[Any], Figure | None]
+    setting: str = ""
     command: str = ""
 
     @property
@@ -103,6 +106,7 @@ def prepare_figure(
         done,
         len(figure.rows) * len(figure.columns) * len(figure.seeds),
         drawing.plot,
+        setting,
     )
 
 
@@ -112,10 +116,14 @@ def _prepare_study(study: SimulatedStudy, store: RunStore, preset: str) -> Figur
     records = [kept.read(draw) for draw in draws if kept.has(draw)]
     note = f"ECE of {draws[0].test_points:,} fresh points."
     panels = prepare(records) if records else []
-    title = setting_title(study.heading, study.setting(preset))
-    return FigureData(study.name, title, study.claim, note, panels, len(records), len(draws), plot)
+    setting = study.setting(preset)
+    title = setting_title(study.heading, setting)
+    return FigureData(study.name, title, study.claim, note, panels, len(records), len(draws), plot, setting)
 
 
 def plot_figure(data: FigureData) -> Figure | None:
-    """The drawing; None where there is nothing to draw."""
-    return data.plot(data.panels) if data.panels else None
+    """The drawing; None where there is nothing to draw. One that is not of the published setting says so itself."""
+    figure = data.plot(data.panels) if data.panels else None
+    if figure is not None and data.setting:
+        figure.suptitle(f"Not the published setting: {data.setting}", x=0.01, ha="left", fontsize=8, color=OVER)
+    return figure
