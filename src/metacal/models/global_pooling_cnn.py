@@ -41,7 +41,7 @@ class GlobalPoolingCNN(nn.Module):
 
     embeddings: Tensor
 
-    def __init__(self, num_classes: int, embeddings: Tensor, chunk: int | None = 16) -> None:
+    def __init__(self, num_classes: int, embeddings: Tensor, chunk: int | None = 8) -> None:
         super().__init__()
         if not isinstance(embeddings, Tensor) or embeddings.ndim != 2 or not embeddings.is_floating_point():
             raise InvalidTypeError("`embeddings` must be a float tensor (words, d).")
@@ -76,10 +76,21 @@ class GlobalPoolingCNN(nn.Module):
         return logits
 
     def _features(self, tokens: Tensor) -> Tensor:
-        """``(n, 128)``: the maximum over the document of every filter."""
+        """``(n, 128)``: the maximum over the document of every filter.
+
+        Word vectors come one word after the other, which is an image of height 1 in channels-last order: convolved and
+        pooled as that, nothing is copied and the pooling works on all filters at once.
+        """
         words = nn.functional.embedding(tokens.int() if tokens.dtype is torch.int16 else tokens, self.embeddings)
-        found: Tensor = self.convolutions(words.transpose(1, 2))
-        return found.amax(2)
+        found = words.transpose(1, 2).unsqueeze(2)
+        for layer in self.convolutions:
+            if isinstance(layer, nn.Conv1d):
+                found = nn.functional.conv2d(found, layer.weight.unsqueeze(2), layer.bias)
+            elif isinstance(layer, nn.MaxPool1d):
+                found = nn.functional.max_pool2d(found, (1, WIDTH), stride=1)
+            else:
+                found = layer(found)
+        return found.amax((2, 3))
 
     def _chunked(self, tokens: Tensor, chunk: int) -> Tensor:
         """The same, a few documents of like length at a time; in the order of ``tokens``."""
