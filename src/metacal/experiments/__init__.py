@@ -5,9 +5,11 @@ from metacal.experiments import (
     cross_domain_ece,
     cross_domain_error,
     dece_agreement,
+    equal_data,
     generalisation_gap,
     guo_setups,
     hyperparameters,
+    image_methods,
     interleaved_ece,
     interleaved_error,
     l2_histograms,
@@ -47,6 +49,8 @@ TABLES: dict[str, PaperTable] = {
         interleaved_ece,
         interleaved_error,
         guo_setups,
+        image_methods,
+        equal_data,
     )
 }
 FIGURES: dict[str, PaperFigure] = {

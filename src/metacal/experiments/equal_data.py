@@ -1,0 +1,28 @@
+"""What the labels of the meta set are worth: the paper's baselines train on them, those at equal data do not.
+
+Command: ``metacal run equal-data``. Cost: 60 runs in full, 36 of them shared with the main tables.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from metacal.experiments.grid import CE, LS, MC, NEWSGROUPS, image_row
+from metacal.runs.paper import Column, PaperTable
+
+
+def without_meta(column: Column) -> Column:
+    """The same method, which leaves the meta set alone: it trains on what Meta-Calibration trains on."""
+    settings: Mapping[str, Any] = {**(column.settings or {}), "hold_out_meta": True}
+    return Column(f"{column.label}, equal data", settings)
+
+
+TABLE = PaperTable(
+    name="equal-data",
+    number="",
+    label="",
+    title="Meta-Calibration against baselines that train on the meta set, and on as much as it does",
+    claim="(not in the paper)",
+    rows=(*(image_row(dataset, "ResNet18") for dataset in ("CIFAR-10", "CIFAR-100", "SVHN")), NEWSGROUPS),
+    columns=(CE, without_meta(CE), LS, without_meta(LS), MC),
+    metrics=("ece_percent", "ece_after_temperature_percent", "error_percent"),
+)

@@ -1,0 +1,27 @@
+"""Baselines and everything that is learned, side by side on images; not in the paper, which shows them in two tables.
+
+Command: ``metacal run image-methods``. Cost: 72 runs in full, most of them shared with the main tables.
+"""
+
+from metacal.experiments.grid import CE, LS, MC, image_row, method
+from metacal.runs.paper import PaperTable
+
+TABLE = PaperTable(
+    name="image-methods",
+    number="",
+    label="",
+    title="Baselines and everything that is learned, side by side",
+    claim="(not in the paper)",
+    rows=tuple(image_row(dataset, "ResNet18") for dataset in ("CIFAR-10", "CIFAR-100", "SVHN")),
+    columns=(
+        CE,
+        LS,
+        method("FL-3", "fl3"),
+        method("Brier", "brier"),
+        MC,
+        method("MC-S", "mc-s"),
+        method("MC-V", "mc-v"),
+        method("MC-L2", "mc-l2"),
+    ),
+    metrics=("ece_percent", "ece_after_temperature_percent", "classwise_ece_percent", "error_percent"),
+)
