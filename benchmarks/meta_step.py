@@ -19,6 +19,7 @@ from torch import Tensor, nn
 import metacal
 from benchmarks.meta_step_growth import measure_growth
 from benchmarks.meta_step_memory import measure_memory
+from benchmarks.meta_step_published import PublishedStep
 from benchmarks.report import Part, Row, Target, describe_run, save, show
 from benchmarks.timing import OthersMeter, interleave
 from metacal.losses import CrossEntropy
@@ -29,6 +30,8 @@ BATCH = 64
 CYCLE = 16
 ROUNDS = 2
 LR = 0.1
+PLAIN = "cross-entropy"
+PUBLISHED = "every=1, as published"
 TARGETS = {1: 1.40, 4: 1.12, 16: 1.05}
 ARITHMETIC_TARGET = 0.05
 
@@ -43,24 +46,33 @@ def batches(num_classes: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
             yield images[rows], labels[rows]
 
 
-def trainer(num_classes: int, every: float | None) -> Callable[[], float]:
-    """A cycle of training steps of a ResNet18 in training mode; ``every=None`` is plain cross-entropy."""
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+def training_loss(model: ResNet, num_classes: int, kind: str) -> Loss:
+    """The loss of a training batch: plain, after ours (``every=N``), or after the published form of a meta step."""
+    if kind == PLAIN:
+        return lambda x, y: nn.functional.cross_entropy(model(x), y)
+    meta_stream = batches(num_classes, seed=2)
+    if kind == PUBLISHED:
+        step = PublishedStep(model, num_classes, LR)
+        return lambda x, y: step((x, y), meta_stream)
+    smoothing = metacal.NonUniformLabelSmoothing(num_classes)
+    meta = metacal.MetaCalibrator(model, model.head, smoothing, every=int(kind.removeprefix("every=")))
+    return lambda x, y: meta.step(x, y, meta=meta_stream, lr=LR)
+
+
+def trainer(num_classes: int, kind: str) -> Callable[[], float]:
+    """A cycle of training steps of a ResNet18 in training mode."""
     torch.manual_seed(0)
     model = ResNet(BasicBlock, (2, 2, 2, 2), num_classes)
     optimizer = torch.optim.SGD(model.parameters(), lr=LR, momentum=0.9)
-    stream, meta_stream = batches(num_classes, seed=1), batches(num_classes, seed=2)
-    meta = None
-    if every is not None:
-        smoothing = metacal.NonUniformLabelSmoothing(num_classes)
-        meta = metacal.MetaCalibrator(model, model.head, smoothing, every=every)
+    stream = batches(num_classes, seed=1)
+    loss_of = training_loss(model, num_classes, kind)
 
     def cycle() -> float:
         for _ in range(CYCLE):
-            x, y = next(stream)
-            if meta is None:
-                loss = nn.functional.cross_entropy(model(x), y)
-            else:
-                loss = meta.step(x, y, meta=meta_stream, lr=LR)
+            loss = loss_of(*next(stream))
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
@@ -74,10 +86,9 @@ def measure_step() -> Part:
     rows: list[Row] = []
     targets = []
     for num_classes in (10, 100):
-        variants = {"cross-entropy": trainer(num_classes, None)}
-        variants |= {f"every={every}": trainer(num_classes, every) for every in TARGETS}
-        timings = interleave(variants, rounds=ROUNDS, patience=math.inf)
-        plain = timings["cross-entropy"].seconds
+        kinds = (PLAIN, *(f"every={every}" for every in TARGETS), PUBLISHED)
+        timings = interleave({kind: trainer(num_classes, kind) for kind in kinds}, rounds=ROUNDS, patience=math.inf)
+        plain = timings[PLAIN].seconds
         for name, timing in timings.items():
             ratio = timing.seconds / plain
             rows.append({"K": num_classes, "step": name, "ms": 1e3 * timing.seconds / CYCLE, "ratio": ratio})

@@ -13,7 +13,7 @@ ROUNDS = 3
 
 def measure_memory() -> Part:
     """VmHWM of a process that takes a few training steps of a ResNet18, K = 100."""
-    best = dict.fromkeys(("cross-entropy", "every=1"), float("inf"))
+    best = dict.fromkeys(("cross-entropy", "every=1", "every=1, as published"), float("inf"))
     for _ in range(ROUNDS):
         for name in best:
             run = subprocess.run(
@@ -34,7 +34,7 @@ def main() -> None:
 
     torch.set_num_threads(2)
     meta_step.CYCLE = STEPS
-    meta_step.trainer(100, None if sys.argv[1] == "cross-entropy" else 1)()
+    meta_step.trainer(100, sys.argv[1])()
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM"):
             print(int(line.split()[1]) / 1e3)
