@@ -1,4 +1,4 @@
-"""``python -m benchmarks.study regime | methods | robustness | every``: run, resume and print the study's tables.
+"""``python -m benchmarks.study regime | methods | robustness | every | conditions``: run, resume, print the tables.
 
 Runs are kept in a JSON-lines file (``--store``), one line each; what is there is not run again, so the study can be
 stopped at any time. ``--jobs`` runs several at once. The table is printed, and written beside the store.
@@ -19,8 +19,9 @@ from benchmarks.study.train import Run, execute
 
 
 def key(values: dict[str, object]) -> str:
-    """What identifies a run: the fields of `Run`."""
-    return json.dumps({name: values[name] for name in asdict(Run("", "", 0))}, sort_keys=True)
+    """What identifies a run: the fields of `Run`; those that a line lacks are at their defaults."""
+    defaults = asdict(Run("", "", 0))
+    return json.dumps({name: values.get(name, default) for name, default in defaults.items()}, sort_keys=True)
 
 
 def load(store: Path) -> dict[str, dict[str, object]]:

@@ -44,4 +44,24 @@ def every(seeds: int = 10) -> list[Run]:
     return [Run(r, "mc", seed, every=k) for r, k in (*short, *long) for seed in unseen(seeds)]
 
 
-PLANS = {"regime": regime, "methods": methods, "robustness": robustness, "every": every}
+# What may keep meta-calibration from winning: a meta set that is too small, too few steps, the inner learning rate.
+SWEEPS: dict[str, dict[str, tuple[float, ...]]] = {
+    "meta": {"digits": (10, 20, 40, 80), "newsgroups": (50, 125, 500, 1000, 2000)},
+    "epochs": {"digits": (15, 50, 150), "newsgroups": (3, 6, 25)},
+    "lr": {"digits": (0.01, 0.03, 0.1), "newsgroups": (0.01, 0.03, 0.1)},
+}
+
+
+def conditions(seeds: int = 10) -> list[Run]:
+    """One thing changed at a time: how many of the labels are the meta set, how long training is, its learning rate."""
+    return [
+        Run(r, method, seed, **{swept: value})  # type: ignore[arg-type]
+        for swept, by_regime in SWEEPS.items()
+        for r, values in by_regime.items()
+        for value in values
+        for method in (*BASELINES, "mc", "mc-s")
+        for seed in unseen(seeds)
+    ]
+
+
+PLANS = {"regime": regime, "methods": methods, "robustness": robustness, "every": every, "conditions": conditions}

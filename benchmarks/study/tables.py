@@ -95,9 +95,25 @@ def every_table(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
+def conditions_table(rows: list[Row]) -> str:
+    """Test ECE of four methods as one thing changes, with what meta-calibration gains, costs and has learned."""
+    lines = ["| regime | changed | ce | ls | mc | mc-s | mc - ce | mc - ls | error: mc - ce | strength of mc |"]
+    lines += ["|---" * 10 + "|"]
+    for changed in ("meta", "epochs", "lr"):
+        for (name, value), group in grouped((row for row in rows if row[changed]), "regime", changed).items():
+            by_method = {method: part for (method,), part in grouped(group, "method").items()}
+            cells = [percent(part, "test_ece") for part in by_method.values()]
+            ce, ls, mc, _ = by_method.values()
+            cells += [difference(mc, base, "test_ece") for base in (ce, ls)] + [difference(mc, ce, "test_error")]
+            strength = mean(float(row["summary"].split(",")[0].removeprefix("strength ")) for row in mc)
+            lines.append(f"| {name} | {changed} = {value:g} | {' | '.join(cells)} | {strength:.3f} |")
+    return "\n".join(lines)
+
+
 TABLES: dict[str, Callable[[list[Row]], str]] = {
     "regime": regime_table,
     "methods": methods_table,
     "robustness": robustness_table,
     "every": every_table,
+    "conditions": conditions_table,
 }

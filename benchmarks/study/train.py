@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,10 @@ META_METHODS = ("mc", "mc-s", "mc-v", "mc-l2")
 
 @dataclass(frozen=True)
 class Run:
-    """What is run; the defaults of the outer step are the library's, and ``every=0`` stands for its default too."""
+    """What is run; the defaults of the outer step are the library's, and ``every=0`` stands for its default too.
+
+    ``meta``, ``epochs`` and ``lr`` are the regime's where they are 0; a larger meta set leaves less to train on.
+    """
 
     regime: str
     method: str
@@ -33,6 +36,16 @@ class Run:
     outer: str = "default"
     initial: str = "zero"
     equal_data: bool = True
+    meta: int = 0
+    epochs: int = 0
+    lr: float = 0.0
+
+    def in_regime(self) -> Regime:
+        """The regime with what this run changes of it; all the labels together stay as many."""
+        regime = REGIMES[self.regime]
+        meta = self.meta or regime.meta
+        train = regime.train + regime.meta - meta
+        return replace(regime, train=train, meta=meta, epochs=self.epochs or regime.epochs, lr=self.lr or regime.lr)
 
 
 def hyperparameters_of(run: Run, head: nn.Linear, num_classes: int) -> metacal.Hyperparameter:
@@ -64,7 +77,7 @@ def batches(rows: Tensor, size: int, generator: torch.Generator) -> Iterator[Ten
 def execute(run: Run) -> dict[str, object]:
     """Train and score."""
     started = time.perf_counter()
-    regime = REGIMES[run.regime]
+    regime = run.in_regime()
     features, labels = features_and_labels(regime.dataset)
     parts = split(regime, run.seed, len(labels))
     is_meta = run.method in META_METHODS
