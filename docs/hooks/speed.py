@@ -1,0 +1,84 @@
+"""Fills the page of benchmarks from what is in ``results/benchmarks``: every figure, its command, met or missed."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parents[2] / "results" / "benchmarks"
+MARK = "<!-- benchmarks -->"
+BUSY = 0.05
+LONG = 30
+
+TITLES = {
+    "calibration": "Calibration errors and DECE",
+    "meta_step": "A training step with meta-calibration",
+    "meta_step_size": "Meta-calibration: memory, arithmetic, growth",
+    "temperature": "Temperature scaling",
+    "evaluate_stream": "Files of predictions",
+    "data_pipeline": "Batches",
+    "training_loop": "The training loop",
+    "channels_last": "Memory format",
+    "integrations": "Other people's trainers",
+    "corruptions": "Corruptions",
+    "cluster_simulation": "A cluster",
+    "kill_resume": "Kills",
+}
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Called by MkDocs for every page."""
+    return markdown.replace(MARK, benchmarks()) if MARK in markdown else markdown
+
+
+def benchmarks() -> str:
+    """A section for each file; one without a title comes last, by its name."""
+    names = sorted((path.stem for path in RESULTS.glob("*.json")), key=lambda name: [*TITLES, name].index(name))
+    return "\n\n".join(section(name) for name in names)
+
+
+def section(name: str) -> str:
+    """The command, the machine, and every part of a benchmark."""
+    measured = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    about = measured["about"]
+    machine = about["machine"]
+    lines = [
+        f"## {TITLES.get(name, name)}",
+        "",
+        f"`{about['command']}`, {about['date']}, torch {about['versions']['torch']}, {machine['cores']} cores "
+        f"({machine['processor']}), `results/benchmarks/{name}.json`.",
+        "",
+    ]
+    for part in measured["parts"].values():
+        lines += [f"**{part['title']}**", "", *folded(table(part["rows"])), *part["notes"], ""]
+        lines += [verdict(target) for target in part["targets"]] + [""]
+        if part["others_share"] > BUSY:
+            lines += [f"Other processes used {part['others_share']:.0%} of the machine meanwhile.", ""]
+    return "\n".join(lines)
+
+
+def table(rows: list[dict[str, Any]]) -> list[str]:
+    """Markdown of rows that have the same keys."""
+    head = list(rows[0])
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    return [*lines, *("| " + " | ".join(map(text, row.values())) + " |" for row in rows), ""]
+
+
+def folded(lines: list[str]) -> list[str]:
+    """A long table behind a line that opens it."""
+    if len(lines) <= LONG:
+        return lines
+    return [f'??? note "{len(lines) - 3} rows"', "", *(f"    {line}" for line in lines)]
+
+
+def text(value: Any) -> str:
+    """A cell: four figures are enough of what was timed."""
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return "" if value is None else str(value)
+
+
+def verdict(target: dict[str, Any]) -> str:
+    """What was asked, what was found, and whether that is good enough."""
+    side = "at least" if target["at_least"] else "at most"
+    word = "met" if target["is_met"] else "**MISSED**"
+    return f"- {target['name']}: {target['value']:.3g}, {side} {target['bound']:g} was asked: {word}"

@@ -1,0 +1,60 @@
+"""The pages that are made from ``results/``: what is there is shown, with its command, met or missed."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+HOOKS = Path(__file__).parent.parent / "docs" / "hooks"
+
+
+def hook(name):
+    spec = importlib.util.spec_from_file_location(f"docs_hook_{name}", HOOKS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def measured(tmp_path):
+    folder = tmp_path / "some-cpu"
+    folder.mkdir()
+    (folder / "about.json").write_text(json.dumps({"command": "metacal run main-ece", "preset": "cpu", "seeds": [0]}))
+    (folder / "main-ece.json").write_text("{}")
+    head = "row,method,metric,mean,std,published_mean,published_std,setting\n"
+    cells = (
+        "CIFAR-10 ResNet18,CE,ece_percent,10.5,,4.23,0.15,reduced or changed\n"
+        "CIFAR-10 ResNet18,MC,ece_percent,1.25,0.5,1.17,0.26,reduced or changed\n"
+        "CIFAR-10 ResNet50,CE,ece_percent,,,4.19,0.1,reduced or changed\n"
+    )
+    (folder / "main-ece.csv").write_text(head + cells)
+    return tmp_path
+
+
+def test_reproduction_sets_ours_above_published_and_says_how_far_it_is(measured, monkeypatch):
+    reproduction = hook("reproduction")
+    monkeypatch.setattr(reproduction, "RESULTS", measured)
+    page = reproduction.on_page_markdown(f"# Title\n\n{reproduction.MARK}")
+    assert "| CIFAR-10 ResNet18, ours | 10.50 | 1.25 ± 0.50 |" in page
+    assert "| CIFAR-10 ResNet18, published | 4.23 ± 0.15 | 1.17 ± 0.26 |" in page
+    assert "ResNet50" not in page.partition("## Table 2")[0].partition("## Table 1")[2]
+    assert "| [Table 1: Test ECE](#table-1-test-ece) | `metacal run main-ece` | 2 cells, cpu |" in page
+    assert "| `metacal run ablation` | not yet |" in page
+
+
+def test_benchmarks_are_shown_with_what_they_missed(tmp_path, monkeypatch):
+    speed = hook("speed")
+    monkeypatch.setattr(speed, "RESULTS", tmp_path)
+    target = {"name": "ratio", "value": 1.234, "bound": 2.0, "at_least": True, "is_met": False}
+    part = {"title": "A part", "rows": [{"what": "ours", "ms": 12.3456}] * 2, "notes": ["A note."]}
+    about = {"command": "python -m benchmarks.new", "date": "today", "versions": {"torch": "2"}}
+    about |= {"machine": {"cores": 2, "processor": "P"}}
+    parts = {"a": part | {"targets": [target], "others_share": 0.5}, "b": part | {"targets": [], "others_share": 0.0}}
+    parts["b"] = parts["b"] | {"rows": part["rows"] * 20}
+    (tmp_path / "new.json").write_text(json.dumps({"about": about, "parts": parts}))
+    page = speed.on_page_markdown(speed.MARK)
+    assert "| ours | 12.35 |" in page and "A note." in page and "`python -m benchmarks.new`" in page
+    assert "- ratio: 1.23, at least 2 was asked: **MISSED**" in page
+    assert page.count("Other processes used 50% of the machine") == 1
+    assert '??? note "40 rows"' in page
