@@ -4,7 +4,11 @@ import re
 from importlib.metadata import version
 from pathlib import Path
 
+import numpy as np
+import pyarrow
 import pytest
+from PIL import Image
+from pyarrow import parquet
 from tests.run_readme import blocks
 
 import metacal
@@ -23,17 +27,37 @@ def test_parts_are_imported_on_first_use():
         metacal.nothing  # noqa: B018
 
 
-PRINTED = [
-    (page, number, block)
-    for page in ("README.md", "docs/quickstart.md", "docs/train.md")
-    for number, block in enumerate(blocks(ROOT / page))
-]
+NEEDS_A_CLUSTER = ROOT / "docs" / "scaling.md"
+OWN_TESTS = sorted((ROOT / "docs" / "integrations").glob("*.md"))
+PRINTED = sorted(
+    page.relative_to(ROOT).as_posix()
+    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md"))
+    if blocks(page) and page not in (NEEDS_A_CLUSTER, *OWN_TESTS)
+)
 
 
-@pytest.mark.parametrize(("page", "number", "block"), PRINTED, ids=[f"{page}-{number}" for page, number, _ in PRINTED])
-def test_code_runs_as_printed(page, number, block, tmp_path, monkeypatch):
+@pytest.fixture
+def users_files(tmp_path, monkeypatch):
+    """A folder with the files that the pages speak of."""
     monkeypatch.chdir(tmp_path)
-    exec(compile(block, page, "exec"), {})
+    generator = np.random.default_rng(0)
+    probs, targets = generator.dirichlet(np.ones(3), size=300), generator.integers(3, size=300)
+    np.savez("predictions.npz", probs=probs, targets=targets)
+    columns = {f"prob_{k}": probs[:, k] for k in range(3)}
+    parquet.write_table(pyarrow.table({**columns, "target": targets}), "test.parquet")
+    for number in range(40):
+        folder = tmp_path / "photos" / ("cat", "dog")[number % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(generator.integers(256, size=(80, 80, 3), dtype=np.uint8)).save(folder / f"{number}.png")
+
+
+@pytest.mark.usefixtures("users_files")
+@pytest.mark.parametrize("page", PRINTED)
+def test_code_runs_as_printed(page):
+    """The blocks of a page one after the other: later ones may use what earlier ones made."""
+    names: dict[str, object] = {}
+    for block in blocks(ROOT / page):
+        exec(compile(block, page, "exec"), names)
 
 
 def test_torch_is_pinned():
