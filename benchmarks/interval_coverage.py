@@ -1,13 +1,15 @@
 """How often do the intervals of an ECE hold the true value? Simulated worlds whose calibration error is known.
 
-Run: ``python -m benchmarks.interval_coverage``; the table is the one in docs/design/intervals.md.
+Run: ``python -m benchmarks.interval_coverage``; the table goes to results/coverage and docs/design/intervals.md.
 """
 
 import argparse
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from benchmarks.report import save_table
 from metacal.functional.binning import equal_width_index
 from metacal.functional.bootstrap import binned_interval, binned_statistic, bootstrap_interval
 
@@ -47,13 +49,12 @@ def percentile(confidences: Tensor, correct: Tensor, seed: int) -> tuple[float, 
 
 
 def main() -> None:
-    """Print one row a world and sample size."""
+    """One row a world and sample size: printed, and kept."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=200, help="data sets drawn a row")
     trials = parser.parse_args().trials
     generator = torch.Generator().manual_seed(0)
-    print("| world | true ECE | n | percentile | basic | ours |")
-    print("|---|---|---|---|---|---|")
+    lines = ["| world | true ECE | n | percentile | basic | ours |", "|---|---|---|---|---|---|"]
     for world in WORLDS:
         truth = true_error(world, generator)
         for samples in (500, 2000, 10000):
@@ -71,7 +72,11 @@ def main() -> None:
                 for name, (low, high) in ends.items():
                     hits[name] += low - 1e-12 <= truth <= high
             shares = " | ".join(f"{count / trials:.0%}" for count in hits.values())
-            print(f"| {world} | {truth:.3f} | {samples:,} | {shares} |", flush=True)
+            lines.append(f"| {world} | {truth:.3f} | {samples:,} | {shares} |")
+            print(lines[-1], flush=True)
+    save_table(
+        Path("results/coverage/interval_coverage.md"), "python -m benchmarks.interval_coverage", "\n".join(lines)
+    )
 
 
 if __name__ == "__main__":

@@ -111,6 +111,13 @@ def publish(name: str, parts: dict[str, Part]) -> None:
     sys.exit(0 if all(target.is_met for part in parts.values() for target in part.targets) else 1)
 
 
+def save_table(path: Path, command: str, table: str) -> None:
+    """Write a table as Markdown, with the command that made it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    heading = f"Made by `{command}` with torch {torch.__version__}."
+    path.write_text(f"{heading}\n\n{table.strip()}\n", encoding="utf-8")
+
+
 def describe_run(command: str, versions: dict[str, str]) -> dict[str, object]:
     """Machine, versions, commit, date and command, to be kept with the figures."""
     return {

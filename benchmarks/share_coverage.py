@@ -1,10 +1,13 @@
 """How often a 95 % interval of a bin's accuracy holds the true one: Wilson's against resampling the bin.
 
-``python -m benchmarks.share_coverage`` prints the table of docs/design/reporting.md.
+``python -m benchmarks.share_coverage``; the table goes to results/coverage and docs/design/reporting.md.
 """
+
+from pathlib import Path
 
 import torch
 
+from benchmarks.report import save_table
 from metacal.functional.share_interval import share_interval
 
 WORLDS = 4000
@@ -26,11 +29,14 @@ def coverage(share: float, count: int, seed: int = 0) -> tuple[float, float]:
 
 
 def main() -> None:
-    print("| true share | samples | Wilson | bootstrap |\n|---|---|---|---|")
+    """One row a share and sample size: printed, and kept."""
+    lines = ["| true share | samples | Wilson | bootstrap |", "|---|---|---|---|"]
     for share in (0.5, 0.9, 0.99):
         for count in (5, 20, 100, 1000):
             wilson, bootstrap = coverage(share, count)
-            print(f"| {share} | {count:,} | {wilson:.0%} | {bootstrap:.0%} |")
+            lines.append(f"| {share} | {count:,} | {wilson:.0%} | {bootstrap:.0%} |")
+            print(lines[-1], flush=True)
+    save_table(Path("results/coverage/share_coverage.md"), "python -m benchmarks.share_coverage", "\n".join(lines))
 
 
 if __name__ == "__main__":

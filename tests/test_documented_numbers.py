@@ -27,6 +27,9 @@ PAGES: dict[str, tuple[list[str], set[str]]] = {
         ],
         {"0.05"},
     ),
+    "docs/design/meta-step.md": (["benchmarks/meta_step.json", "benchmarks/meta_step_size.json"], {"1.33"}),
+    "docs/design/outer-step.md": ([f"study/{n}.md" for n in ("robustness", "methods", "every", "term_weights")], set()),
+    "docs/scaling.md": (["benchmarks/cluster_simulation.json"], set()),
     "docs/design/presets.md": (["presets/regimes.csv"], set()),
     "docs/which-method.md": (["study/methods.md"], set()),
     "docs/limitations.md": (["study/methods.md"], set()),
@@ -38,6 +41,26 @@ PAGES: dict[str, tuple[list[str], set[str]]] = {
         ],
         {"2.9"},
     ),
+}
+
+# page -> the table that it holds as it is
+QUOTED = {
+    "docs/design/intervals.md": "coverage/interval_coverage.md",
+    "docs/design/reporting.md": "coverage/share_coverage.md",
+}
+
+# pages whose decimals are held to results elsewhere, or are not measured
+OTHERS = {
+    "docs/conformance.md": "written as a whole by `make conformance`",
+    **dict.fromkeys(
+        [f"docs/integrations/{n}.md" for n in ("fine-tuning", "lightning", "loops", "scikit-learn", "transformers")],
+        "filled from results/ by `python -m benchmarks.integration_pages`: tests/integrations/test_docs.py",
+    ),
+    **dict.fromkeys(
+        [f"docs/{n}.md" for n in ("evaluate", "posthoc", "report", "train", "design/inputs", "design/fidelity")],
+        "settings and definitions",
+    ),
+    "docs/design/exact-sums.md": "arithmetic of the number format",
 }
 
 
@@ -82,6 +105,20 @@ def test_every_decimal_is_measured(page):
     sources, settings = PAGES[page]
     strangers = [n for n in numbers_of_page(page) if n not in settings and not is_measured(n, sources)]
     assert not strangers, f"{page} has numbers that none of {sources} holds: {strangers}"
+
+
+@pytest.mark.parametrize("page", QUOTED)
+def test_tables_are_quoted_as_they_were_made(page):
+    table = (RESULTS / QUOTED[page]).read_text(encoding="utf-8").partition("\n\n")[2].strip()
+    assert table.startswith("|") and table in (ROOT / page).read_text(encoding="utf-8")
+
+
+def test_every_page_with_decimals_is_held_to_something():
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    names = {page.relative_to(ROOT).as_posix() for page in pages}
+    with_decimals = {name for name in names if numbers_of_page(name)}
+    assert with_decimals - PAGES.keys() - QUOTED.keys() - OTHERS.keys() == set()
+    assert (PAGES.keys() | QUOTED.keys() | OTHERS.keys()) <= names
 
 
 def test_the_check_can_fail():

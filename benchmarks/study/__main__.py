@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.report import save_table
 from benchmarks.study.plans import PLANS
 from benchmarks.study.tables import TABLES
 from benchmarks.study.train import Run, execute
@@ -62,8 +63,8 @@ def main() -> None:
     print(file=sys.stderr)
     table = TABLES[arguments.plan]([done[key(asdict(run))] for run in runs])
     print(table)
-    heading = f"Made by `python -m benchmarks.study {arguments.plan}` with torch {torch.__version__}.\n\n"
-    arguments.store.with_name(f"{arguments.plan}.md").write_text(heading + table.strip() + "\n", encoding="utf-8")
+    command = f"python -m benchmarks.study {arguments.plan}"
+    save_table(arguments.store.with_name(f"{arguments.plan}.md"), command, table)
 
 
 if __name__ == "__main__":
