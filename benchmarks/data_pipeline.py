@@ -10,6 +10,7 @@ import random
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
@@ -111,11 +112,14 @@ def measure_text() -> Part:
     examples, embeddings, note = documents()
     batches = list(islice(Batches(examples, BATCH, seed=0).epoch(0), TEXT_BATCHES))
     variants = {
-        "length chunks of 16": text_trainer(embeddings, 16, batches),
-        "padded to 1,000": text_trainer(embeddings, None, batches),
+        "length chunks of 8": text_trainer(partial(GlobalPoolingCNN, chunk=8), embeddings, batches),
+        "padded to 1,000": text_trainer(partial(GlobalPoolingCNN, chunk=None), embeddings, batches),
+        "padded to 1,000, its layers as they are": text_trainer(
+            partial(LayersAsTheyAre, chunk=None), embeddings, batches
+        ),
     }
     timings = interleave(variants, TEXT_ROUNDS, patience=math.inf)
-    chunked, padded = timings.values()
+    chunked, padded, _ = timings.values()
     an_epoch = math.ceil(len(examples) / BATCH) / TEXT_BATCHES
     rows: list[Row] = [
         {
@@ -137,10 +141,21 @@ def measure_text() -> Part:
     )
 
 
-def text_trainer(embeddings: Tensor, chunk: int | None, batches: list[tuple[Tensor, Tensor]]) -> Callable[[], float]:
+class LayersAsTheyAre(GlobalPoolingCNN):
+    """The network as its layers are written down: `Conv1d` and `MaxPool1d`, filters first."""
+
+    def _features(self, tokens: Tensor) -> Tensor:
+        words = nn.functional.embedding(tokens, self.embeddings)
+        found: Tensor = self.convolutions(words.transpose(1, 2))
+        return found.amax(2)
+
+
+def text_trainer(
+    network: Callable[[int, Tensor], GlobalPoolingCNN], embeddings: Tensor, batches: list[tuple[Tensor, Tensor]]
+) -> Callable[[], float]:
     """Training steps over the same batches; every turn goes on with the same network."""
     torch.manual_seed(0)
-    model = GlobalPoolingCNN(20, embeddings, chunk=chunk)
+    model = network(20, embeddings)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 
     def steps() -> float:
