@@ -56,6 +56,11 @@ def test_everything_under_smoke(metacal, tmp_path):
     assert status == 0 and "7 complete" in output and "seconds" in output
 
 
+def test_what_every_row_of_the_main_table_takes(metacal):
+    status, output, errors = metacal("show", "main-ece", "--preset", "cpu")
+    assert status == 0 and "the rest takes roughly" in output, errors
+
+
 def test_a_name_for_several_and_what_the_rest_takes(metacal):
     status, output, _ = metacal("show", "interleaved", "--preset", "cpu")
     assert status == 0 and "Table 13" in output and "Table 14" in output and "the rest takes roughly" in output

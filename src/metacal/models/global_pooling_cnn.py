@@ -69,9 +69,8 @@ class GlobalPoolingCNN(nn.Module):
                 f"`tokens` must be integers (n, L) with L >= {RECEPTIVE_FIELD}, got {tokens.dtype} "
                 f"{tuple(tokens.shape)}."
             )
-        features = (
-            self._features(tokens) if self.chunk is None or not len(tokens) else self._chunked(tokens, self.chunk)
-        )
+        at_once = self.chunk is None or not len(tokens) or tokens.is_meta  # lengths of meta tensors cannot be read
+        features = self._features(tokens) if at_once else self._chunked(tokens)
         logits: Tensor = self.head(self.hidden(features))
         return logits
 
@@ -92,9 +91,10 @@ class GlobalPoolingCNN(nn.Module):
                 found = layer(found)
         return found.amax((2, 3))
 
-    def _chunked(self, tokens: Tensor, chunk: int) -> Tensor:
+    def _chunked(self, tokens: Tensor) -> Tensor:
         """The same, a few documents of like length at a time; in the order of ``tokens``."""
-        full = tokens.shape[1]
+        assert self.chunk is not None
+        full, chunk = tokens.shape[1], self.chunk
         lengths, order = document_lengths(tokens).sort(descending=True)
         parts = []
         for rows, longest in zip(torch.split(order, chunk), lengths[::chunk].tolist(), strict=True):
