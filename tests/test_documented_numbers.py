@@ -57,7 +57,10 @@ OTHERS = {
         "filled from results/ by `python -m benchmarks.integration_pages`: tests/integrations/test_docs.py",
     ),
     **dict.fromkeys(
-        [f"docs/{n}.md" for n in ("evaluate", "posthoc", "report", "train", "design/inputs", "design/fidelity")],
+        [
+            f"docs/{n}.md"
+            for n in ("evaluate", "posthoc", "quickstart", "report", "train", "design/inputs", "design/fidelity")
+        ],
         "settings and definitions",
     ),
     "docs/design/exact-sums.md": "arithmetic of the number format",

@@ -4,13 +4,24 @@ import csv
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from metacal.experiments import EXHIBITS
-from metacal.runs.paper import Exhibit
+from metacal.runs.paper import Exhibit, SimulatedStudy, published_figures
 
 RESULTS = Path(__file__).parents[2] / "results" / "paper"
+FIGURES = Path(__file__).parents[1] / "figures"
 MARK = "<!-- reproduction -->"
+RANK = "average rank"
+
+
+class Cell(NamedTuple):
+    """A figure of a table."""
+
+    metric: str
+    row: str
+    method: str
+    text: str
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
@@ -19,39 +30,55 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def reproduction() -> str:
-    """What there is of each table and figure at a glance, then a section for each: published, ours, command."""
+    """All at a glance, the commands that were run, then a section for each table and figure."""
     ordered = sorted(EXHIBITS.values(), key=lambda exhibit: (exhibit.kind != "table", int(exhibit.number or 99)))
-    return "\n\n".join([overview(ordered), *(section(exhibit) for exhibit in ordered)])
+    return "\n\n".join([overview(ordered), commands(), *(section(exhibit) for exhibit in ordered)])
 
 
 def overview(exhibits: list[Exhibit]) -> str:
-    """A line for each: the command that makes it, and how far it has been made."""
-    lines = ["| | command | measured |", "|---|---|---|"]
+    """A line for each: the command that makes it, how far it has been made, and whether its claim holds there."""
+    lines = ["| | command | measured | does the claim hold there? |", "|---|---|---|---|"]
     for exhibit in exhibits:
         link = f"[{exhibit.heading}](#{anchor(exhibit.heading)})"
-        lines.append(f"| {link} | `metacal run {exhibit.name}` | {status(exhibit)} |")
+        holds = verdicts().get(exhibit.name, {}).get("holds", "")
+        lines.append(f"| {link} | `metacal run {exhibit.name}` | {status(exhibit)} | {holds} |")
+    return "\n".join(lines)
+
+
+def commands() -> str:
+    """What was run for every folder of results, with what and for how long."""
+    lines = ["## What was run", "", "| `results/paper/` | command | seeds | training time | date, torch |"]
+    lines += ["|---|---|---|---|---|"]
+    for path in sorted(RESULTS.glob("*/about.json")):
+        about = json.loads(path.read_text(encoding="utf-8"))
+        seeds = ", ".join(str(seed) for seed in about["seeds"])
+        hours = f"{about['train_seconds'] / 3600:.1f} h" if about.get("train_seconds") else ""
+        made = f"{about['date']}, {about['torch']}"
+        lines.append(f"| {path.parent.name} | `{about['command']}` | {seeds} | {hours} | {made} |")
     return "\n".join(lines)
 
 
 def anchor(heading: str) -> str:
-    """What MkDocs calls a heading.
-
-    Examples:
-        >>> anchor("Table 1: Test ECE (ours)")
-        'table-1-test-ece-ours'
-    """
+    """What MkDocs calls a heading: ``table-1-test-ece`` for "Table 1: Test ECE"."""
     return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower())
+
+
+def verdicts() -> dict[str, dict[str, str]]:
+    """By exhibit, whether the paper's claim holds in what was measured, and why it does or does not."""
+    path = RESULTS / "verdicts.json"
+    found: dict[str, dict[str, str]] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return found
 
 
 def status(exhibit: Exhibit) -> str:
     """How many of the cells were measured and in which setting."""
     found = []
     for path in measured(exhibit):
-        about = json.loads((path.parent / "about.json").read_text(encoding="utf-8"))
+        preset = json.loads((path.parent / "about.json").read_text(encoding="utf-8"))["preset"]
         cells = filled(path.with_suffix(".csv"))
-        many = f"{len(cells)} cells" if cells else "drawn"
-        settings = {"published setting" if cell["setting"] == "as published" else about["preset"] for cell in cells}
-        found.append(f"{many}, {' and '.join(sorted(settings)) or about['preset']}")
+        settings = {"published setting" if cell["setting"] == "as published" else f"{preset} preset" for cell in cells}
+        where = "sizes of our own" if isinstance(exhibit, SimulatedStudy) else " and ".join(sorted(settings))
+        found.append(f"{f'{len(cells)} cells' if cells else 'drawn'}, {where or f'{preset} preset'}")
     return "; ".join(found) or "not yet"
 
 
@@ -61,19 +88,27 @@ def measured(exhibit: Exhibit) -> list[Path]:
 
 
 def section(exhibit: Exhibit) -> str:
-    """What one table or figure is, how to make it, and what was measured."""
-    lines = [f"## {exhibit.heading}", "", f"The paper's claim: {exhibit.claim}", ""] if exhibit.number else []
-    lines = lines or [f"## {exhibit.heading}", "", "Not in the paper.", ""]
+    """What one table or figure is, how to make it, what was measured, and what was published."""
+    claim = f"The paper's claim: {exhibit.claim}" if exhibit.number else "Not in the paper."
     runs = len(exhibit.specs())
     cost = f"{runs} runs in full" if runs else "minutes on any machine"
-    lines += [f"`metacal run {exhibit.name}` ({cost})", ""]
+    lines = [f"## {exhibit.heading}", "", claim, "", f"`metacal run {exhibit.name}` ({cost})", ""]
     for path in measured(exhibit):
-        about = json.loads((path.parent / "about.json").read_text(encoding="utf-8"))
-        seeds = ", ".join(str(seed) for seed in about["seeds"])
-        by = f"`{about['command']}`, preset {about['preset']}" + (f", seeds {seeds}" if seeds else "")
-        lines += [f"**Measured** with {by}: `results/paper/{path.parent.name}/`.", ""]
-        lines += tables(path.with_suffix(".csv")) if path.with_suffix(".csv").exists() else picture(path)
-    return "\n".join(lines if measured(exhibit) else [*lines, "**Not measured here yet.**"])
+        lines += [f"**Measured**, `results/paper/{path.parent.name}/`:", "", *ours(path)]
+    verdict = verdicts().get(exhibit.name)
+    if verdict is not None:
+        lines += [f"**Does the claim hold there? {verdict['holds'].capitalize()}.** {verdict['why']}", ""]
+    if not measured(exhibit):
+        lines += ["**Not measured here yet.**", ""]
+    return "\n".join([*lines, *published(exhibit)])
+
+
+def ours(path: Path) -> list[str]:
+    """The table's cells with the published figures below them, or the drawing."""
+    if path.with_suffix(".csv").exists():
+        return tables([cell for line in filled(path.with_suffix(".csv")) for cell in both(line)])
+    drawn = FIGURES / f"{path.parent.name}-{path.stem}.svg"
+    return [f"![{path.stem}](figures/{drawn.name})", ""] if drawn.exists() else []
 
 
 def filled(path: Path) -> list[dict[str, str]]:
@@ -84,33 +119,44 @@ def filled(path: Path) -> list[dict[str, str]]:
         return [cell for cell in csv.DictReader(file) if cell["mean"]]
 
 
-def tables(path: Path) -> list[str]:
-    """For each measure, rows by methods: ours, and what was published below it."""
+def both(line: dict[str, str]) -> list[Cell]:
+    """Ours, with the number of its seeds, and what was published."""
+    found = figure(float(line["mean"]), float(line["std"]) if line["std"] else None)
+    seeds = f" ({line['seeds']})" if line.get("seeds") else ""
+    cells = [Cell(line["metric"], f"{line['row']}, ours (seeds)", line["method"], found + seeds)]
+    if line["published_mean"]:
+        said = figure(float(line["published_mean"]), float(line["published_std"]) if line["published_std"] else None)
+        cells.append(Cell(line["metric"], f"{line['row']}, published", line["method"], said))
+    return cells
+
+
+def published(exhibit: Exhibit) -> list[str]:
+    """Everything that the paper has in this table, behind a line that opens it."""
+    cells = [
+        Cell(metric, f"{dataset} {model}".strip(), method, figure(value.mean, value.std))
+        for (label, dataset, model, method, metric), value in published_figures().items()
+        if label == exhibit.label and exhibit.kind == "table" and dataset != RANK
+    ]
+    return ['??? note "Published"', "", *(f"    {line}" for line in tables(cells))] if cells else []
+
+
+def tables(cells: list[Cell]) -> list[str]:
+    """For each measure a table of rows by methods."""
     lines = []
-    for metric in dict.fromkeys(cell["metric"] for cell in filled(path)):
-        cells = [cell for cell in filled(path) if cell["metric"] == metric]
-        methods = list(dict.fromkeys(cell["method"] for cell in cells))
+    for metric in dict.fromkeys(cell.metric for cell in cells):
+        of_metric = [cell for cell in cells if cell.metric == metric]
+        methods = list(dict.fromkeys(cell.method for cell in of_metric))
         said = metric.removesuffix("_percent").replace("_", " ").replace("ece", "ECE")
         unit = ", %" if metric.endswith("_percent") else ""
         lines += ["| " + " | ".join([f"{said}{unit}", *(method.replace("|", "\\|") for method in methods)]) + " |"]
         lines += ["|---" * (len(methods) + 1) + "|"]
-        for row in dict.fromkeys(cell["row"] for cell in cells):
-            of_row = {cell["method"]: cell for cell in cells if cell["row"] == row}
-            for prefix, who in (("", "ours"), ("published_", "published")):
-                figures = [figure(of_row.get(method, {}), prefix) for method in methods]
-                if any(figures):
-                    lines.append("| " + " | ".join([f"{row}, {who}", *figures]) + " |")
+        for row in dict.fromkeys(cell.row for cell in of_metric):
+            texts = {cell.method: cell.text for cell in of_metric if cell.row == row}
+            lines.append("| " + " | ".join([row, *(texts.get(method, "") for method in methods)]) + " |")
         lines.append("")
     return lines
 
 
-def figure(cell: dict[str, str], prefix: str) -> str:
+def figure(mean: float, std: float | None) -> str:
     """Mean and standard deviation, as far as they are there."""
-    mean, std = cell.get(f"{prefix}mean"), cell.get(f"{prefix}std")
-    return (f"{float(mean):.2f}" + (f" ± {float(std):.2f}" if std else "")) if mean else ""
-
-
-def picture(path: Path) -> list[str]:
-    """The drawing beside the numbers, where it is kept with the documentation."""
-    drawn = Path(__file__).parents[1] / "figures" / f"{path.parent.name}-{path.stem}.svg"
-    return [f"![{path.stem}](figures/{drawn.name})", ""] if drawn.exists() else []
+    return f"{mean:.2f}" + ("" if std is None else f" ± {std:.2f}")

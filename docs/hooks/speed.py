@@ -78,7 +78,7 @@ def text(value: Any) -> str:
 
 
 def verdict(target: dict[str, Any]) -> str:
-    """What was asked, what was found, and whether that is good enough."""
+    """What was found, the target, and whether that is good enough."""
     side = "at least" if target["at_least"] else "at most"
-    word = "met" if target["is_met"] else "**MISSED**"
-    return f"- {target['name']}: {target['value']:.3g}, {side} {target['bound']:g} was asked: {word}"
+    word = "met" if target["is_met"] else "**missed**"
+    return f"- {target['name']}: {target['value']:.3g}, target {side} {target['bound']:g}: {word}"
