@@ -22,6 +22,7 @@ PAGES: dict[str, tuple[list[str], set[str]]] = {
         [
             "study/methods.md",
             "study/regime.md",
+            "study/conditions.md",
             "paper/simulated/synthetic.csv",
             *(f"paper/cifar10-cpu/main-{table}.csv" for table in ("ece", "error", "ece-temperature")),
         ],
@@ -31,7 +32,7 @@ PAGES: dict[str, tuple[list[str], set[str]]] = {
     "docs/design/outer-step.md": ([f"study/{n}.md" for n in ("robustness", "methods", "every", "term_weights")], set()),
     "docs/scaling.md": (["benchmarks/cluster_simulation.json"], set()),
     "docs/design/presets.md": (["presets/regimes.csv"], set()),
-    "docs/which-method.md": (["study/methods.md"], set()),
+    "docs/which-method.md": (["study/methods.md", "study/conditions.md"], set()),
     "docs/limitations.md": (["study/methods.md"], set()),
     "docs/shift.md": (
         [

@@ -44,16 +44,18 @@ def every(seeds: int = 10) -> list[Run]:
     return [Run(r, "mc", seed, every=k) for r, k in (*short, *long) for seed in unseen(seeds)]
 
 
-# What may keep meta-calibration from winning: a meta set that is too small, too few steps, the inner learning rate.
+# What may keep meta-calibration from winning: a meta set that is too small, too few steps, the inner learning rate, a
+# meta batch that is too small.
 SWEEPS: dict[str, dict[str, tuple[float, ...]]] = {
     "meta": {"digits": (10, 20, 40, 80), "newsgroups": (50, 125, 500, 1000, 2000)},
     "epochs": {"digits": (15, 50, 150), "newsgroups": (3, 6, 25)},
     "lr": {"digits": (0.01, 0.03, 0.1), "newsgroups": (0.01, 0.03, 0.1)},
+    "meta_batch": {"digits": (8, 16, 40), "newsgroups": (32, 128, 500)},
 }
 
 
 def conditions(seeds: int = 10) -> list[Run]:
-    """One thing changed at a time: how many of the labels are the meta set, how long training is, its learning rate."""
+    """One thing changed at a time: the meta set's share of the labels, how many it looks at, how long it trains."""
     return [
         Run(r, method, seed, **{swept: value})  # type: ignore[arg-type]
         for swept, by_regime in SWEEPS.items()

@@ -99,14 +99,14 @@ def conditions_table(rows: list[Row]) -> str:
     """Test ECE of four methods as one thing changes, with what meta-calibration gains, costs and has learned."""
     lines = ["| regime | changed | ce | ls | mc | mc-s | mc - ce | mc - ls | error: mc - ce | strength of mc |"]
     lines += ["|---" * 10 + "|"]
-    for changed in ("meta", "epochs", "lr"):
-        for (name, value), group in grouped((row for row in rows if row[changed]), "regime", changed).items():
+    for changed in ("meta", "meta_batch", "epochs", "lr"):
+        for (name, value), group in grouped((row for row in rows if row.get(changed)), "regime", changed).items():
             by_method = {method: part for (method,), part in grouped(group, "method").items()}
             cells = [percent(part, "test_ece") for part in by_method.values()]
             ce, ls, mc, _ = by_method.values()
             cells += [difference(mc, base, "test_ece") for base in (ce, ls)] + [difference(mc, ce, "test_error")]
             strength = mean(float(row["summary"].split(",")[0].removeprefix("strength ")) for row in mc)
-            lines.append(f"| {name} | {changed} = {value:g} | {' | '.join(cells)} | {strength:.3f} |")
+            lines.append(f"| {name} | {changed.replace('_', ' ')} = {value:g} | {' | '.join(cells)} | {strength:.3f} |")
     return "\n".join(lines)
 
 

@@ -24,7 +24,8 @@ META_METHODS = ("mc", "mc-s", "mc-v", "mc-l2")
 class Run:
     """What is run; the defaults of the outer step are the library's, and ``every=0`` stands for its default too.
 
-    ``meta``, ``epochs`` and ``lr`` are the regime's where they are 0; a larger meta set leaves less to train on.
+    ``meta``, ``epochs``, ``lr`` and ``meta_batch`` are the regime's where they are 0; a larger meta set leaves less to
+    train on.
     """
 
     regime: str
@@ -39,6 +40,7 @@ class Run:
     meta: int = 0
     epochs: int = 0
     lr: float = 0.0
+    meta_batch: int = 0
 
     def in_regime(self) -> Regime:
         """The regime with what this run changes of it; all the labels together stay as many."""
@@ -104,7 +106,7 @@ def execute(run: Run) -> dict[str, object]:
             per_unit_step=OUTER_STEPS[run.outer][0],
             adaptive=OUTER_STEPS[run.outer][1],
         )
-        rows = batches(parts["meta"], regime.batch, torch.Generator().manual_seed(run.seed + 1))
+        rows = batches(parts["meta"], run.meta_batch or regime.batch, torch.Generator().manual_seed(run.seed + 1))
         meta_stream = ((features[part], labels[part]) for part in rows)
     for _ in range(steps):
         part = next(stream)
