@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
@@ -22,17 +23,14 @@ def ls(
     from metacal.cli.selection import in_order
     from metacal.experiments import EXHIBITS
 
-    listed = Table()
-    listed.add_column("name", no_wrap=True)
-    for column in ("number", "what it shows", "rows", "methods", "runs"):
-        listed.add_column(column)
+    listed = Table(box=SIMPLE)
+    for column in ("name", "number", "what it shows", "it takes"):
+        listed.add_column(column, no_wrap=column != "what it shows")
     ordered = in_order(EXHIBITS.values())
     for exhibit in ordered:
-        sizes = [len(exhibit.rows), len(exhibit.columns), len(exhibit.specs())]
-        numbers = [str(size) if size else "" for size in sizes]
-        if draws := exhibit.draws():
-            numbers[2] = f"{len(draws)} draws"
-        listed.add_row(exhibit.name, exhibit.tag if exhibit.number else "ours", exhibit.title, *numbers)
+        draws = exhibit.draws()
+        cost = f"{len(draws)} draws" if draws else f"{len(exhibit.specs())} runs"
+        listed.add_row(exhibit.name, exhibit.tag if exhibit.number else "ours", exhibit.title, cost)
     Console().print(listed)
     if json_file is not None:
         fields = ("name", "kind", "number", "label", "title", "claim")
