@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from benchmarks.report import Part, Row, publish
-from benchmarks.timing import interleave
+from benchmarks.timing import OthersMeter, interleave
 from metacal.models import create_model
 
 NETWORKS = ("resnet8", "resnet20", "resnet18")
@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="of each; 5")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    rows: list[Row] = []
+    meter, rows = OthersMeter(), list[Row]()
     for name in NETWORKS:
         calls = {
             "channels first": step_of(name, options.batch, torch.contiguous_format),
@@ -49,7 +49,8 @@ def main() -> None:
             {"network": name, **{f"{k}, ms": 1e3 * t for k, t in times.items()}, "channels last is faster by": ratio}
         )
     note = f"Best of {options.rounds} steps of {options.batch} images, taking turns, {options.threads} thread(s)."
-    publish("channels_last", {"step": Part("A training step by memory format, CPU", rows, notes=(note,))})
+    part = Part("A training step by memory format, CPU", rows, notes=(note,), others_share=meter.share())
+    publish("channels_last", {"step": part})
 
 
 if __name__ == "__main__":

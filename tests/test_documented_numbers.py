@@ -29,6 +29,10 @@ PAGES: dict[str, tuple[list[str], set[str]]] = {
         {"0.05"},
     ),
     "docs/design/meta-step.md": (["benchmarks/meta_step.json", "benchmarks/meta_step_size.json"], {"1.33"}),
+    "docs/speed.md": (
+        [f"benchmarks/{n}.json" for n in ("meta_step", "meta_step_size", "calibration", "data_pipeline")],
+        set(),
+    ),
     "docs/design/outer-step.md": ([f"study/{n}.md" for n in ("robustness", "methods", "every", "term_weights")], set()),
     "docs/scaling.md": (["benchmarks/cluster_simulation.json"], set()),
     "docs/design/presets.md": (["presets/regimes.csv"], set()),
