@@ -2,6 +2,8 @@
 
 import csv
 import io
+import json
+import shutil
 import statistics
 from dataclasses import replace
 
@@ -70,6 +72,19 @@ def test_cells_are_what_the_predictions_say(store, metric):
         assert found.std == pytest.approx(abs(figures[0] - figures[1]) / 2, abs=1e-3)
         if metric == "ece_after_temperature_percent":
             assert found.temperature == pytest.approx(statistics.fmean(heats))
+
+
+def test_a_note_names_the_files_that_were_read(store, tmp_path):
+    (part,) = narrowed([TABLES["main-ece"]], rows=["svhn"], methods=["ce"], seeds=[0])
+    assert "Data:" not in prepare_table(part, store, "smoke").note, "the digits have no file"
+    other = RunStore(tmp_path)
+    (spec,) = part.specs("smoke")
+    shutil.copytree(store.folder(spec).path, other.folder(spec).path)
+    about = other.folder(spec).path / "environment.json"
+    about.write_text(
+        json.dumps({**json.loads(about.read_text()), "data": ["/some/where/news20.tar.gz", "d/glove.txt"]})
+    )
+    assert prepare_table(part, other, "smoke").note.endswith("Data: glove.txt, news20.tar.gz.")
 
 
 def test_a_changed_setting_is_said_and_does_not_stand_against_the_published(store):

@@ -4,6 +4,7 @@ import statistics
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import PurePath
 from typing import Any
 
 from metacal.errors import InvalidValueError, MetacalWarning
@@ -234,12 +235,14 @@ def prepare_table(
 
 
 def _source_note(table: PaperTable, store: RunStore, preset: str, overrides: Mapping[str, Any] | None) -> str:
-    """Where the test images of domains come from: published arrays, or generated here."""
-    if all(row.over is None for row in table.rows):
-        return ""
-    folders = (store.folder(spec) for spec in table.specs(preset, overrides))
-    sources = sorted({folder.read_scores()["domains"]["source"] for folder in folders if folder.is_complete})
-    return f"Test images of the domains: {' and '.join(sources)}." if sources else ""
+    """Which files the runs read (an edition or a subset has its name), and where test images of domains come from."""
+    folders = [folder for spec in table.specs(preset, overrides) if (folder := store.folder(spec)).is_complete]
+    files = sorted({PurePath(path).name for folder in folders for path in folder.read_environment().get("data", ())})
+    notes = [f"Data: {', '.join(files)}."] if files else []
+    if folders and any(row.over is not None for row in table.rows):
+        sources = sorted({folder.read_scores()["domains"]["source"] for folder in folders})
+        notes.append(f"Test images of the domains: {' and '.join(sources)}.")
+    return " ".join(notes)
 
 
 def _measured(

@@ -95,7 +95,7 @@ class RunFolder:
 
     def check_data(self, data_hash: str, indices: Mapping[str, Tensor]) -> None:
         """Raise unless the run was begun with this data and these splits."""
-        begun = read_json(self.path / "environment.json").get("data_hash")
+        begun = self.read_environment().get("data_hash")
         splits = self.read_splits()
         same = splits.keys() == indices.keys() and all(torch.equal(splits[name], indices[name]) for name in splits)
         if begun != data_hash or not same:
@@ -107,6 +107,11 @@ class RunFolder:
         """Begin a run; ``circumstances`` are kept beside the machine and the versions."""
         write_json(self.path / "environment.json", {**environment(), **circumstances})
         write_json(self.path / "spec.json", {"schema": SCHEMA, "hash": spec.hash, "spec": spec.model_dump(mode="json")})
+
+    def read_environment(self) -> dict[str, Any]:
+        """Machine, versions, and which files the data came from."""
+        found: dict[str, Any] = read_json(self.path / "environment.json")
+        return found
 
     @property
     def schema(self) -> Any:
