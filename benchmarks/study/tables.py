@@ -99,7 +99,7 @@ def conditions_table(rows: list[Row]) -> str:
     """Test ECE of four methods as one thing changes, with what meta-calibration gains, costs and has learned."""
     lines = ["| regime | changed | ce | ls | mc | mc-s | mc - ce | mc - ls | error: mc - ce | strength of mc |"]
     lines += ["|---" * 10 + "|"]
-    for changed in ("meta", "meta_batch", "epochs", "lr"):
+    for changed in ("meta", "meta_batch", "memory", "epochs", "lr"):
         for (name, value), group in grouped((row for row in rows if row.get(changed)), "regime", changed).items():
             by_method = {method: part for (method,), part in grouped(group, "method").items()}
             cells = [percent(part, "test_ece") for part in by_method.values()]

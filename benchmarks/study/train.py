@@ -41,6 +41,7 @@ class Run:
     epochs: int = 0
     lr: float = 0.0
     meta_batch: int = 0
+    memory: int = 0
 
     def in_regime(self) -> Regime:
         """The regime with what this run changes of it; all the labels together stay as many."""
@@ -102,6 +103,7 @@ def execute(run: Run) -> dict[str, object]:
             hyperparameters_of(run, head, num_classes),
             inner_reduction=run.reduction,
             every=run.every or None,
+            memory=run.memory,
             meta_lr=run.meta_lr,
             per_unit_step=OUTER_STEPS[run.outer][0],
             adaptive=OUTER_STEPS[run.outer][1],

@@ -43,6 +43,7 @@ CHANGES = {
     "compile": True,
     "meta_preset": "paper",
     "meta_every": 4,
+    "meta_memory": 512,
     "meta_lr": 0.01,
     "meta_batch_size": 16,
     "seed": 1,

@@ -40,8 +40,8 @@ def train(
     published settings for the rest: epochs, batch_size, accumulate, optimizer, lr, momentum, nesterov, weight_decay,
     schedule, milestones, decay, reduction, clip_norm, interleaved_lr, patience, precision, compile; train_size,
     val_share or val_size, meta_share or meta_size, stratified, hold_out_meta, augment, domains; meta_preset,
-    meta_every, meta_lr, meta_batch_size; model_options.NAME, dataset_options.NAME; and accelerator, devices, strategy,
-    threads, channels_last for the machine.
+    meta_every, meta_lr, meta_batch_size, meta_memory; model_options.NAME, dataset_options.NAME; and accelerator,
+    devices, strategy, threads, channels_last for the machine.
 
     Methods: ce, brier, mmce, fl3, flsd53, ls, mc, mc-s, mc-v, mc-l2, ce+dece, ce+sbece, ce+savuc, fl3+sbece,
     fl3+savuc, mc-ce, mc-mmce, mc-dece, mc-sbece, mc-savuc, and ce- or fl3-interleaved-sbece or -savuc.

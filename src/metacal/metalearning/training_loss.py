@@ -1,0 +1,30 @@
+"""The training loss with the hyper-parameters as they are."""
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from metacal.losses import Loss
+from metacal.metalearning.checks import class_count
+from metacal.metalearning.gather import world_size
+from metacal.metalearning.hyperparameter import Hyperparameter
+from metacal.metalearning.inner_loss import InnerLoss
+
+
+def filled_inner_loss(hyperparameters: Hyperparameter, labels: Tensor, logits: Tensor) -> InnerLoss:
+    """The loss of a training batch, its slots filled with omega, which no gradient reaches."""
+    omega = {name: value.detach() for name, value in hyperparameters.named_parameters()}
+    start = InnerLoss(labels, class_count(logits), targets=labels)
+    with torch.autocast(logits.device.type, enabled=False):
+        inner: InnerLoss = functional_call(hyperparameters, omega, (start,))
+    return inner
+
+
+def training_loss(inner: InnerLoss, base: Loss, head: nn.Module, logits: Tensor, reduction: str) -> Tensor:
+    """The mean or the sum over the batch, with history."""
+    with torch.autocast(logits.device.type, enabled=False):
+        if inner.penalty is not None and world_size() > 1:
+            inner = inner.with_penalty_scaled(1.0 / world_size())  # DDP averages over ranks, each of which adds it
+        rows = logits.flatten(0, -2) if logits.ndim > 2 else logits
+        total = inner.value(base, rows, dict(head.named_parameters()))
+    return total / len(inner.labels) if reduction == "mean" else total
