@@ -24,7 +24,7 @@ PAGES: dict[str, tuple[list[str], set[str]]] = {
             "study/regime.md",
             "study/conditions.md",
             "paper/simulated/synthetic.csv",
-            *(f"paper/cifar10-cpu/main-{table}.csv" for table in ("ece", "error", "ece-temperature")),
+            *(f"paper/cifar10-cpu/main-{table}.csv" for table in ("ece", "error", "ece-temperature", "classwise-ece")),
         ],
         {"0.05"},
     ),
