@@ -12,10 +12,18 @@ RESULTS = ROOT / "results"
 CODE = re.compile(r"```.*?```|`[^`\n]*`|\]\([^)]*\)", re.S)
 DECIMAL = re.compile(r"(?<![\w.,])(\d+\.\d+)(?![\w.]*\d)")
 
+MAIN = ("ece", "error", "ece-temperature", "classwise-ece")
+
 # page -> the files its numbers come from (under results/), and decimals that are settings, versions or names
 PAGES: dict[str, tuple[list[str], set[str]]] = {
     "README.md": (
-        ["study/methods.md", "benchmarks/meta_step.json", "benchmarks/calibration.json", "benchmarks/temperature.json"],
+        [
+            "study/methods.md",
+            "study/conditions.md",
+            "benchmarks/meta_step.json",
+            "benchmarks/calibration.json",
+            *(f"paper/{data}/main-{table}.csv" for data in ("cifar10-cpu", "newsgroups-cpu") for table in MAIN),
+        ],
         {"3.11", "0.05", "2.0"},
     ),
     "docs/study.md": (
@@ -24,7 +32,7 @@ PAGES: dict[str, tuple[list[str], set[str]]] = {
             "study/regime.md",
             "study/conditions.md",
             "paper/simulated/synthetic.csv",
-            *(f"paper/cifar10-cpu/main-{table}.csv" for table in ("ece", "error", "ece-temperature", "classwise-ece")),
+            *(f"paper/{data}/main-{table}.csv" for data in ("cifar10-cpu", "newsgroups-cpu") for table in MAIN),
         ],
         {"0.05"},
     ),
@@ -36,7 +44,16 @@ PAGES: dict[str, tuple[list[str], set[str]]] = {
     "docs/design/outer-step.md": ([f"study/{n}.md" for n in ("robustness", "methods", "every", "term_weights")], set()),
     "docs/scaling.md": (["benchmarks/cluster_simulation.json"], set()),
     "docs/design/presets.md": (["presets/regimes.csv"], set()),
-    "docs/which-method.md": (["study/methods.md", "study/conditions.md"], set()),
+    "docs/which-method.md": (
+        [
+            "study/methods.md",
+            "study/conditions.md",
+            "paper/cross-domain-cpu/cross-domain-ece.csv",
+            "shift/cifar10-ce-seed100.json",
+            *(f"paper/{data}/main-{table}.csv" for data in ("cifar10-cpu", "newsgroups-cpu") for table in MAIN),
+        ],
+        set(),
+    ),
     "docs/limitations.md": (["study/methods.md"], set()),
     "docs/shift.md": (
         [

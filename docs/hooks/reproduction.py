@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from metacal.cli.selection import in_order
 from metacal.experiments import EXHIBITS
 from metacal.runs.paper import Exhibit, SimulatedStudy, published_figures
 
@@ -31,7 +32,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 def reproduction() -> str:
     """All at a glance, the commands that were run, then a section for each table and figure."""
-    ordered = sorted(EXHIBITS.values(), key=lambda exhibit: (exhibit.kind != "table", int(exhibit.number or 99)))
+    ordered = in_order(EXHIBITS.values())
     return "\n\n".join([overview(ordered), commands(), *(section(exhibit) for exhibit in ordered)])
 
 

@@ -31,7 +31,7 @@ def find_exhibits(name: str) -> list[Exhibit]:
 
 def in_order(exhibits: Iterable[Exhibit]) -> list[Exhibit]:
     """Tables, then figures, each in the order of the paper; what is not in it comes last."""
-    return sorted(exhibits, key=lambda exhibit: (exhibit.kind != "table", int(exhibit.number or 99)))
+    return sorted(exhibits, key=lambda each: (not each.number, each.kind != "table", int(each.number or 0)))
 
 
 def is_exhibit(name: str) -> bool:
