@@ -31,6 +31,7 @@ PAGES: dict[str, tuple[list[str], set[str]]] = {
             "study/methods.md",
             "study/regime.md",
             "study/conditions.md",
+            "paper/cifar10-methods/image-methods.csv",
             "paper/simulated/synthetic.csv",
             *(f"paper/{data}/main-{table}.csv" for data in ("cifar10-cpu", "newsgroups-cpu") for table in MAIN),
         ],
