@@ -39,6 +39,7 @@ def measured(tmp_path):
 def test_reproduction_sets_ours_above_published_and_says_how_far_it_is(measured, monkeypatch):
     reproduction = hook("reproduction")
     monkeypatch.setattr(reproduction, "RESULTS", measured)
+    monkeypatch.setattr(reproduction, "VERDICTS", measured / "verdicts.json")
     page = reproduction.on_page_markdown(f"# Title\n\n{reproduction.MARK}")
     assert "| CIFAR-10 ResNet18, ours (seeds) | 10.50 (1) | 1.25 ± 0.50 (2) |" in page
     assert "| CIFAR-10 ResNet18, published | 4.23 ± 0.15 | 1.17 ± 0.26 |" in page

@@ -12,6 +12,7 @@ from metacal.runs.paper import Exhibit, SimulatedStudy, published_figures
 
 RESULTS = Path(__file__).parents[2] / "results" / "paper"
 FIGURES = Path(__file__).parents[1] / "figures"
+VERDICTS = Path(__file__).with_name("verdicts.json")
 MARK = "<!-- reproduction -->"
 RANK = "average rank"
 
@@ -65,9 +66,8 @@ def anchor(heading: str) -> str:
 
 
 def verdicts() -> dict[str, dict[str, str]]:
-    """By exhibit, whether the paper's claim holds in what was measured, and why it does or does not."""
-    path = RESULTS / "verdicts.json"
-    found: dict[str, dict[str, str]] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    """By exhibit, whether the paper's claim holds in what was measured, and why: our judgement, written by hand."""
+    found: dict[str, dict[str, str]] = json.loads(VERDICTS.read_text(encoding="utf-8"))
     return found
 
 
