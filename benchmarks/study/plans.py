@@ -51,6 +51,7 @@ SWEEPS: dict[str, dict[str, tuple[float, ...]]] = {
     "epochs": {"digits": (15, 50, 150), "newsgroups": (3, 6, 25)},
     "lr": {"digits": (0.01, 0.03, 0.1), "newsgroups": (0.01, 0.03, 0.1)},
     "meta_batch": {"digits": (8, 16, 40), "newsgroups": (32, 128, 500)},
+    # A memory of 1 sample is none: the long regimes without, to be compared with.
     "memory": {"digits": (128,), "digits-long": (1, 128), "newsgroups": (512,), "newsgroups-long": (1, 512)},
 }
 

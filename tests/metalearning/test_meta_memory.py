@@ -76,6 +76,17 @@ def test_a_state_from_before_there_was_a_memory_is_read():
     meta.load_state_dict(state)
 
 
+@pytest.mark.filterwarnings("ignore:A meta-gradient was not finite")
+def test_samples_that_are_not_finite_leave_again():
+    _, meta = calibrated(memory=30)
+    broken = torch.full((12, 4), torch.nan, dtype=torch.float64), batch(1)[1]
+    meta.step(*batch(0), meta=broken, lr=0.1)
+    for seed in range(5):
+        meta.step(*batch(0), meta=batch(seed), lr=0.1)
+    assert meta.skipped == 3, "the broken batch, and the two that it fills up: 12 + 12 + 6"
+    assert meta.state_dict()["memory"]["features"].isfinite().all()
+
+
 def test_large_batches_and_other_shapes_stay_as_they_are():
     memory = MetaMemory(8)
     memory.keep(torch.zeros(8, 2), torch.zeros(8, dtype=torch.long))

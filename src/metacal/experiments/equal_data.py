@@ -3,17 +3,13 @@
 Command: ``metacal run equal-data``. Cost: 60 runs in full, 36 of them shared with the main tables.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 from metacal.experiments.grid import CE, LS, MC, NEWSGROUPS, image_row
 from metacal.runs.paper import Column, PaperTable
 
 
 def without_meta(column: Column) -> Column:
     """The same method, which leaves the meta set alone: it trains on what Meta-Calibration trains on."""
-    settings: Mapping[str, Any] = {**(column.settings or {}), "hold_out_meta": True}
-    return Column(f"{column.label}, equal data", settings)
+    return Column(f"{column.label}, equal data", {**(column.settings or {}), "hold_out_meta": True})
 
 
 TABLE = PaperTable(

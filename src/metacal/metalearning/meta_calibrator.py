@@ -82,7 +82,7 @@ class MetaCalibrator:
             [1e-5, 1e-3]: the result then hardly depends on ``meta_lr``.
         estimator: ``"one_step"``, ``"implicit"``, ``"evograd"``, or a function of a `MetaProblem`.
         memory: fill meta batches up to so many samples with those of the meta batches before, at the features they had
-            then: a less noisy objective without another forward pass. 0 looks at the new batch alone.
+            then: a less noisy objective, and only the head is run on them. 0 looks at the new batch alone.
         meta_forward: mode of the model on the meta batch, ``"train"``: normalised by the batch's own statistics; or
             ``"eval"``. The head's simulated step is always in the mode the head is in.
         preset: ``"paper"`` takes the published choices for what is not given.

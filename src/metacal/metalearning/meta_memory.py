@@ -11,7 +11,7 @@ class MetaMemory:
 
     A calibration error of few samples is mostly noise, and so is its gradient. Only the head is simulated, so a sample
     that was looked at some steps ago can be looked at again without a forward pass: the head is that of now, its input
-    a little old.
+    a little old. Samples that are not finite are remembered like others: meta steps are skipped until they have left.
 
     Args:
         samples: a meta batch is filled up to so many; 0 remembers nothing.
