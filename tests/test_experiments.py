@@ -95,6 +95,16 @@ def test_at_equal_data_only_the_method_differs_from_meta_calibration(dataset, pr
         assert specs["CE"].train_size == equal.train_size + equal.meta_size
 
 
+@pytest.mark.parametrize("preset", ["full", "cpu", "smoke"])
+def test_our_outer_step_differs_from_the_published_one_in_nothing_else(preset):
+    table = TABLES["outer-step"]
+    specs = {column.label: table.spec(table.rows[0], column, 0, preset) for column in table.columns}
+    for label in ("MC", "MC-S"):
+        published, ours = specs[label], specs[f"{label}, our step"]
+        assert published.meta_preset == "paper" and (ours.meta_preset, ours.meta_memory) == (None, 512)
+        assert ours.model_copy(update={"meta_preset": "paper", "meta_memory": 0}) == published
+
+
 def test_what_is_quoted_is_never_run():
     table = TABLES["guo-setups"]
     quoted = [column for column in table.columns if column.settings is None]

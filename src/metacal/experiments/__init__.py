@@ -17,6 +17,7 @@ from metacal.experiments import (
     main_ece,
     main_ece_temperature,
     main_error,
+    outer_step,
     reliability_analysis,
     sbece_agreement_cold,
     sbece_agreement_warm,
@@ -51,6 +52,7 @@ TABLES: dict[str, PaperTable] = {
         guo_setups,
         image_methods,
         equal_data,
+        outer_step,
     )
 }
 FIGURES: dict[str, PaperFigure] = {
