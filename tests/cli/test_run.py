@@ -159,6 +159,24 @@ def test_what_is_asked_for_twice_is_there_once():
     assert narrowed([table, table], seeds=[1, 1]) == narrowed([table], seeds=[1])
 
 
+@pytest.mark.parametrize(
+    ("methods", "labels"),
+    [
+        (["ce"], ["CE"]),
+        (["ce-equal-data", "MC"], ["CE, equal data", "MC"]),
+        (["CE equal data"], ["CE, equal data"]),
+    ],
+)
+def test_a_label_selects_its_column_alone(methods, labels):
+    (part,) = narrowed([EXHIBITS["equal-data"]], methods=methods)
+    assert [column.label for column in part.columns] == labels
+
+
+def test_a_method_no_column_is_called_after_selects_all_columns_of_it():
+    (part,) = narrowed([EXHIBITS["ablation"]], methods=["ce"])
+    assert [column.label for column in part.columns] == ["M0: Vanilla CE [meta-loss -, loss CE]"]
+
+
 def test_methods_by_what_stands_before_the_colon():
     (part,) = narrowed([EXHIBITS["ablation"]], methods=["M1", "m5"])
     assert [column.settings["method"] for column in part.columns] == ["ce+dece", "mc"]

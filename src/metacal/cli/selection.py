@@ -50,7 +50,8 @@ def narrowed(
     Args:
         exhibits: the wholes; those that have none of the rows or methods are left out, and each is taken once.
         rows: whole words of row names, such as ``cifar-10`` (which is not ``cifar-100``) or ``cifar-10/resnet18``.
-        methods: column labels, what stands before a colon in them (``m1``), or method names, in any case.
+        methods: column labels in any case, with dashes for spaces and without commas (``ce-equal-data``), what stands
+            before a colon in them (``m1``), or, where no column is called so, method names.
         seeds: which.
 
     Raises:
@@ -59,12 +60,14 @@ def narrowed(
     whole = {exhibit.name: exhibit for exhibit in exhibits}.values()
     known_rows = [row.name for exhibit in whole for row in exhibit.rows]
     _check_known("--rows", [row for row in rows if not any(_is_in(row, name) for name in known_rows)], known_rows)
-    known_methods = [name for exhibit in whole for column in exhibit.columns for name in _names(column)]
-    _check_known("--methods", [name for name in methods if name.lower() not in known_methods], known_methods)
+    columns_of = [column for exhibit in whole for column in exhibit.columns]
+    known_methods = [name for column in columns_of for name in (*_names(column), _method(column))]
+    methods = [_dashed(name) for name in methods]
+    _check_known("--methods", [name for name in methods if name not in known_methods], known_methods)
     parts = []
     for exhibit in whole:
         picked = tuple(row for row in exhibit.rows if not rows or any(_is_in(wanted, row.name) for wanted in rows))
-        columns = tuple(c for c in exhibit.columns if not methods or any(m.lower() in _names(c) for m in methods))
+        columns = _called(methods, exhibit.columns) if methods else exhibit.columns
         if (picked or not rows) and (columns or not methods):
             chosen = tuple(dict.fromkeys(seeds)) or exhibit.seeds
             parts.append(replace(exhibit, rows=picked, columns=columns, seeds=chosen))
@@ -82,9 +85,23 @@ def _is_in(wanted: str, name: str) -> bool:
     return re.search(rf"(?<![a-z0-9]){words}(?![a-z0-9])", name) is not None
 
 
+def _called(wanted: Sequence[str], columns: Sequence[Column]) -> tuple[Column, ...]:
+    """The columns that are called so, and those of a method that no column is called after."""
+    labels = {name for column in columns for name in _names(column)}
+    return tuple(c for c in columns if {*_names(c)} & {*wanted} or _method(c) in {*wanted} - labels)
+
+
 def _names(column: Column) -> list[str]:
-    label, method = column.label.lower(), (column.settings or {}).get("method")
-    return [*dict.fromkeys((label, label.partition(":")[0])), *([method] if method else [])]
+    label = _dashed(column.label)
+    return [*dict.fromkeys((label, label.partition(":")[0]))]
+
+
+def _dashed(label: str) -> str:
+    return label.lower().replace(",", "").replace(" ", "-")
+
+
+def _method(column: Column) -> str:
+    return str((column.settings or {}).get("method", ""))
 
 
 def _check_known(option: str, unknown: list[str], known: list[str]) -> None:
