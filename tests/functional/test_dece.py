@@ -5,6 +5,7 @@ import torch
 from tests import oracles
 from tests.functional import samples
 
+from metacal.errors import InvalidValueError
 from metacal.functional import dece, expected_calibration_error
 from metacal.functional.dece import soft_accuracies, soft_bin_memberships
 
@@ -41,6 +42,38 @@ def test_memberships_sum_to_1_and_cross_at_the_edges():
     rows = torch.arange(9)
     torch.testing.assert_close(members[rows, rows], members[rows, rows + 1], rtol=1e-9, atol=0.0)
     assert torch.equal(soft_bin_memberships(edges - 0.05, 10, tau_b=0.001).argmax(1), rows)
+
+
+def test_the_gradient_through_confidences_moves_them_against_the_gap_of_their_bin():
+    logits, targets = samples.multiclass(200, 4, dtype=torch.float64)
+    leaf = logits.clone().requires_grad_()
+    value = dece(logits=leaf, targets=targets, gradient="confidence")
+    value.backward()
+    probs = logits.softmax(1).requires_grad_()
+    confidences = probs.amax(1)
+    members = soft_bin_memberships(confidences, 15, 0.01).detach() + 1e-6
+    gaps = (members * (soft_accuracies(probs, targets, 100.0) - confidences).unsqueeze(1)).sum(0).detach()
+    slopes = -(members * gaps.sign()).sum(1) / len(targets)  # of DECE by each confidence
+    top = torch.nn.functional.one_hot(probs.argmax(1), 4)
+    by_hand = (slopes * confidences).unsqueeze(1) * (top - probs)  # of a softmax's largest entry by its logits
+    torch.testing.assert_close(leaf.grad, by_hand.detach())
+    assert value.item() == dece(logits=logits, targets=targets).item()
+
+
+def test_the_full_gradient_is_another_one():
+    logits, targets = samples.multiclass(200, 4, dtype=torch.float64)
+    found = []
+    for gradient in ("full", "confidence"):
+        leaf = logits.clone().requires_grad_()
+        dece(logits=leaf, targets=targets, gradient=gradient).backward()
+        found.append(leaf.grad)
+    assert (found[0] - found[1]).norm() > 3 * found[1].norm()
+
+
+def test_unknown_gradients_are_refused():
+    logits, targets = samples.multiclass(8, 3)
+    with pytest.raises(InvalidValueError, match="`gradient` must be one of 'full', 'confidence', got 'soft'"):
+        dece(logits=logits, targets=targets, gradient="soft")
 
 
 def test_memory_is_linear_in_the_number_of_classes():

@@ -31,12 +31,12 @@ SHELLS = [
     (L.FLSDLoss("none"), F.flsd_loss, {"reduction": "none"}, "FLSDLoss(reduction='none')"),
     (L.BrierLoss(), F.brier_loss, {}, "BrierLoss(reduction='mean')"),
     (L.BrierLoss("sum"), F.brier_loss, {"reduction": "sum"}, "BrierLoss(reduction='sum')"),
-    (L.DECE(), F.dece, {}, "DECE(num_bins=15, tau_a=100.0, tau_b=0.01)"),
+    (L.DECE(), F.dece, {}, "DECE(num_bins=15, tau_a=100.0, tau_b=0.01, gradient='full')"),
     (
         L.DECE(10, tau_a=50.0, tau_b=0.02),
         F.dece,
         {"num_bins": 10, "tau_a": 50.0, "tau_b": 0.02},
-        "DECE(num_bins=10, tau_a=50.0, tau_b=0.02)",
+        "DECE(num_bins=10, tau_a=50.0, tau_b=0.02, gradient='full')",
     ),
     (L.SBECE(), F.soft_binned_ece, {}, "SBECE(num_bins=15, temperature=0.01, power=2.0)"),
     (

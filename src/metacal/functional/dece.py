@@ -3,14 +3,23 @@
 import torch
 from torch import Tensor
 
-from metacal.functional.arguments import check_num_bins, check_positive
+from metacal.functional.arguments import check_choice, check_num_bins, check_positive
 from metacal.functional.inputs import class_logits_and_targets
 
 SMOOTHING = 1e-6
 """Added to every bin membership, as published: keeps the gradient of a far-away bin from being exactly zero."""
+GRADIENTS = ("full", "confidence")
 
 
-def dece(*, logits: Tensor, targets: Tensor, num_bins: int = 15, tau_a: float = 100.0, tau_b: float = 0.01) -> Tensor:
+def dece(
+    *,
+    logits: Tensor,
+    targets: Tensor,
+    num_bins: int = 15,
+    tau_a: float = 100.0,
+    tau_b: float = 0.01,
+    gradient: str = "full",
+) -> Tensor:
     r"""Differentiable ECE of a batch (Bohdal et al. 2023).
 
     With soft bin memberships :math:`o_m(x_i)`, soft accuracies :math:`a_i` and confidences :math:`\hat p_i`,
@@ -27,6 +36,9 @@ def dece(*, logits: Tensor, targets: Tensor, num_bins: int = 15, tau_a: float = 
         num_bins: M.
         tau_a: sharpness of the soft rank; larger is closer to hard accuracy.
         tau_b: temperature of the soft bins; smaller is closer to hard bins.
+        gradient: ``"full"``, as published; ``"confidence"``: soft accuracies and memberships are held fixed, so that it
+            says which confidences are too high or too low and nothing else. The value is the same. Sharp as they are,
+            the other two parts are mostly noise in a batch (docs/design/outer-step.md).
 
     Returns:
         Scalar of the (widened) dtype of the logits.
@@ -42,12 +54,14 @@ def dece(*, logits: Tensor, targets: Tensor, num_bins: int = 15, tau_a: float = 
     check_num_bins(num_bins)
     check_positive("tau_a", tau_a)
     check_positive("tau_b", tau_b)
+    check_choice("gradient", gradient, GRADIENTS)
     wide, targets = class_logits_and_targets(logits, targets)
     probs = torch.softmax(wide, dim=1)
     confidences = probs.amax(dim=1)
-    residuals = soft_accuracies(probs, targets, tau_a) - confidences
-    members = soft_bin_memberships(confidences, num_bins, tau_b) + SMOOTHING
-    return (members * residuals.unsqueeze(1)).sum(dim=0).abs().sum() / len(targets)
+    with torch.set_grad_enabled(torch.is_grad_enabled() and gradient == "full"):
+        accuracies = soft_accuracies(probs, targets, tau_a)
+        members = soft_bin_memberships(confidences, num_bins, tau_b) + SMOOTHING
+    return (members * (accuracies - confidences).unsqueeze(1)).sum(dim=0).abs().sum() / len(targets)
 
 
 def soft_accuracies(probs: Tensor, targets: Tensor, tau_a: float) -> Tensor:

@@ -19,7 +19,7 @@ class Loss(nn.Module):
         >>> from metacal.losses import DECE, CrossEntropy
         >>> objective = CrossEntropy() + 0.5 * DECE()
         >>> objective
-        CrossEntropy(reduction='mean') + 0.5 * DECE(num_bins=15, tau_a=100.0, tau_b=0.01)
+        CrossEntropy(reduction='mean') + 0.5 * DECE(num_bins=15, tau_a=100.0, tau_b=0.01, gradient='full')
         >>> logits, targets = torch.tensor([[2.0, 0.0], [0.5, 0.0]]), torch.tensor([0, 1])
         >>> parts = CrossEntropy()(logits, targets) + 0.5 * DECE()(logits, targets)
         >>> bool(objective(logits, targets) == parts)
@@ -99,7 +99,7 @@ class FunctionLoss(Loss):
         >>> from torch import nn
         >>> from metacal.losses import DECE
         >>> FunctionLoss(nn.MultiMarginLoss()) + 0.1 * DECE()
-        FunctionLoss(MultiMarginLoss()) + 0.1 * DECE(num_bins=15, tau_a=100.0, tau_b=0.01)
+        FunctionLoss(MultiMarginLoss()) + 0.1 * DECE(num_bins=15, tau_a=100.0, tau_b=0.01, gradient='full')
     """
 
     def __init__(self, function: Callable[[Tensor, Tensor], Tensor]) -> None:
