@@ -97,7 +97,7 @@ def test_backward_gives_the_models_gradient_and_no_leak():
 
 
 @pytest.mark.parametrize("meta_forward", ["train", "eval"])
-@pytest.mark.parametrize("estimator", ["one_step", "implicit", "evograd"])
+@pytest.mark.parametrize("estimator", ["small_step", "one_step", "implicit", "evograd"])
 def test_the_meta_forward_leaves_no_trace(estimator, meta_forward):
     """After a step: buffers, modes, gradients and the random stream are those of a plain forward pass."""
     net, twin = make_net(), make_net()

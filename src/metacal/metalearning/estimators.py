@@ -4,10 +4,15 @@ from metacal.errors import InvalidTypeError
 from metacal.functional.arguments import check_choice
 from metacal.metalearning.evograd import evograd
 from metacal.metalearning.implicit import implicit
-from metacal.metalearning.one_step import one_step
+from metacal.metalearning.one_step import one_step, small_step
 from metacal.metalearning.problem import Estimator
 
-ESTIMATORS: dict[str, Estimator] = {"one_step": one_step, "implicit": implicit, "evograd": evograd}
+ESTIMATORS: dict[str, Estimator] = {
+    "small_step": small_step,
+    "one_step": one_step,
+    "implicit": implicit,
+    "evograd": evograd,
+}
 
 
 def find_estimator(estimator: str | Estimator) -> Estimator:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from metacal.errors import InvalidValueError
-from metacal.functional.arguments import check_choice, check_integer
+from metacal.functional.arguments import check_choice
 from metacal.functional.inputs import at_least_float32
 from metacal.losses import DECE, CrossEntropy, Loss
 from metacal.metalearning.adam import AdamState, adam_step_
@@ -76,16 +76,16 @@ class MetaCalibrator:
             its betas raised to its power, so that its memory in training steps stays the same. Default: each of the
             first 1,000 iterations, then every 16th.
         meta_lr: Adam's step size for the hyper-parameters, per training step; where it starts, if it adapts.
-        per_unit_step: measure the gradient per unit of the inner step, so that a learning-rate schedule leaves its
-            scale alone; off by default, because it overshoots in long runs.
+        per_unit_step: measure the gradient per unit of the inner step: a learning-rate schedule leaves it alone.
         adaptive: let the step size grow and shrink with the agreement of successive gradients, within
             [1e-5, 1e-3]: the result then hardly depends on ``meta_lr``.
-        estimator: ``"one_step"``, ``"implicit"``, ``"evograd"``, or a function of a `MetaProblem`.
+        estimator: ``"one_step"`` (default), ``"small_step"``, ``"implicit"``, ``"evograd"``, or your own function.
         memory: fill meta batches up to so many samples with those of the meta batches before, at the features they had
-            then: a less noisy objective, and only the head is run on them. 0 looks at the new batch alone.
+            then: a less noisy objective, and only the head is run on them. Default 0: the new batch alone.
         meta_forward: mode of the model on the meta batch, ``"train"``: normalised by the batch's own statistics; or
             ``"eval"``. The head's simulated step is always in the mode the head is in.
-        preset: ``"paper"`` takes the published choices for what is not given.
+        preset: choices for what is not given. ``"paper"``: the published ones. ``"steady"``: less noise, and no stall
+            when the learning rate drops (per unit of a small step, DECE through confidences, a memory of 512).
         seed: of the random numbers drawn in meta steps.
 
     Examples:
@@ -114,8 +114,8 @@ class MetaCalibrator:
         meta_lr: float | None = None,
         per_unit_step: bool | None = None,
         adaptive: bool | None = None,
-        estimator: str | Estimator = "one_step",
-        memory: int = 0,
+        estimator: str | Estimator | None = None,
+        memory: int | None = None,
         meta_forward: str = "train",
         preset: str | None = None,
         seed: int = 0,
@@ -131,14 +131,16 @@ class MetaCalibrator:
             meta_lr=meta_lr,
             per_unit_step=per_unit_step,
             adaptive=adaptive,
+            memory=memory,
         )
         check_choice("meta_forward", meta_forward, ("train", "eval"))
-        check_integer("memory", memory, 0)
-        self.objective = CrossEntropy() + 0.5 * DECE() if objective is None else checked_loss("objective", objective)
+        if objective is None:
+            objective = CrossEntropy() + 0.5 * DECE(gradient=self.settings.dece_gradient)
+        self.objective = checked_loss("objective", objective)
         self.base_loss = CrossEntropy(reduction="none") if base_loss is None else checked_base_loss(base_loss)
-        self.estimator = find_estimator(estimator)
+        self.estimator = find_estimator(self.settings.estimator if estimator is None else estimator)
         self.meta_forward, self.seed = meta_forward, seed
-        self._history, self._memory = History(), MetaMemory(memory)
+        self._history, self._memory = History(), MetaMemory(self.settings.memory)
         self._pending: list[tuple[Tensor, Tensor]] = []
         self._iterations = 0
         self._meta_steps = 0

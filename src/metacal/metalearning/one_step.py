@@ -1,10 +1,11 @@
-"""One-step hypergradient (the paper's): back through one simulated gradient step on the head."""
+"""One-step hypergradient: back through one simulated gradient step on the head, as long as the training's or small."""
 
 import torch
 from torch import Tensor, nn
 
 from metacal.functional.hypergradient import head_gradient, label_hypergradient
 from metacal.metalearning.head_tap import has_hooks_of_others
+from metacal.metalearning.implicit import implicit
 from metacal.metalearning.inner_loss import InnerLoss, is_plain_cross_entropy
 from metacal.metalearning.problem import Hypergradient, MetaProblem, gradients, trained
 
@@ -21,6 +22,18 @@ def one_step(problem: MetaProblem) -> Hypergradient:
     if has_closed_form(problem, inner):
         return closed_form(problem, inner)
     return through_graph(problem)
+
+
+def small_step(problem: MetaProblem) -> Hypergradient:
+    """`one_step` in the limit of a small step, in proportion to the learning rate: the meta-loss is that of now.
+
+    A long step (a large learning rate, a summed loss, gradients that are clipped in truth) leaves the head where
+    training will not, and the gradient there says little about training.
+    """
+    inner = problem.inner()
+    if has_closed_form(problem, inner):
+        return closed_form(problem, inner, looks_ahead=False)
+    return implicit(problem, terms=0)
 
 
 def has_closed_form(problem: MetaProblem, inner: InnerLoss) -> bool:
@@ -49,24 +62,18 @@ def through_graph(problem: MetaProblem) -> Hypergradient:
     return problem.through_and_direct({**parameters, **stepped})
 
 
-def closed_form(problem: MetaProblem, inner: InnerLoss) -> Hypergradient:
-    """The linear head: one backward pass of the meta-loss to the stepped head, then two small products."""
+def closed_form(problem: MetaProblem, inner: InnerLoss, *, looks_ahead: bool = True) -> Hypergradient:
+    """The linear head: one backward pass of the meta-loss, after the step or before it, then two small products."""
     parameters = problem.parameters()
     features, step = problem.features.flatten(0, -2), problem.lr * problem.scale
     with torch.no_grad():
         probs = torch.softmax(problem.logits(parameters, features), dim=1)
-        soft_labels = _as_soft_labels(inner.targets, probs)
-        weight_step, bias_step = head_gradient(probs, soft_labels, features, len(parameters["weight"]))
-        loss_steps = {"weight": weight_step, "bias": bias_step}
     penalty_steps = _penalty_gradient(inner, parameters)
-    stepped = {}
-    for name, value in parameters.items():
-        total = loss_steps[name] + penalty_steps[name].detach() if penalty_steps else loss_steps[name]
-        stepped[name] = (value.detach() - step * total).requires_grad_()
+    at = _stepped(parameters, probs, inner, features, step, penalty_steps) if looks_ahead else parameters
 
-    meta_loss = problem.meta_value(stepped)
-    found = gradients(meta_loss, (*stepped.values(), *problem.omega))
-    pulls, direct = dict(zip(stepped, found[: len(stepped)], strict=True)), found[len(stepped) :]
+    meta_loss = problem.meta_value(at)
+    found = gradients(meta_loss, (*at.values(), *problem.omega))
+    pulls, direct = dict(zip(at, found[: len(at)], strict=True)), found[len(at) :]
 
     # To first order in omega, the meta-loss changes as this scalar does.
     change = meta_loss.new_zeros(())
@@ -76,6 +83,26 @@ def closed_form(problem: MetaProblem, inner: InnerLoss) -> Hypergradient:
     for name, penalty_step in penalty_steps.items():
         change = change - step * (pulls[name] * penalty_step).sum()
     return Hypergradient(gradients(change, problem.omega), direct, meta_loss.detach())
+
+
+@torch.no_grad()
+def _stepped(
+    parameters: dict[str, Tensor],
+    probs: Tensor,
+    inner: InnerLoss,
+    features: Tensor,
+    step: float,
+    penalty_steps: dict[str, Tensor],
+) -> dict[str, Tensor]:
+    """The head after the step, as fresh leaves."""
+    soft_labels = _as_soft_labels(inner.targets, probs)
+    loss_steps = dict(
+        zip(("weight", "bias"), head_gradient(probs, soft_labels, features, len(parameters["weight"])), strict=True)
+    )
+    return {
+        name: (value - step * (loss_steps[name] + penalty_steps.get(name, 0.0))).requires_grad_()
+        for name, value in parameters.items()
+    }
 
 
 def _as_soft_labels(targets: Tensor, probs: Tensor) -> Tensor:

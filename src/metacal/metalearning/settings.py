@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, replace
 
 from metacal.errors import InvalidTypeError, InvalidValueError
-from metacal.functional.arguments import check_choice, check_positive
+from metacal.functional.arguments import check_choice, check_integer, check_positive
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,11 @@ class OuterSettings:
         meta_lr: Adam's step size per training step; the first one, if it adapts.
         betas: Adam's betas per training step.
         per_unit_step: divide the gradient that comes through the inner step by the inner learning rate, so that a
-            schedule does not change its scale. Not the default: that steps get smaller as the schedule goes down helps.
+            schedule does not change its scale: what is seen late, at a small rate, counts as much as what was before.
         adaptive: let the step size grow while gradients agree and shrink while they do not (see `adam_step_`).
+        estimator: name of the hypergradient's.
+        dece_gradient: which of DECE's gradients the objective has, unless it is given.
+        memory: samples that meta batches are filled up to with those before; 0 is none.
     """
 
     inner_reduction: str = "mean"
@@ -29,6 +32,9 @@ class OuterSettings:
     betas: tuple[float, float] = (0.9, 0.999)
     per_unit_step: bool = False
     adaptive: bool = True
+    estimator: str = "one_step"
+    dece_gradient: str = "full"
+    memory: int = 0
 
     def interval(self, iteration: int) -> float:
         """Iterations from the meta step of this iteration to the next."""
@@ -40,6 +46,7 @@ PRESETS = {
     "paper": OuterSettings(
         inner_reduction="sum", every=1, dense_start=0, meta_lr=1e-3, per_unit_step=False, adaptive=False
     ),
+    "steady": OuterSettings(per_unit_step=True, estimator="small_step", dece_gradient="confidence", memory=512),
 }
 
 
@@ -51,6 +58,7 @@ def outer_settings(
     meta_lr: float | None,
     per_unit_step: bool | None,
     adaptive: bool | None,
+    memory: int | None,
 ) -> OuterSettings:
     """A preset with what was given by hand in place; None stands for not given."""
     if preset not in PRESETS:
@@ -70,6 +78,9 @@ def outer_settings(
         settings = replace(settings, per_unit_step=per_unit_step)
     if adaptive is not None:
         settings = replace(settings, adaptive=adaptive)
+    if memory is not None:
+        check_integer("memory", memory, 0)
+        settings = replace(settings, memory=memory)
     return settings
 
 

@@ -13,6 +13,7 @@ from metacal.data import Dataset, Splits
 from metacal.data.domains import Turn
 from metacal.losses import Loss
 from metacal.metalearning import Hyperparameter
+from metacal.metalearning.settings import PRESETS
 from metacal.pipeline.data import batches_of
 from metacal.runs import RunSpec, Term
 from metacal.training import MetaObjective, Objective, PlainObjective
@@ -53,7 +54,7 @@ def main_objective(
         model,
         head,
         learned if len(learned) > 1 else next(iter(learned.values())),
-        sum_of(method.objective),
+        sum_of(judged_by(spec)),
         base_loss=sum_of(method.loss, reduction="none"),
         inner_reduction=spec.reduction,
         every=spec.meta_every,
@@ -63,6 +64,15 @@ def main_objective(
         seed=spec.seed,
     )
     return MetaObjective(calibrator, batches_of(spec, dataset, splits, "meta", fabric, turn, follows=True))
+
+
+def judged_by(spec: RunSpec) -> tuple[Term, ...]:
+    """The terms of a method's objective on held-out data, DECE with the gradient that goes with the outer step."""
+    gradient = PRESETS[spec.meta_preset].dece_gradient
+    return tuple(
+        term.model_copy(update={"options": {"gradient": gradient, **term.options}}) if term.loss == "dece" else term
+        for term in spec.method.objective
+    )
 
 
 def sum_of(terms: tuple[Term, ...], **options: Any) -> Loss:

@@ -54,11 +54,11 @@ class RunSpec(BaseModel):
         patience: stop after so many epochs without a better validation accuracy; None never stops early.
         precision: ``32``, ``64``, ``bf16`` or ``16`` (the last two mixed).
         compile: `torch.compile` the model.
-        meta_preset: ``"paper"``, or None for this library's outer step.
+        meta_preset: of the outer step: ``"paper"``, ``"steady"``, or None for the library's default.
         meta_every: iterations from one meta step to the next; None is the preset's.
         meta_lr: of the outer step; None is the preset's.
         meta_batch_size: None is ``batch_size``.
-        meta_memory: samples that meta batches are filled up to with those of the meta batches before.
+        meta_memory: samples that meta batches are filled up to with those of the ones before; None is the preset's.
         seed: of splits, weights, order, augmentation and dropout.
 
     Examples:
@@ -100,11 +100,11 @@ class RunSpec(BaseModel):
     patience: Count | None = None
     precision: Literal["32", "64", "bf16", "16"] = "32"
     compile: bool = False
-    meta_preset: Literal["paper"] | None = None
+    meta_preset: Literal["paper", "steady"] | None = None
     meta_every: Count | None = None
     meta_lr: Positive | None = None
     meta_batch_size: Count | None = None
-    meta_memory: Annotated[int, Field(ge=0)] = 0
+    meta_memory: Annotated[int, Field(ge=0)] | None = None
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
 
     @field_validator("method", mode="before")
