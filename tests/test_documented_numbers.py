@@ -42,7 +42,10 @@ PAGES: dict[str, tuple[list[str], set[str]]] = {
         [f"benchmarks/{n}.json" for n in ("meta_step", "meta_step_size", "calibration", "data_pipeline")],
         set(),
     ),
-    "docs/design/outer-step.md": ([f"study/{n}.md" for n in ("robustness", "methods", "every", "term_weights")], set()),
+    "docs/design/outer-step.md": (
+        [f"study/{n}.md" for n in ("robustness", "methods", "every", "term_weights", "gradient_noise")],
+        set(),
+    ),
     "docs/scaling.md": (["benchmarks/cluster_simulation.json"], set()),
     "docs/design/presets.md": (["presets/regimes.csv"], set()),
     "docs/which-method.md": (

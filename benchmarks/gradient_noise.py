@@ -1,0 +1,137 @@
+"""How much of a hypergradient is signal: that of one smoothing strength, for a trained network that is over-confident.
+
+Run: ``python -m benchmarks.gradient_noise RUN --data-dir data``, with the folder of a cross-entropy run on images. The
+network stays as it is: batches of training and of validation samples are drawn again and again, and the derivative
+that `small_step` finds is held against its own spread. Minus is the sign that lowers confidence. The table goes to
+results/study.
+"""
+
+import argparse
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.report import save_table
+from metacal.data import Batches, make_transform
+from metacal.functional import expected_calibration_error
+from metacal.functional.dece import soft_accuracies, soft_bin_memberships
+from metacal.losses import DECE, CrossEntropy, FunctionLoss, Loss
+from metacal.metalearning import MetaProblem, ScalarLabelSmoothing
+from metacal.metalearning.one_step import small_step
+from metacal.models import create_model
+from metacal.pipeline import load_data
+from metacal.runs import RunFolder
+from metacal.training import Checkpoints
+
+DRAWS, TRAINING_BATCH, META_BATCHES = 400, 128, (128, 512)
+
+
+def dece_held(held: str) -> Callable[[Tensor, Tensor], Tensor]:
+    """DECE with the gradient of one of its sharp parts alone: ``"accuracy"`` or ``"membership"``."""
+
+    def value(logits: Tensor, targets: Tensor) -> Tensor:
+        probs = torch.softmax(logits, dim=1)
+        confidences = probs.amax(dim=1)
+        accuracies, members = soft_accuracies(probs, targets, 100.0), soft_bin_memberships(confidences, 15, 0.01)
+        accuracies = accuracies if held == "accuracy" else accuracies.detach()
+        members = members if held == "membership" else members.detach()
+        return (members * (accuracies - confidences.detach()).unsqueeze(1)).sum(dim=0).abs().sum() / len(targets)
+
+    return value
+
+
+OBJECTIVES: dict[str, Loss] = {
+    "cross-entropy": CrossEntropy(),
+    "DECE, as published": DECE(),
+    "its part through confidences": DECE(gradient="confidence"),
+    "its part through soft accuracies": FunctionLoss(dece_held("accuracy")),
+    "its part through soft bins": FunctionLoss(dece_held("membership")),
+}
+
+
+@torch.no_grad()
+def features_of(model: nn.Module, head: nn.Linear, batches: Batches) -> tuple[Tensor, Tensor]:
+    """What the head is given, and the labels; the model's statistics stay as they were."""
+    kept = {name: value.clone() for name, value in model.state_dict().items()}
+    seen: list[Tensor] = []
+    handle = head.register_forward_hook(lambda _, inputs, __: seen.append(inputs[0].clone()))
+    model.train()
+    labels = []
+    for x, y in batches.epoch(0):
+        model(x)
+        labels.append(y)
+    handle.remove()
+    model.load_state_dict(kept)
+    return torch.cat(seen), torch.cat(labels)
+
+
+def derivatives(
+    head: nn.Linear, objective: Loss, train: tuple[Tensor, Tensor], held_out: tuple[Tensor, Tensor], size: int
+) -> list[float]:
+    """Of the objective by the strength, one a draw of both batches."""
+    generator = torch.Generator().manual_seed(0)
+    found = []
+    for _ in range(DRAWS):
+        rows = torch.randperm(len(train[1]), generator=generator)[:TRAINING_BATCH]
+        meta_rows = torch.randperm(len(held_out[1]), generator=generator)[:size]
+        problem = MetaProblem(
+            head=head,
+            hyperparameters=ScalarLabelSmoothing(head.out_features),
+            base_loss=CrossEntropy(reduction="none"),
+            objective=objective,
+            features=train[0][rows],
+            labels=train[1][rows],
+            meta_features=held_out[0][meta_rows],
+            meta_labels=held_out[1][meta_rows],
+            lr=1.0,
+            reduction="mean",
+            num_classes=head.out_features,
+        )
+        found.append(float(small_step(problem).total[0]))
+    return found
+
+
+def main() -> None:
+    """Measure and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--data-dir", type=Path)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    spec = RunFolder(arguments.run).read_spec()
+    dataset, splits = load_data(spec, arguments.data_dir)
+    model = create_model(
+        spec.model, num_classes=dataset.num_classes, input_shape=dataset.input_shape, **spec.model_options
+    )
+    state, _ = Checkpoints(arguments.run / "checkpoints").load_last()
+    if state is None:
+        raise SystemExit(f"{arguments.run} must have a checkpoint, found none.")
+    model.load_state_dict(state["model"])
+    head = model.head
+    assert isinstance(head, nn.Linear)
+    parts = {}
+    for name, examples in (("train", splits.train), ("val", splits.val)):
+        batches = Batches(examples, TRAINING_BATCH, seed=0, transform=make_transform(dataset, training=False))
+        parts[name] = features_of(model, head, batches)
+    features, labels = parts["val"]
+    ece = expected_calibration_error(logits=head(features).detach(), targets=labels)
+    lines = ["| derivative of | samples looked at | mean | spread | mean / spread |", "|---|---|---|---|---|"]
+    for name, objective in OBJECTIVES.items():
+        for size in META_BATCHES:
+            values = derivatives(head, objective, parts["train"], parts["val"], size)
+            mean, spread = statistics.fmean(values), statistics.stdev(values)
+            lines.append(f"| {name} | {size} | {mean:.4f} | {spread:.4f} | {mean / spread:.2f} |")
+            print(lines[-1], flush=True)
+    told = f"{spec.title}, held-out ECE {100 * float(ece):.2f} %; {DRAWS} draws of {TRAINING_BATCH} training samples."
+    save_table(
+        Path("results/study/gradient_noise.md"),
+        f"python -m benchmarks.gradient_noise {arguments.run} --data-dir {arguments.data_dir}",
+        f"{told}\n\n" + "\n".join(lines),
+    )
+
+
+if __name__ == "__main__":
+    main()
