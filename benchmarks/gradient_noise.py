@@ -29,15 +29,15 @@ from metacal.training import Checkpoints
 DRAWS, TRAINING_BATCH, META_BATCHES = 400, 128, (128, 512)
 
 
-def dece_held(held: str) -> Callable[[Tensor, Tensor], Tensor]:
+def dece_part(live: str) -> Callable[[Tensor, Tensor], Tensor]:
     """DECE with the gradient of one of its sharp parts alone: ``"accuracy"`` or ``"membership"``."""
 
     def value(logits: Tensor, targets: Tensor) -> Tensor:
         probs = torch.softmax(logits, dim=1)
         confidences = probs.amax(dim=1)
         accuracies, members = soft_accuracies(probs, targets, 100.0), soft_bin_memberships(confidences, 15, 0.01)
-        accuracies = accuracies if held == "accuracy" else accuracies.detach()
-        members = members if held == "membership" else members.detach()
+        accuracies = accuracies if live == "accuracy" else accuracies.detach()
+        members = members if live == "membership" else members.detach()
         return (members * (accuracies - confidences.detach()).unsqueeze(1)).sum(dim=0).abs().sum() / len(targets)
 
     return value
@@ -47,8 +47,8 @@ OBJECTIVES: dict[str, Loss] = {
     "cross-entropy": CrossEntropy(),
     "DECE, as published": DECE(),
     "its part through confidences": DECE(gradient="confidence"),
-    "its part through soft accuracies": FunctionLoss(dece_held("accuracy")),
-    "its part through soft bins": FunctionLoss(dece_held("membership")),
+    "its part through soft accuracies": FunctionLoss(dece_part("accuracy")),
+    "its part through soft bins": FunctionLoss(dece_part("membership")),
 }
 
 
@@ -75,8 +75,8 @@ def derivatives(
     generator = torch.Generator().manual_seed(0)
     found = []
     for _ in range(DRAWS):
-        rows = torch.randperm(len(train[1]), generator=generator)[:TRAINING_BATCH]
-        meta_rows = torch.randperm(len(held_out[1]), generator=generator)[:size]
+        rows = torch.randint(len(train[1]), (TRAINING_BATCH,), generator=generator)
+        meta_rows = torch.randint(len(held_out[1]), (size,), generator=generator)
         problem = MetaProblem(
             head=head,
             hyperparameters=ScalarLabelSmoothing(head.out_features),

@@ -10,8 +10,10 @@ import torch
 from metacal.errors import InvalidValueError, TrainingError
 from metacal.evaluation import score_predictions
 from metacal.functional import expected_calibration_error
+from metacal.losses import DECE
 from metacal.models import MLP
 from metacal.pipeline import preparing, run, run_spec
+from metacal.pipeline.objectives import judged_by, sum_of
 from metacal.runs import METHODS, Hardware, RunFolder, build_spec
 from metacal.training import Stopped, StopRequest
 from metacal.training.events import BatchDone, CheckpointSaved, EpochDone, Notice
@@ -304,3 +306,14 @@ def test_tensorboard_events(tmp_path):
     events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
     assert [event.step for event in events.Scalars("val_ece")] == [1, 2]
     assert events.Scalars("val_ece")[1].value == pytest.approx(folder.read_history()[1]["val_ece"])
+
+
+@pytest.mark.parametrize(
+    ("preset", "gradient"),
+    [({}, "full"), ({"meta_preset": "paper"}, "full"), ({"meta_preset": "steady"}, "confidence")],
+)
+@pytest.mark.parametrize("method", ["mc", "mc-dece"])
+def test_the_objective_has_the_gradient_that_goes_with_the_outer_step(method, preset, gradient):
+    terms = judged_by(build_spec({"dataset": "digits", "method": method, **preset}))
+    assert [term.gradient for term in sum_of(terms).modules() if isinstance(term, DECE)] == [gradient]
+    assert [term.loss for term in terms] == [term.loss for term in METHODS[method].objective]

@@ -60,6 +60,18 @@ def test_the_gradient_through_confidences_moves_them_against_the_gap_of_their_bi
     assert value.item() == dece(logits=logits, targets=targets).item()
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")  # torch's own, inside jvp
+def test_forward_mode_holds_the_same_parts():
+    logits, targets = samples.multiclass(50, 4, dtype=torch.float64)
+    tangent = torch.randn_like(logits)
+
+    def value(z):
+        return dece(logits=z, targets=targets, gradient="confidence")
+
+    _, slope = torch.func.jvp(value, (logits,), (tangent,))
+    torch.testing.assert_close(slope, (torch.func.grad(value)(logits) * tangent).sum())
+
+
 def test_the_full_gradient_is_another_one():
     logits, targets = samples.multiclass(200, 4, dtype=torch.float64)
     found = []

@@ -93,7 +93,7 @@ CONSTRUCTION = {
     "every True": (dict(every=True), "`every` must be an integer >= 1 or math.inf, got True"),
     "meta_lr 0": (dict(meta_lr=0.0), "`meta_lr` must be a number > 0, got 0.0"),
     "inner_reduction": (dict(inner_reduction="none"), "`inner_reduction` must be one of 'mean', 'sum', got 'none'"),
-    "estimator by a wrong name": (dict(estimator="two_step"), "`estimator` must be one of 'small_step', 'one_step'"),
+    "estimator by a wrong name": (dict(estimator="two_step"), "`estimator` must be one of 'one_step', 'small_step'"),
     "estimator of a wrong type": (dict(estimator=3), "`estimator` must be a name or a function, got int"),
     "meta_forward": (dict(meta_forward="test"), "`meta_forward` must be one of 'train', 'eval', got 'test'"),
     "preset": (dict(preset="published"), "`preset` must be None or one of 'paper', 'steady', got 'published'"),

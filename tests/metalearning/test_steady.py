@@ -9,7 +9,7 @@ from metacal.losses import DECE
 from metacal.metalearning.one_step import small_step
 
 
-def learned(lr: float, **settings) -> torch.Tensor:
+def learned(lr: float | list[float], **settings) -> torch.Tensor:
     """Strengths after some meta steps on a model that stands still, over-confident on what is held out."""
     torch.manual_seed(0)
     head = nn.Linear(6, 4)
@@ -17,8 +17,8 @@ def learned(lr: float, **settings) -> torch.Tensor:
     meta = metacal.MetaCalibrator(head, head, metacal.VectorLabelSmoothing(4), **settings)
     x, y = torch.randn(40, 6), torch.randint(4, (40,))
     held_out = torch.randn(40, 6), torch.randint(4, (40,))
-    for _ in range(30):
-        meta.step(x, y, meta=held_out, lr=lr)
+    for rate in lr if isinstance(lr, list) else [lr] * 30:
+        meta.step(x, y, meta=held_out, lr=rate)
     return meta.hyperparameters.strength.detach()
 
 
@@ -36,10 +36,27 @@ def test_neither_learning_rate_nor_reduction_changes_what_is_learned(other):
     )
 
 
-def test_the_published_step_is_changed_by_both():
-    steady, published = learned(0.1, preset="steady"), learned(0.1, preset="paper")
-    assert steady.max() > 0.0
-    assert not torch.allclose(learned(10.0, preset="paper"), published, rtol=0.2)
+def test_a_long_published_step_learns_something_else():
+    assert learned(0.1, preset="steady").max() > 0.0
+    assert not torch.allclose(learned(10.0, preset="paper"), learned(0.1, preset="paper"), rtol=0.2)
+
+
+def test_it_does_not_stall_when_the_learning_rate_drops():
+    dropped = [0.1] * 50 + [0.001] * 50
+    steady, stalled = (learned(dropped, preset="steady", per_unit_step=unit).max() for unit in (True, False))
+    torch.testing.assert_close(steady, learned([0.1] * 100, preset="steady").max())
+    assert stalled < 0.75 * steady
+
+
+def test_several_labels_a_sample_are_not_remembered():
+    """A head that is given sequences: features and labels differ in number, and cannot be cut alike."""
+    torch.manual_seed(0)
+    head = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4))
+    meta = metacal.MetaCalibrator(head, head, metacal.VectorLabelSmoothing(4), preset="steady")
+    x, y = torch.randn(8, 10, 6), torch.randint(4, (8, 10))
+    for _ in range(10):
+        loss = meta.step(x, y, meta=(torch.randn(8, 10, 6), y), lr=0.1)
+    assert torch.isfinite(loss) and meta.state_dict()["memory"] == {}
 
 
 def test_what_is_given_by_hand_comes_before_the_preset():

@@ -61,7 +61,7 @@ def narrowed(
     known_rows = [row.name for exhibit in whole for row in exhibit.rows]
     _check_known("--rows", [row for row in rows if not any(_is_in(row, name) for name in known_rows)], known_rows)
     columns_of = [column for exhibit in whole for column in exhibit.columns]
-    known_methods = [name for column in columns_of for name in (*_names(column), _method(column))]
+    known_methods = [name for column in columns_of for name in (*_names(column), _method(column)) if name]
     methods = [_dashed(name) for name in methods]
     _check_known("--methods", [name for name in methods if name not in known_methods], known_methods)
     parts = []

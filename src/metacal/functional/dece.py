@@ -58,9 +58,9 @@ def dece(
     wide, targets = class_logits_and_targets(logits, targets)
     probs = torch.softmax(wide, dim=1)
     confidences = probs.amax(dim=1)
-    with torch.set_grad_enabled(torch.is_grad_enabled() and gradient == "full"):
-        accuracies = soft_accuracies(probs, targets, tau_a)
-        members = soft_bin_memberships(confidences, num_bins, tau_b) + SMOOTHING
+    held = probs if gradient == "full" else probs.detach()
+    accuracies = soft_accuracies(held, targets, tau_a)
+    members = soft_bin_memberships(held.amax(dim=1), num_bins, tau_b) + SMOOTHING
     return (members * (accuracies - confidences).unsqueeze(1)).sum(dim=0).abs().sum() / len(targets)
 
 

@@ -8,8 +8,8 @@ from metacal.metalearning.one_step import one_step, small_step
 from metacal.metalearning.problem import Estimator
 
 ESTIMATORS: dict[str, Estimator] = {
-    "small_step": small_step,
     "one_step": one_step,
+    "small_step": small_step,
     "implicit": implicit,
     "evograd": evograd,
 }

@@ -76,10 +76,10 @@ class MetaCalibrator:
             its betas raised to its power, so that its memory in training steps stays the same. Default: each of the
             first 1,000 iterations, then every 16th.
         meta_lr: Adam's step size for the hyper-parameters, per training step; where it starts, if it adapts.
-        per_unit_step: measure the gradient per unit of the inner step: a learning-rate schedule leaves it alone.
+        per_unit_step: gradient per unit of the inner step: a schedule leaves its scale alone; it can overshoot late.
         adaptive: let the step size grow and shrink with the agreement of successive gradients, within
             [1e-5, 1e-3]: the result then hardly depends on ``meta_lr``.
-        estimator: ``"one_step"`` (default), ``"small_step"``, ``"implicit"``, ``"evograd"``, or your own function.
+        estimator: ``"one_step"``, ``"small_step"``, ``"implicit"``, ``"evograd"``, or a function of a `MetaProblem`.
         memory: fill meta batches up to so many samples with those of the meta batches before, at the features they had
             then: a less noisy objective, and only the head is run on them. Default 0: the new batch alone.
         meta_forward: mode of the model on the meta batch, ``"train"``: normalised by the batch's own statistics; or

@@ -22,7 +22,7 @@ class MetaMemory:
         self._kept: tuple[Tensor, Tensor] | None = None
 
     def filled_up(self, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """A meta batch, then the latest samples before it, unless they are of another shape."""
+        """A meta batch, then the latest samples before it, unless they are of another shape or have several labels."""
         kept, room = self._kept, self.samples - len(labels)
         if kept is None or room <= 0 or kept[0].shape[1:] != features.shape[1:]:
             return features, labels
@@ -30,7 +30,7 @@ class MetaMemory:
 
     def keep(self, features: Tensor, labels: Tensor) -> None:
         """Remember a meta batch that was filled up."""
-        if self.samples:
+        if self.samples and len(features) == len(labels):
             self._kept = features[: self.samples].detach().clone(), labels[: self.samples].clone()
 
     def state_dict(self) -> dict[str, Tensor]:

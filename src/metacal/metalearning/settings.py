@@ -19,8 +19,9 @@ class OuterSettings:
         betas: Adam's betas per training step.
         per_unit_step: divide the gradient that comes through the inner step by the inner learning rate, so that a
             schedule does not change its scale: what is seen late, at a small rate, counts as much as what was before.
+            It can overshoot in long runs at a small rate, and is not for what acts through the step and directly too.
         adaptive: let the step size grow while gradients agree and shrink while they do not (see `adam_step_`).
-        estimator: name of the hypergradient's.
+        estimator: name of the hypergradient's, unless it is given.
         dece_gradient: which of DECE's gradients the objective has, unless it is given.
         memory: samples that meta batches are filled up to with those before; 0 is none.
     """

@@ -58,7 +58,7 @@ def main_objective(
         base_loss=sum_of(method.loss, reduction="none"),
         inner_reduction=spec.reduction,
         every=spec.meta_every,
-        memory=spec.meta_memory,
+        memory=spec.meta_memory or None,
         meta_lr=spec.meta_lr,
         preset=spec.meta_preset,
         seed=spec.seed,

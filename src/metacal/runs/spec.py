@@ -58,7 +58,7 @@ class RunSpec(BaseModel):
         meta_every: iterations from one meta step to the next; None is the preset's.
         meta_lr: of the outer step; None is the preset's.
         meta_batch_size: None is ``batch_size``.
-        meta_memory: samples that meta batches are filled up to with those of the ones before; None is the preset's.
+        meta_memory: samples that meta batches are filled up to with those of the ones before; 0 is the preset's.
         seed: of splits, weights, order, augmentation and dropout.
 
     Examples:
@@ -104,7 +104,7 @@ class RunSpec(BaseModel):
     meta_every: Count | None = None
     meta_lr: Positive | None = None
     meta_batch_size: Count | None = None
-    meta_memory: Annotated[int, Field(ge=0)] | None = None
+    meta_memory: Annotated[int, Field(ge=0)] = 0
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
 
     @field_validator("method", mode="before")
