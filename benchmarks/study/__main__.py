@@ -1,4 +1,4 @@
-"""``python -m benchmarks.study regime | methods | robustness | every | conditions``: run, resume, print the tables.
+"""``python -m benchmarks.study PLAN``, one of `PLANS` (regime, methods, ...): run, resume, print the table.
 
 Runs are kept in a JSON-lines file (``--store``), one line each; what is there is not run again, so the study can be
 stopped at any time. ``--jobs`` runs several at once. The table is printed, and written beside the store.

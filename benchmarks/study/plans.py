@@ -1,7 +1,7 @@
 """Which runs each table of the study is made of."""
 
 from benchmarks.study.regimes import REGIMES
-from benchmarks.study.train import BASELINES, META_METHODS, OUTER_STEPS, Run
+from benchmarks.study.train import BASELINES, META_METHODS, Run
 
 UNSEEN = 200
 """First seed of every compared run: nothing was chosen by looking at runs from here on."""
@@ -31,7 +31,7 @@ def robustness(seeds: int = 10) -> list[Run]:
         Run(r, "mc", seed, meta_lr=lr, reduction=reduction, outer=outer)
         for r in ("digits-short", "digits", "digits-long", "newsgroups")
         for reduction in ("mean", "sum")
-        for outer in OUTER_STEPS
+        for outer in ("published", "per unit step", "default")
         for lr in META_LRS
         for seed in unseen(seeds)
     ]
@@ -68,4 +68,22 @@ def conditions(seeds: int = 10) -> list[Run]:
     ]
 
 
-PLANS = {"regime": regime, "methods": methods, "robustness": robustness, "every": every, "conditions": conditions}
+def steady(seeds: int = 10) -> list[Run]:
+    """The outer step for runs with a schedule against the default one, in short and in long runs."""
+    return [
+        Run(r, method, seed, outer=outer)
+        for r in ("digits", "digits-long", "newsgroups", "newsgroups-long")
+        for method, outers in (("ce", ("default",)), ("mc", ("default", "steady")), ("mc-s", ("default", "steady")))
+        for outer in outers
+        for seed in unseen(seeds)
+    ]
+
+
+PLANS = {
+    "regime": regime,
+    "methods": methods,
+    "robustness": robustness,
+    "every": every,
+    "conditions": conditions,
+    "steady": steady,
+}

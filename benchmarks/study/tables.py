@@ -110,10 +110,25 @@ def conditions_table(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
+def steady_table(rows: list[Row]) -> str:
+    """Test ECE of the steady outer step against the default one, and what it costs in error."""
+    lines = ["| regime | method | ce | default | steady | ECE: steady - default | error: steady - default |"]
+    lines += ["|---" * 7 + "|"]
+    for (name,), group in grouped(rows, "regime").items():
+        ce = percent([row for row in group if row["method"] == "ce"], "test_ece")
+        for (method,), part in grouped((row for row in group if row["method"] != "ce"), "method").items():
+            default, steady = (by_outer for by_outer in grouped(part, "outer").values())
+            cells = [ce, *(percent(each, "test_ece") for each in (default, steady))]
+            cells += [difference(steady, default, figure) for figure in ("test_ece", "test_error")]
+            lines.append(f"| {name} | {method} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 TABLES: dict[str, Callable[[list[Row]], str]] = {
     "regime": regime_table,
     "methods": methods_table,
     "robustness": robustness_table,
     "every": every_table,
     "conditions": conditions_table,
+    "steady": steady_table,
 }

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,8 +16,12 @@ from metacal.losses import CrossEntropy, LabelSmoothing, Loss
 from metacal.metalearning.settings import OuterSettings
 
 BASELINES: dict[str, Loss] = {"ce": CrossEntropy(), "ls": LabelSmoothing(0.05)}
-# name -> per_unit_step, adaptive
-OUTER_STEPS = {"published": (False, False), "per unit step": (True, False), "default": (False, True)}
+OUTER_STEPS: dict[str, dict[str, Any]] = {
+    "published": {"per_unit_step": False, "adaptive": False},
+    "per unit step": {"per_unit_step": True, "adaptive": False},
+    "default": {},
+    "steady": {"preset": "steady"},
+}
 META_METHODS = ("mc", "mc-s", "mc-v", "mc-l2")
 
 
@@ -103,10 +108,9 @@ def execute(run: Run) -> dict[str, object]:
             hyperparameters_of(run, head, num_classes),
             inner_reduction=run.reduction,
             every=run.every or None,
-            memory=run.memory,
+            memory=run.memory or None,
             meta_lr=run.meta_lr,
-            per_unit_step=OUTER_STEPS[run.outer][0],
-            adaptive=OUTER_STEPS[run.outer][1],
+            **OUTER_STEPS[run.outer],
         )
         rows = batches(parts["meta"], run.meta_batch or regime.batch, torch.Generator().manual_seed(run.seed + 1))
         meta_stream = ((features[part], labels[part]) for part in rows)
