@@ -31,7 +31,10 @@ PAGES: dict[str, tuple[list[str], set[str]]] = {
             "study/methods.md",
             "study/regime.md",
             "study/conditions.md",
+            "study/steady.md",
             "paper/cifar10-methods/image-methods.csv",
+            "paper/cifar10-all-seed0/image-methods.csv",
+            "paper/cifar10-outer-step/outer-step.csv",
             "paper/simulated/synthetic.csv",
             *(f"paper/{data}/main-{table}.csv" for data in ("cifar10-cpu", "newsgroups-cpu") for table in MAIN),
         ],
@@ -52,6 +55,7 @@ PAGES: dict[str, tuple[list[str], set[str]]] = {
         [
             "study/methods.md",
             "study/conditions.md",
+            "paper/cifar10-outer-step/outer-step.csv",
             "paper/cross-domain-cpu/cross-domain-ece.csv",
             "shift/cifar10-ce-seed100.json",
             *(f"paper/{data}/main-{table}.csv" for data in ("cifar10-cpu", "newsgroups-cpu") for table in MAIN),
