@@ -14,6 +14,8 @@ DECIMAL = re.compile(r"(?<![\w.,])(\d+\.\d+)(?![\w.]*\d)")
 
 MAIN = ("ece", "error", "ece-temperature", "classwise-ece")
 
+OUTER_STEPS = ("cifar10-outer-step", "cifar10-outer-step-seed0", "newsgroups-outer-step")
+
 # page -> the files its numbers come from (under results/), and decimals that are settings, versions or names
 PAGES: dict[str, tuple[list[str], set[str]]] = {
     "README.md": (
@@ -35,8 +37,7 @@ PAGES: dict[str, tuple[list[str], set[str]]] = {
             "study/steady.md",
             "paper/cifar10-methods/image-methods.csv",
             "paper/cifar10-all-seed0/image-methods.csv",
-            "paper/cifar10-outer-step/outer-step.csv",
-            "paper/newsgroups-outer-step/outer-step.csv",
+            *(f"paper/{data}/outer-step.csv" for data in OUTER_STEPS),
             "paper/simulated/synthetic.csv",
             *(f"paper/{data}/main-{table}.csv" for data in ("cifar10-cpu", "newsgroups-cpu") for table in MAIN),
         ],
