@@ -14,7 +14,7 @@ DECIMAL = re.compile(r"(?<![\w.,])(\d+\.\d+)(?![\w.]*\d)")
 
 MAIN = ("ece", "error", "ece-temperature", "classwise-ece")
 
-OUTER_STEPS = ("cifar10-outer-step", "cifar10-outer-step-seed0", "newsgroups-outer-step")
+OUTER_STEPS = ("cifar10-outer-step", "cifar10-outer-step-seed0", "newsgroups-outer-step", "svhn-outer-step")
 
 # page -> the files its numbers come from (under results/), and decimals that are settings, versions or names
 PAGES: dict[str, tuple[list[str], set[str]]] = {
