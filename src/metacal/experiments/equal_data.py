@@ -3,7 +3,7 @@
 Command: ``metacal run equal-data``. Cost: 60 runs in full, 36 of them shared with the main tables.
 """
 
-from metacal.experiments.grid import CE, LS, MC, NEWSGROUPS, image_row
+from metacal.experiments.grid import CE, IMAGE_ROWS, LS, MC, NEWSGROUPS
 from metacal.runs.paper import Column, PaperTable
 
 
@@ -18,7 +18,7 @@ TABLE = PaperTable(
     label="",
     title="Meta-Calibration against baselines that train on the meta set, and on as much as it does",
     claim="(not in the paper)",
-    rows=(*(image_row(dataset, "ResNet18") for dataset in ("CIFAR-10", "CIFAR-100", "SVHN")), NEWSGROUPS),
+    rows=(*IMAGE_ROWS, NEWSGROUPS),
     columns=(CE, without_meta(CE), LS, without_meta(LS), MC),
     metrics=("ece_percent", "ece_after_temperature_percent", "error_percent"),
 )

@@ -20,6 +20,7 @@ MODELS = {
 CIFAR = ("CIFAR-10", "CIFAR-100")
 NEWSGROUPS = Row("20 Newsgroups", "Global Pooling CNN", {"dataset": "20newsgroups"})
 MAIN_ROWS = (*(image_row(d, m) for d in CIFAR for m in MODELS), image_row("SVHN", "ResNet18"), NEWSGROUPS)
+IMAGE_ROWS = tuple(image_row(dataset, "ResNet18") for dataset in DATASETS)
 RESNET18_ROWS = tuple(image_row(dataset, "ResNet18") for dataset in CIFAR)
 CROSS_DOMAIN_ROWS = tuple(
     Row(f"{dataset}-C", label, {"dataset": DATASETS[dataset], "model": "resnet18", "domains": "cifar-c"}, over)

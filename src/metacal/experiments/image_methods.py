@@ -3,7 +3,7 @@
 Command: ``metacal run image-methods``. Cost: 72 runs in full, most of them shared with the main tables.
 """
 
-from metacal.experiments.grid import CE, LS, MC, image_row, method
+from metacal.experiments.grid import CE, IMAGE_ROWS, LS, MC, method
 from metacal.runs.paper import PaperTable
 
 TABLE = PaperTable(
@@ -12,7 +12,7 @@ TABLE = PaperTable(
     label="",
     title="Baselines and everything that is learned, side by side",
     claim="(not in the paper)",
-    rows=tuple(image_row(dataset, "ResNet18") for dataset in ("CIFAR-10", "CIFAR-100", "SVHN")),
+    rows=IMAGE_ROWS,
     columns=(
         CE,
         LS,

@@ -3,7 +3,7 @@
 Command: ``metacal run outer-step``. Cost: 96 runs in full, 45 of them shared with the other tables.
 """
 
-from metacal.experiments.grid import CE, LS, NEWSGROUPS, image_row, method
+from metacal.experiments.grid import CE, IMAGE_ROWS, LS, NEWSGROUPS, method
 from metacal.runs.paper import Column, PaperTable
 
 
@@ -20,7 +20,7 @@ TABLE = PaperTable(
     label="",
     title="The outer step: published, by default, and steady",
     claim="(not in the paper)",
-    rows=(*(image_row(dataset, "ResNet18") for dataset in ("CIFAR-10", "CIFAR-100", "SVHN")), NEWSGROUPS),
+    rows=(*IMAGE_ROWS, NEWSGROUPS),
     columns=(CE, LS, *stepped("mc"), *stepped("mc-s")),
     metrics=("ece_percent", "ece_after_temperature_percent", "classwise_ece_percent", "error_percent"),
 )
