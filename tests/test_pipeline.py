@@ -11,9 +11,9 @@ from metacal.errors import InvalidValueError, TrainingError
 from metacal.evaluation import score_predictions
 from metacal.functional import expected_calibration_error
 from metacal.losses import DECE
-from metacal.models import MLP
-from metacal.pipeline import preparing, run, run_spec
-from metacal.pipeline.objectives import judged_by, sum_of
+from metacal.models import MLP, create_model
+from metacal.pipeline import load_data, make_fabric, preparing, run, run_spec
+from metacal.pipeline.objectives import judged_by, main_objective, sum_of
 from metacal.runs import METHODS, Hardware, RunFolder, build_spec
 from metacal.training import Stopped, StopRequest
 from metacal.training.events import BatchDone, CheckpointSaved, EpochDone, Notice
@@ -306,6 +306,21 @@ def test_tensorboard_events(tmp_path):
     events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
     assert [event.step for event in events.Scalars("val_ece")] == [1, 2]
     assert events.Scalars("val_ece")[1].value == pytest.approx(folder.read_history()[1]["val_ece"])
+
+
+@pytest.mark.parametrize(
+    ("preset", "gradient"),
+    [({}, "full"), ({"meta_preset": "paper"}, "full"), ({"meta_preset": "steady"}, "confidence")],
+)
+def test_the_outer_step_of_a_spec_reaches_its_calibrator(preset, gradient):
+    spec = build_spec({"dataset": "digits", "method": "mc", **preset})
+    dataset, splits = load_data(spec, None)
+    model = create_model("mlp", num_classes=10, input_shape=dataset.input_shape)
+    fabric = make_fabric(spec, Hardware())
+    calibrator = main_objective(spec, dataset, splits, model, model.head, fabric, None).calibrator
+    assert [term.gradient for term in calibrator.objective.modules() if isinstance(term, DECE)] == [gradient]
+    assert calibrator.settings.per_unit_step == (preset == {"meta_preset": "steady"})
+    assert calibrator.settings.memory == (512 if preset == {"meta_preset": "steady"} else 0)
 
 
 @pytest.mark.parametrize(
