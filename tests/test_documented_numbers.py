@@ -60,6 +60,7 @@ PAGES: dict[str, tuple[list[str], set[str]]] = {
             "study/conditions.md",
             "paper/cifar10-outer-step/outer-step.csv",
             "paper/newsgroups-outer-step/outer-step.csv",
+            "paper/svhn-outer-step/outer-step.csv",
             "paper/cross-domain-cpu/cross-domain-ece.csv",
             "shift/cifar10-ce-seed100.json",
             *(f"paper/{data}/main-{table}.csv" for data in ("cifar10-cpu", "newsgroups-cpu") for table in MAIN),
