@@ -16,7 +16,7 @@ def ls(
         Path | None, typer.Option("--json", metavar="FILE", help="Also write the list as JSON.")
     ] = None,
 ) -> None:
-    """List every table and figure of the paper that one command makes.
+    """List every table and figure that one command makes: those of the paper, and some of our own.
 
     Example: [bold]metacal ls[/], then [bold]metacal show main-ece[/] and [bold]metacal run main-ece --preset smoke[/]
     """

@@ -62,7 +62,7 @@ def report(
 
     Example: [bold]metacal report predictions.csv --figures figures --json numbers.json[/]
 
-    Example: [bold]metacal report main-ece reliability --preset cpu[/] lays tables and figures of the paper on a page
+    Tables and figures of the paper on a page: [bold]metacal report main-ece reliability --preset cpu[/]
     """
     if any(is_exhibit(path) for path in paths):
         report_exhibits(paths, output, preset, store, figures, json_file, title)

@@ -12,14 +12,16 @@ from metacal.errors import InvalidValueError
 from metacal.runs.method import METHODS
 from metacal.runs.spec import Hardware, RunSpec
 
-# The published settings: `RunSpec` itself has those of the image runs.
+# The published settings: `RunSpec` itself has those of the image runs. Our own outer step is not made for them.
+IMAGES: dict[str, Any] = {"model": "resnet18", "meta_preset": "paper"}
 DATASET_RECIPES: dict[str, dict[str, Any]] = {
-    "cifar10": {"model": "resnet18"},
-    "cifar100": {"model": "resnet18"},
-    "svhn": {"model": "resnet18"},
-    "fashion-mnist": {"model": "resnet18"},
+    "cifar10": IMAGES,
+    "cifar100": IMAGES,
+    "svhn": IMAGES,
+    "fashion-mnist": IMAGES,
     "20newsgroups": {
         "model": "global-pooling-cnn",
+        "meta_preset": "paper",
         "epochs": 50,
         "optimizer": "adam",
         "lr": 1e-3,
@@ -65,8 +67,8 @@ def build_spec(settings: Mapping[str, Any]) -> RunSpec:
 
     Examples:
         >>> spec = build_spec({"dataset": "cifar10", "model": "resnet110", "method": "mc"})
-        >>> spec.epochs, spec.batch_size, spec.reduction
-        (350, 80, 'sum')
+        >>> spec.epochs, spec.batch_size, spec.reduction, spec.meta_preset
+        (350, 80, 'sum', 'paper')
     """
     problems: list[str] = []
     spec = _spec(settings, problems)
@@ -176,10 +178,12 @@ def _spec(settings: Mapping[str, Any], problems: list[str]) -> RunSpec | None:
         problems.append(_not_one_of("method", method, METHODS))
         merged.pop("method")
     try:
-        return RunSpec.model_validate({key: value for key, value in merged.items() if key in RunSpec.model_fields})
+        spec = RunSpec.model_validate({key: value for key, value in merged.items() if key in RunSpec.model_fields})
     except ValidationError as error:
         problems += _sentences(error)
         return None
+    learns = bool(spec.method.hyperparameters) or "meta_preset" in given
+    return spec if learns else spec.model_copy(update={"meta_preset": None})  # there is no outer step to take
 
 
 def _sorted_out(words: Iterable[str], problems: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
