@@ -245,6 +245,22 @@ def test_accumulated_micro_batches_are_one_batch():
         torch.testing.assert_close(found[0][name], found[1][name], rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_a_penalty_is_there_once_however_a_batch_is_accumulated(reduction):
+    x, y = batch(12, 1, dtype=torch.float64)
+    found = []
+    for pieces in (1, 3):
+        net = make_net(norm=False, dropout=0.0).double()
+        meta = MetaCalibrator(net, net.fc, UnitwiseL2(net.fc), every=math.inf, inner_reduction=reduction)
+        meta.hyperparameters.weight.data.fill_(0.5)
+        parts = list(zip(x.chunk(pieces), y.chunk(pieces)))
+        for number, (x_part, y_part) in enumerate(parts):
+            loss = meta.step(x_part, y_part, meta=batch(10, 2), lr=0.1, boundary=number == pieces - 1)
+            (loss / pieces if reduction == "mean" else loss).backward()
+        found.append(net.fc.weight.grad)
+    torch.testing.assert_close(found[0], found[1], rtol=1e-12, atol=1e-14)
+
+
 def test_resuming_is_bit_identical():
     def fresh():
         net = make_net()

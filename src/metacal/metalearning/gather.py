@@ -8,10 +8,17 @@ from torch import distributed as dist
 
 from metacal.errors import InvalidValueError
 
+PROCESS_STRIDE = 0x9E3779B1  # odd and large: CPU generators look at the lower 32 bits of a seed
+
 
 def world_size() -> int:
     """Number of processes that train together."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def own_seed(seed: int) -> int:
+    """Another seed in each process, the given one in the first: what they draw, they draw for a joint batch."""
+    return seed + (PROCESS_STRIDE * dist.get_rank() if world_size() > 1 else 0)
 
 
 def gather_batches(batches: list[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, Tensor]]:

@@ -38,7 +38,7 @@ from metacal.metalearning.checks import (
     find_head,
 )
 from metacal.metalearning.estimators import find_estimator
-from metacal.metalearning.gather import gather_batches
+from metacal.metalearning.gather import gather_batches, own_seed
 from metacal.metalearning.head_tap import HeadTap
 from metacal.metalearning.history import History
 from metacal.metalearning.hyperparameter import Hyperparameter
@@ -166,17 +166,17 @@ class MetaCalibrator:
                 step is due.
             lr: the training's current learning rate.
             boundary: False for all but the last micro-batch when gradients are accumulated; the meta step is taken at
-                the boundary, on all of them. The losses of the micro-batches before it are those of the old omega, and
-                each adds a penalty (`UnitwiseL2`) in full.
+                the boundary, on all of them. The losses of the micro-batches before it are those of the old omega,
+                without a penalty (`UnitwiseL2`), which the last one adds.
 
         Returns:
-            Scalar with history, in the reduction of ``inner_reduction``.
+            Scalar with history, in the reduction of ``inner_reduction``; a sum times the number of DDP's processes.
         """
         rate = checked_lr(lr)
         self._follow_head()
         features, logits = self._forward(x)
         labels = self._advance(x, features, logits, y, meta, rate, boundary)
-        return self._training_loss(logits, labels)
+        return self._training_loss(logits, labels, boundary)
 
     def watching(self) -> AbstractContextManager[list[Any]]:
         """Inside, the head's calls are recorded, for `steer`; gives the list of what they have returned so far."""
@@ -302,7 +302,7 @@ class MetaCalibrator:
 
     def _draw(self, meta: Any) -> tuple[Any, Tensor]:
         """The next meta batch; a loader's shuffling does not touch the training's random stream."""
-        with fresh_random_stream(self.seed + self._meta_steps, next(self.head.parameters()).device):
+        with fresh_random_stream(own_seed(self.seed + self._meta_steps), next(self.head.parameters()).device):
             return next_batch(meta)
 
     def _is_due(self) -> bool:
@@ -312,9 +312,9 @@ class MetaCalibrator:
     def _inner(self, labels: Tensor, logits: Tensor) -> InnerLoss:
         return filled_inner_loss(self.hyperparameters, labels, logits)
 
-    def _training_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        inner = self._inner(labels, logits)
-        return training_loss(inner, self.base_loss, self.head, logits, self.settings.inner_reduction)
+    def _training_loss(self, logits: Tensor, labels: Tensor, boundary: bool = True) -> Tensor:
+        inner, reduction = self._inner(labels, logits), self.settings.inner_reduction
+        return training_loss(inner, self.base_loss, self.head, logits, reduction, boundary=boundary)
 
     def _meta_step(self, parts: list[tuple[Tensor, Tensor]], x: Any, meta: Any, lr: float) -> None:
         batch = self._draw(meta)

@@ -20,11 +20,19 @@ def filled_inner_loss(hyperparameters: Hyperparameter, labels: Tensor, logits: T
     return inner
 
 
-def training_loss(inner: InnerLoss, base: Loss, head: nn.Module, logits: Tensor, reduction: str) -> Tensor:
-    """The mean or the sum over the batch, with history."""
+def training_loss(
+    inner: InnerLoss, base: Loss, head: nn.Module, logits: Tensor, reduction: str, *, boundary: bool = True
+) -> Tensor:
+    """The mean or the sum over the batch, with history.
+
+    DDP averages gradients over processes: a sum is multiplied by their number, so that the joint gradient is that of
+    the joint sum. A penalty is there once a step: each process adds its share, at the boundary alone.
+    """
+    processes = world_size()
+    share = 1.0 / processes if boundary else 0.0
     with torch.autocast(logits.device.type, enabled=False):
-        if inner.penalty is not None and world_size() > 1:
-            inner = inner.with_penalty_scaled(1.0 / world_size())  # DDP averages over ranks, each of which adds it
+        if share != 1.0:
+            inner = inner.with_penalty_scaled(share)
         rows = logits.flatten(0, -2) if logits.ndim > 2 else logits
         total = inner.value(base, rows, dict(head.named_parameters()))
-    return total / len(inner.labels) if reduction == "mean" else total
+    return total / len(inner.labels) if reduction == "mean" else total * processes

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from metacal.data.batches import Batches
 from metacal.losses import Loss
 from metacal.metalearning import MetaCalibrator
+from metacal.metalearning.gather import world_size
 
 
 class Objective(Protocol):
@@ -94,10 +95,10 @@ class MetaObjective:
         self.reduction = calibrator.settings.inner_reduction
 
     def __call__(self, x: Any, y: Tensor, *, lr: float, boundary: bool) -> tuple[Tensor, Tensor]:
-        """The loss after a meta step, if one is due."""
+        """The loss after a meta step, if one is due; a sum is that of this process, as the loop expects."""
         loss = self.calibrator.step(x, y, meta=self.stream, lr=lr, boundary=boundary)
         assert self.calibrator.last_logits is not None
-        return loss, self.calibrator.last_logits
+        return (loss / world_size() if self.reduction == "sum" else loss), self.calibrator.last_logits
 
     def learned(self) -> dict[str, Tensor]:
         """Omega."""
