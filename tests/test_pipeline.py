@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from pydantic import ValidationError
 
 from metacal.errors import InvalidValueError, TrainingError
 from metacal.evaluation import score_predictions
@@ -85,6 +86,15 @@ def test_gradient_accumulation(method, tolerance, tmp_path):
     for one, other in zip(*histories):
         assert one["train_loss"] == pytest.approx(other["train_loss"], rel=tolerance)
         assert one["val_loss"] == pytest.approx(other["val_loss"], rel=tolerance)
+
+
+def test_apple_gpus_are_never_chosen(monkeypatch, tmp_path):
+    """They have no float64."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert make_fabric(settings(), Hardware()).device.type == "cpu"
+    with pytest.raises(ValidationError, match="mps"):
+        Hardware(accelerator="mps")
 
 
 @pytest.mark.parametrize("precision", ["64", "bf16"])

@@ -12,6 +12,16 @@ from metacal.runs import Hardware, RunSpec
 PRECISIONS = {"32": "32-true", "64": "64-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 
 
+def chosen_accelerator(name: str) -> str:
+    """For Fabric, whose own ``auto`` and ``gpu`` take Apple's GPUs first: these have no float64, which metrics need.
+
+    Examples:
+        >>> chosen_accelerator("gpu")
+        'cuda'
+    """
+    return {"gpu": "cuda", "auto": "cuda" if torch.cuda.is_available() else "cpu"}.get(name, name)
+
+
 def make_fabric(spec: RunSpec, hardware: Hardware) -> Fabric:
     """Devices, precision and processes, started."""
     if hardware.strategy == "fsdp":
@@ -25,7 +35,7 @@ def make_fabric(spec: RunSpec, hardware: Hardware) -> Fabric:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*AMP with fp16 is not supported on CPU")  # refused below
             fabric = Fabric(
-                accelerator=hardware.accelerator,
+                accelerator=chosen_accelerator(hardware.accelerator),
                 devices=hardware.devices,
                 strategy=hardware.strategy,
                 precision=PRECISIONS[spec.precision],  # type: ignore[arg-type]

@@ -157,7 +157,7 @@ class Hardware(BaseModel):
     """Where a run is executed; nothing here belongs to its identity.
 
     Attributes:
-        accelerator: ``auto``, ``cpu``, ``gpu``, ``mps``.
+        accelerator: ``auto`` (CUDA if it is there), ``cpu``, ``gpu``. Apple's GPUs have no float64, which metrics need.
         devices: how many.
         strategy: ``auto`` or ``ddp``.
         threads: of torch on a CPU; None leaves them.
@@ -165,7 +165,7 @@ class Hardware(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    accelerator: Literal["auto", "cpu", "gpu", "cuda", "mps"] = "auto"
+    accelerator: Literal["auto", "cpu", "gpu", "cuda"] = "auto"
     devices: Count = 1
     strategy: Literal["auto", "ddp", "fsdp"] = "auto"
     threads: Count | None = None
