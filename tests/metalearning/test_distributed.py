@@ -88,3 +88,34 @@ def test_two_processes_equal_one(tmp_path, reduction):
     assert isinstance(net.fc, nn.Linear)
     drawn = [torch.load(tmp_path / f"drawn-{rank}.pt", weights_only=True) for rank in range(2)]
     assert not torch.equal(*drawn), "the joint meta batch would hold every sample twice"
+
+
+def fabric_worker(rank, folder, precision):
+    from lightning.fabric import Fabric
+    from lightning.fabric.strategies import DDPStrategy
+
+    torch.set_num_threads(1)
+    fabric = Fabric(
+        accelerator="cpu", devices=1, strategy=DDPStrategy(process_group_backend="gloo"), precision=precision
+    )
+    fabric.launch()
+    net = make_net(norm=False, dropout=0.0)
+    model, optimizer = fabric.setup(net, torch.optim.SGD(net.parameters(), lr=0.1))
+    meta = MetaCalibrator(model, net.fc, NonUniformLabelSmoothing(K), every=1)
+    given = []
+    net.fc.register_forward_pre_hook(lambda layer, inputs: given.append(inputs[0].dtype))
+    loss = meta.step(*batch(12, 1), meta=batch(10, 2), lr=0.1)
+    fabric.backward(loss)
+    optimizer.step()
+    torch.save(given[:2], f"{folder}/given.pt")
+    other, _ = fabric.setup(make_net(norm=False), torch.optim.SGD(net.parameters(), lr=0.1))
+    other._forward_module.static_graph = True
+    with pytest.raises(MetacalError, match="static_graph=True"):
+        MetaCalibrator(other, "fc", NonUniformLabelSmoothing(K))
+
+
+@pytest.mark.parametrize("precision", ["64-true", "bf16-true", "bf16-mixed"])
+def test_the_meta_batch_has_the_precision_of_fabric_under_ddp(tmp_path, precision):
+    mp.spawn(fabric_worker, args=(str(tmp_path), precision), nprocs=1)
+    of_training, of_meta = torch.load(tmp_path / "given.pt", weights_only=True)
+    assert of_training == of_meta == (torch.float64 if precision.startswith("64") else torch.bfloat16)

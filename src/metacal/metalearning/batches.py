@@ -19,10 +19,21 @@ def call_model(model: nn.Module, x: Any) -> Any:
     return model(*x) if isinstance(x, (tuple, list)) else model(x)
 
 
+def forwarded(model: nn.Module) -> nn.Module:
+    """What a wrapper of Fabric's calls, after the conversions of its precision; any other model itself."""
+    inner: nn.Module = getattr(model, "_forward_module", model)
+    return inner
+
+
 def unwrapped(model: nn.Module) -> nn.Module:
-    """The model itself: DDP's forward would broadcast buffers, which a meta step must leave alone."""
-    wrapped = getattr(model, "_forward_module", model)  # what Fabric's wrapper calls
-    return wrapped.module if isinstance(wrapped, DistributedDataParallel) else model
+    """The model without DDP, whose forward would broadcast buffers: a meta step must leave them alone.
+
+    A wrapper of Fabric's stays around it: it brings inputs into the dtype of the weights, and autocast.
+    """
+    inner = forwarded(model)
+    if not isinstance(inner, DistributedDataParallel):
+        return model
+    return inner.module if inner is model else type(model)(inner.module, model._strategy)
 
 
 def changes_logits(output: Any, logits: Tensor) -> bool:
@@ -90,8 +101,9 @@ def share_samples(first: Any, second: Any) -> bool:
     rows, others = first.flatten(1), second.flatten(1).to(first.device)
     if rows.shape[1] < 8:
         return False  # a few low-precision features may well repeat
-    marks = torch.linspace(0.5, 1.5, rows.shape[1], device=rows.device, dtype=torch.float64)
-    same = (rows.double() @ marks).unsqueeze(1) == (others.double() @ marks).unsqueeze(0)
+    wide = torch.float32 if rows.device.type == "mps" else torch.float64  # all that Apple's GPUs have
+    marks = torch.linspace(0.5, 1.5, rows.shape[1], device=rows.device, dtype=wide)
+    same = (rows.to(wide) @ marks).unsqueeze(1) == (others.to(wide) @ marks).unsqueeze(0)
     return any(torch.equal(rows[i], others[j]) for i, j in same.nonzero().tolist())
 
 

@@ -9,6 +9,7 @@ from torch.nn.parameter import UninitializedParameter
 
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.losses import Loss
+from metacal.metalearning.batches import forwarded
 
 
 def find_head(model: nn.Module, head: nn.Module | str) -> nn.Module:
@@ -37,7 +38,8 @@ def find_head(model: nn.Module, head: nn.Module | str) -> nn.Module:
 
 def check_wrapper(model: nn.Module) -> None:
     """Raise for a wrapper that would not synchronise gradients of a loss that bypasses its output."""
-    if isinstance(model, DistributedDataParallel) and model.static_graph:
+    inner = forwarded(model)
+    if isinstance(inner, DistributedDataParallel) and inner.static_graph:
         raise InvalidValueError(
             "`model` must not be wrapped with static_graph=True: its gradients would not be joined."
         )
