@@ -34,7 +34,9 @@ def run(
     ] = "",
     methods: Annotated[str, typer.Option(metavar="NAMES", help="Only these methods, e.g. ce,ls,mc.")] = "",
     seeds: Annotated[str, typer.Option(metavar="NUMBERS", help="Only these seeds, e.g. 0,1.")] = "",
-    preset: Annotated[str, typer.Option(help="full: as published; cpu: minutes a run; smoke: seconds.")] = "full",
+    preset: Annotated[
+        str, typer.Option(help="full: as published; cpu: minutes an image run, text in full; smoke: seconds.")
+    ] = "full",
     store: Annotated[
         str, typer.Option("--store", metavar="PLACE", help="Of all runs: a folder, or a URL such as s3://bucket/runs.")
     ] = "runs",
