@@ -2,7 +2,17 @@
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.integrations.meta_stream import EndlessOrder, MetaStream
@@ -45,6 +55,59 @@ def test_going_on_where_it_was_left():
 def test_a_loader_gives_its_settings():
     loader = DataLoader(dataset(), batch_size=3, collate_fn=lambda rows: ("collated", len(rows)))
     assert next(MetaStream.of_loader(loader, seed=0)) == ("collated", 3)
+
+
+def test_a_loader_gives_its_workers_settings():
+    def begin(number):
+        pass
+
+    options = {"num_workers": 1, "timeout": 9.0, "worker_init_fn": begin, "prefetch_factor": 3, "pin_memory": True}
+    loader = DataLoader(dataset(), batch_size=3, multiprocessing_context="spawn", **options)
+    given = MetaStream.of_loader(loader, seed=0).loading
+    assert {name: given[name] for name in options} == options
+    assert given["multiprocessing_context"] is loader.multiprocessing_context
+
+
+@pytest.mark.parametrize(
+    "sampler", [RandomSampler(range(10)), SequentialSampler(range(10)), DistributedSampler(range(10), 2, 0)]
+)
+def test_samplers_that_go_through_the_whole_dataset_leave_the_order_to_us(sampler):
+    stream = MetaStream.of_loader(DataLoader(dataset(), batch_size=5, sampler=sampler), seed=2)
+    assert drawn(stream, 4) == drawn(MetaStream(dataset(), 5, seed=2), 4)
+
+
+@pytest.mark.parametrize("held_out", [range(90, 100), torch.arange(90, 100)], ids=["range", "tensor"])
+def test_a_subset_is_never_left_and_still_cut_among_the_ranks_and_resumed(held_out):
+    loader = DataLoader(dataset(100), batch_size=5, sampler=SubsetRandomSampler(held_out))
+    ranks = [MetaStream.of_loader(loader, seed=0, rank=rank, ranks=2) for rank in range(2)]
+    for _ in range(3):
+        (first,), (second,) = (drawn(rank, 1) for rank in ranks)
+        assert sorted(first + second) == list(range(90, 100))
+    again = MetaStream.of_loader(loader, seed=0, rank=0, ranks=2)
+    again.go_to(3)
+    assert drawn(again, 2) == drawn(ranks[0], 2)
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        WeightedRandomSampler([0.0] * 90 + [1.0] * 10, 20),
+        SequentialSampler(range(10)),
+        DistributedSampler(range(10), 2, 0),
+        [3, 4, 5, 6],
+    ],
+    ids=["weighted", "shorter sequence", "part of a shorter one", "a list"],
+)
+def test_any_other_sampler_is_honoured(sampler):
+    stream = MetaStream.of_loader(DataLoader(dataset(100), batch_size=2, sampler=sampler), seed=0)
+    allowed = range(90, 100) if isinstance(sampler, WeightedRandomSampler) else range(10)
+    assert {number for batch in drawn(stream, 25) for number in batch} <= set(allowed)
+
+
+def test_a_batch_sampler_is_honoured():
+    batches = BatchSampler(range(90, 94), 2, drop_last=False)
+    stream = MetaStream.of_loader(DataLoader(dataset(100), batch_sampler=batches), seed=0)
+    assert drawn(stream, 3) == [[90.0, 91.0], [92.0, 93.0], [90.0, 91.0]]
 
 
 def test_a_loader_over_a_stream_is_gone_through_again():

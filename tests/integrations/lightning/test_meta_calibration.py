@@ -255,6 +255,18 @@ def test_a_share_of_a_loader_with_a_sampler_of_its_own(tmp_path):
         trainer(tmp_path, MetaCalibration("net.2", 0.1)).fit(Plain(), own)
 
 
+def test_a_meta_loader_with_a_sampler_of_its_own(tmp_path):
+    weights = torch.tensor([0.0] * 20 + [1.0] * 10)
+    meta = DataLoader(samples(30, 1), batch_size=10, sampler=WeightedRandomSampler(weights, 10))
+    seen = set()
+    given = meta.collate_fn
+    meta.collate_fn = lambda rows: (seen.update(row[0].item() for row, _ in rows), given(rows))[1]
+    trainer(tmp_path, MetaCalibration("net.2", meta, every=1)).fit(Plain(), loader())
+    assert seen and seen <= {row[0].item() for row in samples(30, 1).tensors[0][20:]}
+    with pytest.raises(InvalidValueError, match="`meta_batch_size` must not be given for a loader with a sampler"):
+        trainer(tmp_path, MetaCalibration("net.2", meta, meta_batch_size=5)).fit(Plain(), loader())
+
+
 def test_losses_that_the_callback_cannot_see(tmp_path):
     class ByHand(Manual):
         def training_step(self, batch):

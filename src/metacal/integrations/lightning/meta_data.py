@@ -9,7 +9,7 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sequential
 
 from metacal.data import split_off
 from metacal.errors import InvalidTypeError, InvalidValueError
-from metacal.integrations.meta_stream import MetaStream
+from metacal.integrations.meta_stream import MetaStream, loading_of
 
 HOOK = "meta_dataloader"
 
@@ -64,8 +64,14 @@ def find_stream(
         meta = hook()
     if isinstance(meta, DataLoader):
         stream = MetaStream.of_loader(meta, **place)
-        if batch_size is not None and isinstance(stream, MetaStream):
-            stream.batch_size = batch_size
+        if batch_size is None:
+            return stream
+        if not isinstance(stream, MetaStream):
+            raise InvalidValueError(
+                "`meta_batch_size` must not be given for a loader with a sampler, batches or a stream of its own, got "
+                f"{batch_size}; set it in the loader."
+            )
+        stream.batch_size = batch_size
         return stream
     if batch_size is None:
         batch_size = getattr(trainer.train_dataloader, "batch_size", None)
@@ -81,13 +87,6 @@ def _like(loader: DataLoader[Any], dataset: Any, shuffle: bool, drop_last: bool)
         batch_size=loader.batch_size,
         shuffle=shuffle,
         drop_last=drop_last,
-        num_workers=loader.num_workers,
-        collate_fn=loader.collate_fn,
-        pin_memory=loader.pin_memory,
-        timeout=loader.timeout,
-        worker_init_fn=loader.worker_init_fn,
-        multiprocessing_context=loader.multiprocessing_context,
         generator=loader.generator if shuffle else None,
-        prefetch_factor=loader.prefetch_factor,
-        persistent_workers=loader.persistent_workers,
+        **loading_of(loader),
     )
