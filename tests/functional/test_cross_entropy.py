@@ -55,6 +55,28 @@ def test_soft_labels_gradient_is_the_closed_form():
     torch.testing.assert_close(to_labels, -torch.log_softmax(logits, 1))
 
 
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_soft_labels_with_class_weights_equal_torch(reduction):
+    """The mean is over samples, whatever the weights: as torch does it for probabilities, not for classes."""
+    logits, _ = samples.multiclass(30, 4)
+    labels = torch.rand(30, 4, generator=torch.Generator().manual_seed(0))
+    weights = torch.tensor([0.1, 2.0, 0.0, 3.5])
+    expected = torch.nn.functional.cross_entropy(logits, labels, weight=weights, reduction=reduction)
+    found = soft_cross_entropy(logits=logits, targets=labels, class_weights=weights, reduction=reduction)
+    torch.testing.assert_close(found, expected)
+    double = soft_cross_entropy(
+        logits=logits.double(), targets=labels.double(), class_weights=weights, reduction=reduction
+    )
+    assert double.dtype == torch.float64
+    torch.testing.assert_close(double.float(), expected)
+
+
+def test_class_weights_of_a_wrong_shape():
+    for function, targets in ((cross_entropy, torch.tensor([0])), (soft_cross_entropy, torch.zeros(1, 2))):
+        with pytest.raises(InvalidValueError, match=r"`class_weights` must have shape \(2,\), one a class, got \(3,\)"):
+            function(logits=torch.zeros(1, 2), targets=targets, class_weights=torch.ones(3))
+
+
 def test_soft_labels_that_are_hard():
     logits, targets = samples.multiclass(30, 5)
     hard = torch.nn.functional.one_hot(targets, 5).float()

@@ -5,7 +5,6 @@ import torch
 from tests.functional import samples
 
 from metacal import functional as F
-from metacal.errors import InvalidValueError
 from metacal.losses import DECE, CrossEntropy
 
 LOGITS, TARGETS = samples.multiclass(40, 3)
@@ -47,7 +46,8 @@ def test_float_targets_are_soft_labels(reduction):
     assert torch.equal(CrossEntropy(reduction=reduction)(LOGITS, soft), expected)
 
 
-def test_class_weights_are_not_silently_dropped_for_soft_labels():
-    soft = torch.full((40, 3), 1 / 3)
-    with pytest.raises(InvalidValueError, match="`class_weights` must be None for soft labels"):
-        CrossEntropy(WEIGHTS)(LOGITS, soft)
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_class_weights_of_soft_labels_are_those_of_torch(reduction):
+    soft = torch.rand(40, 3, generator=torch.Generator().manual_seed(0))
+    expected = torch.nn.CrossEntropyLoss(weight=WEIGHTS, reduction=reduction)(LOGITS, soft)
+    torch.testing.assert_close(CrossEntropy(WEIGHTS, reduction)(LOGITS, soft), expected)

@@ -199,6 +199,18 @@ def test_the_base_loss_may_be_the_users_own(base):
     MetaCalibrator(net, net.fc, UnitwiseL2(net.fc), base_loss=base, every=1).step(x, y, meta=batch(9, 2), lr=0.1)
 
 
+def test_class_weights_go_with_soft_labels():
+    weights, (x, y) = torch.tensor([0.2, 1.0, 3.0]), batch(12, 1)
+    net = make_net(dropout=0.0)
+    base = CrossEntropy(weights, reduction="none")
+    meta = MetaCalibrator(net, net.fc, NonUniformLabelSmoothing(K, initial="uniform"), base_loss=base, every=1)
+    torch.testing.assert_close(meta.loss(x, y), base(net(x), y).mean())  # nothing is smoothed yet
+    loss = meta.step(x, y, meta=batch(9, 2), lr=0.1)
+    soft = meta.hyperparameters.soft_labels(y).detach()
+    assert meta.hyperparameters.strength.max().item() > 0.0
+    torch.testing.assert_close(loss, nn.functional.cross_entropy(net(x), soft, weight=weights))
+
+
 def test_meta_batches_are_drawn_only_when_due():
     net = make_net()
     drawn = []

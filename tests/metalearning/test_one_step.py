@@ -18,7 +18,7 @@ from metacal import NonUniformLabelSmoothing, ScalarLabelSmoothing, UnitwiseL2, 
 from metacal.losses import DECE, CrossEntropy
 from metacal.metalearning import LearnableFocalGamma, LearnableTemperature, MetaProblem
 from metacal.metalearning.hyperparameter_set import as_one
-from metacal.metalearning.one_step import closed_form, has_closed_form, one_step, through_graph
+from metacal.metalearning.one_step import closed_form, has_closed_form, one_step, small_step, through_graph
 
 SETTINGS = ["sum_lr0.1", "sum_lr0.001", "mean_lr0.1"]
 
@@ -135,6 +135,19 @@ def test_binary_head_with_one_logit(kind):
     for ours, other, numeric in zip(closed.total, through_graph(problem).total, finite_differences(problem)):
         torch.testing.assert_close(ours, other, rtol=1e-10, atol=1e-12)
         torch.testing.assert_close(ours, numeric, rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize(("estimator", "lr", "size"), [(one_step, 0.3, 1e-5), (small_step, 1e-6, 1e-3)])
+@pytest.mark.parametrize("kind", [ScalarLabelSmoothing, VectorLabelSmoothing, NonUniformLabelSmoothing])
+def test_class_weights(kind, estimator, lr, size):
+    """The closed form is that of the unweighted loss and steps aside."""
+    weights = torch.tensor([0.2, 1.0, 3.0, 0.5], dtype=torch.float64)
+    problem = problem_of(randomised(kind(K)), base_loss=CrossEntropy(weights, "none"), lr=lr)
+    assert not has_closed_form(problem, problem.inner())
+    found, unweighted = estimator(problem).total, estimator(problem_of(randomised(kind(K)), lr=lr)).total
+    for ours, numeric, plain in zip(found, finite_differences(problem, size), unweighted):
+        torch.testing.assert_close(ours / lr, numeric / lr, rtol=1e-4, atol=1e-6)
+        assert not torch.allclose(ours / lr, plain / lr, rtol=0.1, atol=1e-6)
 
 
 def test_several_at_once():

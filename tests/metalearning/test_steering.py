@@ -135,6 +135,21 @@ def test_another_base_loss():
     torch.testing.assert_close(net.fc.weight.grad, wanted["fc.weight"], rtol=1e-4, atol=1e-6)
 
 
+def test_class_weights():
+    weights = torch.tensor([0.2, 1.0, 3.0])
+    options = dict(base_loss=CrossEntropy(weights, reduction="none"))
+    net = make_net(dropout=0.0)
+    meta = MetaCalibrator(net, "fc", smoothing(), every=1, **options)
+    x, y = batch(12, 0)
+    with meta.watching():
+        loss = functional.cross_entropy(net(x), y, weight=weights)
+    meta.steer(loss, y, meta=batch(9, 1), lr=0.3)
+    loss.backward()
+    wanted, _ = by_step(smoothing, **options)
+    factor = 12.0 / float(weights[y].sum())
+    torch.testing.assert_close(net.fc.weight.grad, factor * wanted["fc.weight"], rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("loss_of", "message"),
     [

@@ -11,12 +11,16 @@ from metacal.functional.reduction import reduce_losses
 NO_LABEL = -(2**31)
 
 
-def soft_cross_entropy(*, logits: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
-    """``-sum_k s_k log p_k`` for soft labels s, whose rows need **not** sum to 1.
+def soft_cross_entropy(
+    *, logits: Tensor, targets: Tensor, class_weights: Tensor | None = None, reduction: str = "mean"
+) -> Tensor:
+    """``-sum_k w_k s_k log p_k`` for soft labels s, whose rows need **not** sum to 1.
 
     Args:
         logits: ``(n, K)``.
         targets: float ``(n, K)``.
+        class_weights: w, ``(K,)``; None is 1. The mean is that over samples all the same, as in
+            `torch.nn.functional.cross_entropy` with probabilities.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
 
     Examples:
@@ -31,7 +35,9 @@ def soft_cross_entropy(*, logits: Tensor, targets: Tensor, reduction: str = "mea
         raise InvalidValueError(
             f"`targets` must have the shape of the logits, {tuple(wide.shape)}, got {tuple(targets.shape)}."
         )
-    return reduce_losses(-(targets * torch.log_softmax(wide, dim=1)).sum(dim=1), reduction)
+    weights = _weights_for(wide, class_weights)
+    labels = targets if weights is None else targets * weights
+    return reduce_losses(-(labels * torch.log_softmax(wide, dim=1)).sum(dim=1), reduction)
 
 
 def cross_entropy(
@@ -51,15 +57,21 @@ def cross_entropy(
         0.6931
     """
     wide, targets = class_logits_and_targets(logits, targets)
-    if class_weights is not None:
-        check_tensor("class_weights", class_weights)
-        if class_weights.shape != wide.shape[1:]:
-            raise InvalidValueError(
-                f"`class_weights` must have shape ({wide.shape[1]},), one a class, got {tuple(class_weights.shape)}."
-            )
-    weights = None if class_weights is None else class_weights.to(wide.dtype)
+    weights = _weights_for(wide, class_weights)
     # No label is special: torch's default would drop -100 from the sum, but not from a mean taken afterwards.
     losses = torch.nn.functional.cross_entropy(wide, targets, weight=weights, reduction="none", ignore_index=NO_LABEL)
     if weights is not None and reduction == "mean":
         return losses.sum() / weights[targets].sum()
     return reduce_losses(losses, reduction)
+
+
+def _weights_for(logits: Tensor, class_weights: Tensor | None) -> Tensor | None:
+    """Class weights, checked, in the dtype of the logits."""
+    if class_weights is None:
+        return None
+    check_tensor("class_weights", class_weights)
+    if class_weights.shape != logits.shape[1:]:
+        raise InvalidValueError(
+            f"`class_weights` must have shape ({logits.shape[1]},), one a class, got {tuple(class_weights.shape)}."
+        )
+    return class_weights.to(logits.dtype)

@@ -1,9 +1,10 @@
 """Cross-entropy loss, hard or soft targets, with optional class weights."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from metacal.errors import InvalidValueError
 from metacal.functional.arguments import check_choice, check_tensor
 from metacal.functional.cross_entropy import cross_entropy, soft_cross_entropy
 from metacal.functional.reduction import REDUCTIONS
@@ -14,7 +15,8 @@ class CrossEntropy(Loss):
     """Cross-entropy; see `metacal.functional.cross_entropy`. Float targets ``(n, K)`` are soft labels.
 
     Args:
-        class_weights: ``(K,)``, moved along with the module; None weighs all alike. Hard targets only.
+        class_weights: ``(K,)``, moved along with the module; None weighs all alike. The mean is the
+            weighted mean for hard targets, the mean over samples for soft ones, as in `torch.nn.CrossEntropyLoss`.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
     """
 
@@ -29,11 +31,10 @@ class CrossEntropy(Loss):
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Loss of a batch."""
         check_tensor("targets", targets)
+        options: dict[str, Any] = {"class_weights": self.class_weights, "reduction": self.reduction}
         if targets.is_floating_point():
-            if self.class_weights is not None:
-                raise InvalidValueError("`class_weights` must be None for soft labels: weigh the labels themselves.")
-            return soft_cross_entropy(logits=logits, targets=targets, reduction=self.reduction)
-        return cross_entropy(logits=logits, targets=targets, class_weights=self.class_weights, reduction=self.reduction)
+            return soft_cross_entropy(logits=logits, targets=targets, **options)
+        return cross_entropy(logits=logits, targets=targets, **options)
 
     def extra_repr(self) -> str:
         """Arguments that differ from one instance to the next."""
