@@ -11,8 +11,8 @@ from torch import nn
 import metacal
 from metacal import MetaCalibrator, NonUniformLabelSmoothing, ScalarLabelSmoothing, UnitwiseL2, VectorLabelSmoothing
 from metacal.errors import MetacalError
-from metacal.losses import CrossEntropy, FunctionLoss
-from metacal.metalearning import LearnableFocalGamma
+from metacal.losses import BrierLoss, CrossEntropy, FocalLoss, FunctionLoss, LabelSmoothing
+from metacal.metalearning import LearnableFocalGamma, LearnableTemperature
 
 NET = make_net()
 
@@ -82,6 +82,21 @@ CONSTRUCTION = {
     ),
     "base loss of a wrong type": (dict(base_loss=lambda z, y: z), "`base_loss` must be a metacal Loss"),
     "base loss reduced": (dict(base_loss=CrossEntropy()), "`base_loss` must return one value a sample"),
+    "base loss without soft labels": (
+        dict(base_loss=FocalLoss(reduction="none")),
+        "`base_loss` must accept soft labels with these hyper-parameters: CrossEntropy does, got FocalLoss",
+    ),
+    "base loss without soft labels, of several": (
+        dict(
+            base_loss=CrossEntropy(reduction="none") + BrierLoss(reduction="none"),
+            hyperparameters=[LearnableFocalGamma(K), VectorLabelSmoothing(K)],
+        ),
+        r"must accept soft labels.*got CrossEntropy\(reduction='none'\) \+ BrierLoss",
+    ),
+    "base loss of torch's without soft labels": (
+        dict(base_loss=FunctionLoss(nn.MultiMarginLoss(reduction="none"))),
+        "must accept soft labels.*got FunctionLoss.MultiMarginLoss",
+    ),
     "nothing to learn": (dict(hyperparameters=frozen_omega()), "must have a parameter that requires a gradient"),
     "names with dots": (
         dict(hyperparameters={"a.b": ScalarLabelSmoothing(K)}),
@@ -106,6 +121,30 @@ def test_construction(name):
     with pytest.raises(MetacalError, match=message) as raised:
         calibrator(**options)
     assert isinstance(raised.value, (ValueError, TypeError))
+
+
+@pytest.mark.parametrize("base", [FocalLoss, BrierLoss, LabelSmoothing])
+@pytest.mark.parametrize("make", [lambda: LearnableFocalGamma(K), LearnableTemperature], ids=["gamma", "temperature"])
+def test_base_losses_of_hard_labels_go_with_what_leaves_labels_alone(base, make):
+    meta = calibrator(base_loss=base(reduction="none"), hyperparameters=make())
+    assert torch.isfinite(meta.step(*batch(8, 1), meta=batch(8, 2), lr=0.1))
+
+
+def test_a_base_loss_is_tried_out_without_a_trace():
+    """Its random numbers are not the training's; what fails with hard labels too is left to the first step."""
+    seen = []
+
+    def noisy(logits, targets):
+        seen.append(torch.rand(()))
+        return CrossEntropy(reduction="none")(logits, targets)
+
+    torch.manual_seed(0)
+    expected = torch.rand(())
+    net = make_net()
+    torch.manual_seed(0)
+    calibrator(net, base_loss=FunctionLoss(noisy))
+    assert seen and torch.rand(()) == expected
+    calibrator(base_loss=CrossEntropy(torch.ones(K + 1), reduction="none"))
 
 
 X, Y = batch(8, 1)

@@ -10,6 +10,9 @@ from torch.nn.parameter import UninitializedParameter
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.losses import Loss
 from metacal.metalearning.batches import forwarded
+from metacal.metalearning.hyperparameter import Hyperparameter
+from metacal.metalearning.inner_loss import InnerLoss
+from metacal.metalearning.quiet_forward import leaving_no_trace
 
 
 def find_head(model: nn.Module, head: nn.Module | str) -> nn.Module:
@@ -72,6 +75,33 @@ def checked_base_loss(loss: Loss) -> Loss:
     if getattr(loss, "reduction", "none") != "none":
         raise InvalidValueError(f"`base_loss` must return one value a sample, got {loss!r}; give it reduction='none'.")
     return loss
+
+
+def check_soft_labels(base: Loss, hyperparameters: Hyperparameter) -> None:
+    """Raise if the hyper-parameters make soft labels and the base loss takes hard ones alone, seen on one sample."""
+    num_classes = hyperparameters.num_classes
+    if num_classes is None:
+        return  # whatever they do, they do not know how many labels there are
+    omega = next(hyperparameters.parameters())
+    label = torch.zeros(1, dtype=torch.int64, device=omega.device)
+    logits = torch.zeros(1, num_classes, dtype=omega.dtype, device=omega.device)
+    with leaving_no_trace(base, mode="train", seed=0, device=omega.device), torch.no_grad():
+        targets = hyperparameters(InnerLoss(label, num_classes, targets=label)).targets
+        failure = _failure(base, logits, targets)
+        if failure is None or _failure(base, logits, label) is not None:
+            return  # what fails with hard labels too fails for another reason, which the first step will tell
+    raise InvalidValueError(
+        f"`base_loss` must accept soft labels with these hyper-parameters: CrossEntropy does, got {base!r}."
+    ) from failure
+
+
+def _failure(base: Loss, logits: Tensor, targets: Tensor) -> Exception | None:
+    """What a loss raises for a batch; it may be anybody's."""
+    try:
+        base(logits, targets)
+    except Exception as error:
+        return error
+    return None
 
 
 def checked_labels(y: Tensor, logits: Tensor, name: str, num_classes: int | None = None) -> Tensor:

@@ -29,6 +29,7 @@ from metacal.metalearning.batches import (
 )
 from metacal.metalearning.checks import (
     check_omega,
+    check_soft_labels,
     check_wrapper,
     checked_base_loss,
     checked_labels,
@@ -70,7 +71,7 @@ class MetaCalibrator:
             its effect is simulated. Pass the model itself to simulate a step on all of it (small models).
         hyperparameters: one `Hyperparameter`, or a list or dictionary of several.
         objective: any `Loss`; what held-out data is judged by. Default ``CrossEntropy() + 0.5 * DECE()``.
-        base_loss: any `Loss` that returns one value a sample; default cross-entropy.
+        base_loss: any `Loss` of one value a sample, with soft labels if these are learned; default cross-entropy.
         inner_reduction: ``"mean"`` or ``"sum"`` of the training loss, as your loop uses it.
         every: take a meta step at every so-manieth iteration; `math.inf` never. Adam's step is multiplied by it and
             its betas raised to its power, so that its memory in training steps stays the same. Default: each of the
@@ -142,16 +143,14 @@ class MetaCalibrator:
         self.meta_forward, self.seed = meta_forward, seed
         self._history, self._memory = History(), MetaMemory(self.settings.memory)
         self._pending: list[tuple[Tensor, Tensor]] = []
-        self._iterations = 0
-        self._meta_steps = 0
-        self._steered = 0
+        self._iterations = self._meta_steps = self._steered = 0
         self._has_warned = False
         self.last_logits: Tensor | None = None
         self._has_looked_at_output = False
         first = at_least_float32(next(self.head.parameters()).detach())
         self.hyperparameters.to(first.device, first.dtype)
         self.objective.to(first.device)
-        self.base_loss.to(first.device)
+        check_soft_labels(self.base_loss.to(first.device), self.hyperparameters)
         self._adam = AdamState.zeros(self._omega())
         self._tap = HeadTap(self.head)
         weakref.finalize(self, self._tap.remove)
