@@ -4,6 +4,8 @@ import pytest
 import torch
 from lightning.pytorch.loggers import CSVLogger, MLFlowLogger, TensorBoardLogger
 from tests.integrations.lightning.modules import K, Plain, loader, samples, trainer
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from metacal import VectorLabelSmoothing
 from metacal.functional import expected_calibration_error, negative_log_likelihood
@@ -39,6 +41,32 @@ def test_numbers_are_those_of_the_functions(tmp_path):
         negative_log_likelihood(logits=logits, targets=targets).item(), abs=1e-6
     )
     assert not module.net[2]._forward_hooks
+
+
+HEADS = {
+    "(n, 1)": (lambda: nn.Linear(16, 1), (30,), 2),
+    "(n,)": (lambda: nn.Sequential(nn.Linear(16, 1), nn.Flatten(0)), (30,), 2),
+    "(n, T, K)": (lambda: nn.Sequential(nn.Linear(16, 2 * K), nn.Unflatten(1, (2, K))), (30, 2), K),
+    "(n, T, 1)": (lambda: nn.Sequential(nn.Linear(16, 2), nn.Unflatten(1, (2, 1))), (30, 2), 2),
+}
+
+
+@pytest.mark.parametrize("shape", HEADS)
+def test_heads_of_one_logit_and_of_sequences(tmp_path, shape):
+    make, label_shape, classes = HEADS[shape]
+    module = Plain()
+    module.net[2] = make()
+    x = samples(30, 5).tensors[0]
+    targets = torch.randint(classes, label_shape, generator=torch.Generator().manual_seed(0))
+    fit = trainer(tmp_path, CalibrationMonitor("net.2"), logger=TensorBoardLogger(tmp_path))
+    fit.validate(module, DataLoader(TensorDataset(x, targets), batch_size=12), verbose=False)
+    with torch.no_grad():
+        rows = module.net(x).reshape(targets.numel(), -1)
+    logits = torch.cat((torch.zeros_like(rows), rows), dim=1) if rows.shape[1] == 1 else rows
+    scores = {"logits": logits, "targets": targets.reshape(-1)}
+    figures = {name: value.item() for name, value in fit.callback_metrics.items()}
+    assert figures["val_ece"] == pytest.approx(expected_calibration_error(**scores).item(), abs=1e-6)
+    assert figures["val_nll"] == pytest.approx(negative_log_likelihood(**scores).item(), abs=1e-6)
 
 
 def test_tensorboard(tmp_path):

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from metacal.evaluation.predictions import Predictions
 from metacal.functional.arguments import check_integer, check_num_bins
+from metacal.functional.inputs import class_logits
 from metacal.integrations.labels import Targets, labels_of
 from metacal.integrations.lightning.meta_calibration import MetaCalibration
 from metacal.integrations.loggers import log_reliability, log_smoothing
@@ -26,7 +27,8 @@ class CalibrationMonitor(Callback):
 
     The figures, a reliability diagram and (with `MetaCalibration` at work) the learned smoothing matrix, go to every
     logger that takes images: TensorBoard, MLflow, Weights & Biases. Under DDP the logged numbers are those of all
-    ranks, the diagram that of the first rank's share.
+    ranks, the diagram that of the first rank's share. One logit a sample makes two classes; logits ``(n, T, K)``
+    are those of n T samples.
 
     Args:
         head: attribute path of the layer that returns the logits.
@@ -79,11 +81,11 @@ class CalibrationMonitor(Callback):
         """Count the batch."""
         assert self._tap is not None and self._watch is not None
         self._watch.close()
-        logits = self._tap.take()[1].detach().float()
+        found = self._tap.take()[1].detach().float()
+        logits = class_logits(found.flatten(0, -2) if found.ndim > 2 else found)
         labels = labels_of(batch, self.targets).reshape(-1).to(logits.device)
         if not self._metrics:
-            classes = logits.shape[-1]
-            options: dict[str, Any] = {"num_classes": classes, "inputs": "logits"}
+            options: dict[str, Any] = {"num_classes": logits.shape[1], "inputs": "logits"}
             self._metrics = {
                 "val_ece": ExpectedCalibrationError(num_bins=self.num_bins, **options).to(logits.device),
                 "val_nll": NegativeLogLikelihood(**options).to(logits.device),
