@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from metacal.errors import InvalidTypeError, InvalidValueError
-from metacal.functional import BinStatistics, calibration_error, equal_width_statistics
+from metacal.functional import BinStatistics, calibration_error, equal_mass_statistics, equal_width_statistics
 from metacal.functional.binning import UNITS, equal_width_index
 
 FIELDS = ("counts", "correct_sums", "confidence_units", "edges")
@@ -54,6 +54,18 @@ def test_statistics_hold_what_fell_into_the_bins():
     assert statistics.confidences.tolist() == [0.375, 0.875] and statistics.accuracies.tolist() == [0.5, 1.0]
     assert statistics.gaps.tolist() == [0.125, 0.125] and statistics.weights.tolist() == [0.5, 0.5]
     assert statistics.num_bins == 2 and statistics.total == 4 and statistics.edges.tolist() == [0.0, 0.5, 1.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("measure", [equal_width_statistics, equal_mass_statistics])
+@pytest.mark.parametrize("num_bins", [15, 150])
+def test_half_precision_confidences_are_counted_as_their_float32_values(measure, dtype, num_bins):
+    confidences = torch.cat((torch.full((4,), 0.9), torch.linspace(0, 1, 301))).to(dtype)
+    correct = torch.arange(305) % 4 > 0
+    halves, singles = (measure(values, correct, num_bins) for values in (confidences, confidences.float()))
+    for name in FIELDS:
+        assert torch.equal(getattr(halves, name), getattr(singles, name)), name
+    assert calibration_error(measure(confidences[:4], correct[:4])).item() == pytest.approx(0.15, abs=0.002)
 
 
 def test_statistics_over_other_bins_do_not_add():

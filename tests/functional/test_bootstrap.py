@@ -13,7 +13,7 @@ from metacal.functional import (
     equal_width_statistics,
     expected_calibration_error,
 )
-from metacal.functional.bootstrap import calibrated_quantile
+from metacal.functional.bootstrap import binned_interval, calibrated_quantile
 
 
 @pytest.mark.parametrize("norm", ["l1", "l2", "max"])
@@ -31,6 +31,13 @@ def test_a_seed_gives_the_same_interval_and_another_a_different_one():
     intervals = [calibration_error_interval(**keywords, num_resamples=200, seed=seed) for seed in (3, 3, 4)]
     assert intervals[0] == intervals[1]
     assert intervals[0].low != intervals[2].low and intervals[0].high != intervals[2].high
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_interval_of_half_precision_confidences_is_that_of_their_float32_values(dtype):
+    confidences = torch.linspace(0.3, 1.0, 60).to(dtype)
+    correct = torch.arange(60) % 4 > 0
+    assert binned_interval(confidences, correct) == binned_interval(confidences.float(), correct)
 
 
 def test_global_random_state_is_left_alone():

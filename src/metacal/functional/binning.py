@@ -14,6 +14,7 @@ from torch import Tensor
 
 from metacal.errors import InvalidValueError
 from metacal.functional.arguments import check_choice, check_num_bins, check_samples
+from metacal.functional.inputs import at_least_float32
 
 MOST_SAMPLES = 2**31 - 1
 """Samples that one bin may hold before its 64-bit sum could overflow."""
@@ -129,12 +130,13 @@ def equal_width_statistics(confidences: Tensor, correct: Tensor, num_bins: int =
     """Statistics over M bins of equal width.
 
     Args:
-        confidences: ``(n,)`` in [0, 1], float32 or float64.
+        confidences: ``(n,)`` in [0, 1], of any float dtype; half precision is widened to float32.
         correct: bool ``(n,)``.
         num_bins: M.
     """
     check_samples(confidences, correct)
     check_num_bins(num_bins)
+    confidences = at_least_float32(confidences)
     edges = equal_width_edges(num_bins, confidences.device)
     return accumulate(equal_width_index(confidences, num_bins), confidences, correct, edges)
 
@@ -146,7 +148,7 @@ def accumulate(
 
     Args:
         index: int64 ``(n,)``, the bin of each sample; ``class * M + bin`` with ``num_classes``.
-        confidences: ``(n,)``.
+        confidences: ``(n,)``, float32 or float64.
         correct: bool ``(n,)``.
         edges: ``(M + 1,)``.
         num_classes: with it, the statistics have shape ``(num_classes, M)``.
@@ -161,7 +163,7 @@ def accumulate(
 
 
 def to_units(confidences: Tensor) -> Tensor:
-    """Confidences in [0, 1] as int64 counts of 2**-32, rounded to nearest."""
+    """Confidences in [0, 1], float32 or float64, as int64 counts of 2**-32, rounded to nearest."""
     return (confidences.clamp(0.0, 1.0) * UNITS).round_().to(torch.int64)
 
 

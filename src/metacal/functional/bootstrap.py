@@ -18,7 +18,7 @@ from metacal.functional.binning import (
     equal_width_statistics,
 )
 from metacal.functional.confidence import confidence_and_correctness
-from metacal.functional.inputs import read_inputs
+from metacal.functional.inputs import at_least_float32, read_inputs
 
 DRAWS_AT_ONCE = 2**21
 
@@ -86,6 +86,7 @@ def binned_interval(
     seed: int = 0,
 ) -> Interval:
     """`calibration_error_interval` of given confidences and correctness."""
+    confidences = at_least_float32(confidences)
     statistic = binned_statistic(confidences, correct, num_bins, norm)
     interval = bootstrap_interval(statistic, confidences, num_resamples=num_resamples, level=level, seed=seed)
     statistics = equal_width_statistics(confidences, correct, num_bins)

@@ -9,21 +9,22 @@ from torch import Tensor
 
 from metacal.functional.arguments import check_num_bins, check_samples
 from metacal.functional.binning import BinStatistics, to_units
+from metacal.functional.inputs import at_least_float32
 
 
 class SortedSamples:
     """Confidences in ascending order with prefix sums, from which any number of equal-mass bins is read off.
 
     Args:
-        confidences: ``(n,)`` in [0, 1].
+        confidences: ``(n,)`` in [0, 1], of any float dtype; half precision is widened to float32.
         correct: bool ``(n,)``.
         is_sorted: whether the confidences are in ascending order already.
     """
 
     def __init__(self, confidences: Tensor, correct: Tensor, is_sorted: bool = False) -> None:
-        self.confidences = confidences
+        self.confidences = at_least_float32(confidences)
         if not is_sorted:
-            self.confidences, order = torch.sort(confidences)
+            self.confidences, order = torch.sort(self.confidences)
             correct = correct[order]
         self.correct_before = _prefix_sums(correct.to(torch.int64))
         self.units_before = _prefix_sums(to_units(self.confidences))
