@@ -13,7 +13,7 @@ from metacal.functional import (
     equal_width_statistics,
     expected_calibration_error,
 )
-from metacal.functional.bootstrap import binned_interval, calibrated_quantile
+from metacal.functional.bootstrap import Interval, binned_interval, calibrated_quantile
 
 
 @pytest.mark.parametrize("norm", ["l1", "l2", "max"])
@@ -102,6 +102,20 @@ def test_interval_reaches_0_when_chance_explains_the_estimate_and_not_otherwise(
         off = calibration_error_interval(probs=probs**4, targets=targets, num_resamples=200, seed=seed)
         assert off.low > 0.05
     assert sum(reaches) >= 54
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2", "max"])
+@pytest.mark.parametrize("num_right", [0, 1, 9, 10])
+def test_ends_of_a_calibration_error_lie_in_its_domain(num_right, norm):
+    for confidence in (0.01, 0.5, 0.99):
+        interval = binned_interval(torch.full((10,), confidence), torch.arange(10) < num_right, norm=norm)
+        assert 0.0 <= interval.low <= interval.estimate <= interval.high <= 1.0, confidence
+
+
+def test_ends_are_brought_into_a_domain_and_the_estimate_stays():
+    interval = Interval(*torch.tensor([0.5, -0.2, 1.3], dtype=torch.float64))
+    assert [value.item() for value in interval.within(0.0, 1.0)] == [0.5, 0.0, 1.0]
+    assert [value.item() for value in interval.within(0.0)] == [0.5, 0.0, 1.3]
 
 
 @pytest.mark.parametrize("norm", ["l1", "l2", "max"])

@@ -1,5 +1,6 @@
 """Bootstrap intervals of all figures at once: each resample is drawn once and every figure is read off it."""
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -167,9 +168,8 @@ def _ends(name: str, estimate: float, values: Tensor, chance: Tensor) -> tuple[f
     then cut at 0 has no spread to turn over at 0: its upper end is no less than the quantile of the resamples.
     """
     interval = basic_interval(torch.tensor(estimate, dtype=torch.float64), values)
-    low, high = max(interval.low.item(), 0.0), interval.high.item()
-    if len(chance) and estimate <= chance.quantile(0.975):
-        low = 0.0
     if name == "debiased_ece":
-        high = max(high, values.quantile(0.975).item())
-    return low, high if name in ("nll", "brier") else min(high, 1.0)
+        interval = interval._replace(high=torch.maximum(interval.high, values.quantile(0.975)))
+    interval = interval.within(0.0, math.inf if name in ("nll", "brier") else 1.0)
+    is_chance = len(chance) > 0 and bool(estimate <= chance.quantile(0.975))
+    return 0.0 if is_chance else interval.low.item(), interval.high.item()

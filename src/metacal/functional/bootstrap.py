@@ -1,5 +1,6 @@
 """Bootstrap intervals: how far a measured calibration error could be off by the luck of the sample."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
@@ -29,6 +30,10 @@ class Interval(NamedTuple):
     estimate: Tensor
     low: Tensor
     high: Tensor
+
+    def within(self, least: float, most: float = math.inf) -> "Interval":
+        """The same with its ends in the domain of the figure: turning a spread over may take them out of it."""
+        return self._replace(low=self.low.clamp(least, most), high=self.high.clamp(least, most))
 
 
 def calibration_error_interval(
@@ -85,13 +90,14 @@ def binned_interval(
     level: float = 0.95,
     seed: int = 0,
 ) -> Interval:
-    """`calibration_error_interval` of given confidences and correctness."""
+    """`calibration_error_interval` of given confidences and correctness; its ends lie in [0, 1]."""
     confidences = at_least_float32(confidences)
     statistic = binned_statistic(confidences, correct, num_bins, norm)
     interval = bootstrap_interval(statistic, confidences, num_resamples=num_resamples, level=level, seed=seed)
     statistics = equal_width_statistics(confidences, correct, num_bins)
     chance = calibrated_quantile(statistics, (1.0 + level) / 2.0, norm, num_resamples=num_resamples, seed=seed)
-    return interval._replace(low=torch.where(interval.estimate <= chance, 0.0, interval.low.clamp(min=0.0)))
+    interval = interval.within(0.0, 1.0)
+    return interval._replace(low=torch.where(interval.estimate <= chance, 0.0, interval.low))
 
 
 def bootstrap_interval(
