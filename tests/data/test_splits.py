@@ -37,6 +37,28 @@ def test_the_validation_part_is_the_same_with_and_without_meta(stratified):
     )
 
 
+def few_of_each_class(*counts):
+    labels = np.repeat(np.arange(len(counts)), counts)
+    return from_arrays(np.zeros((len(labels), 1)), labels, np.zeros((1, 1)), np.array([0]))
+
+
+def test_the_validation_part_is_the_same_where_classes_hardly_suffice_for_a_meta_set():
+    found = {
+        with_meta: make_splits(
+            few_of_each_class(3, 9), seed=0, with_meta=with_meta, val_size=6, meta_size=2, stratified=True
+        ).indices["val"]
+        for with_meta in (True, False)
+    }
+    assert sorted(found[True].tolist()) == [1, 3, 4, 5, 9, 10] and torch.equal(found[True], found[False])
+
+
+@pytest.mark.parametrize(("counts", "val_size", "expected"), [((2, 9), 5, [1, 4]), ((3, 9), 10, [2, 8])])
+def test_without_a_meta_set_the_validation_part_may_take_what_a_meta_set_could_not_spare(counts, val_size, expected):
+    data = few_of_each_class(*counts)
+    val = make_splits(data, seed=0, with_meta=False, val_size=val_size, stratified=True).val
+    assert np.bincount(val.targets).tolist() == expected
+
+
 def test_the_seed_decides_and_the_global_generator_does_not():
     torch.manual_seed(1)
     one = make_splits(DATA, seed=0, with_meta=True)

@@ -53,7 +53,8 @@ def make_splits(
 ) -> Splits:
     """Cut a validation set, and a meta set if asked for, from the training examples by one seeded shuffle.
 
-    The validation set is the same with and without a meta set. Without one, its samples are trained on.
+    The validation set is the same with and without a meta set, wherever one could be cut. Without one, its samples are
+    trained on.
 
     Args:
         dataset: what to split; its test examples stay as they are.
@@ -175,10 +176,20 @@ def _cut(targets: Tensor, sizes: dict[str, int], seed: int, stratified: bool) ->
     for number, (part, size) in enumerate(sizes.items()):
         labels = targets[order]
         counts = torch.bincount(labels)
-        wanted = quotas(counts.numpy(), size, keep=len(sizes) - 1 - number, part=part)
+        keep = len(sizes) - 1 - number
+        # One of each class is left for a meta set even where none is cut, or the validation set would not be the same.
+        if part == "val" and "meta" not in sizes and _can_keep(counts, keep + 1, size):
+            keep += 1
+        wanted = quotas(counts.numpy(), size, keep=keep, part=part)
         taken = _first_of_each_class(labels, torch.from_numpy(wanted))
         indices[part], order = order[taken], order[~taken]
     return indices
+
+
+def _can_keep(counts: Tensor, keep: int, size: int) -> bool:
+    """Whether ``size`` samples, at least one of each class, leave ``keep`` of each."""
+    present = counts[counts > 0]
+    return int(present.min()) > keep and int((present - keep).sum()) >= size
 
 
 def _first_of_each_class(labels: Tensor, wanted: Tensor) -> Tensor:
