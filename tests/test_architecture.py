@@ -30,7 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pipeline": {"functional", "losses", "metalearning", "data", "models", "posthoc", "training", "evaluation", "runs"},
     "shift": {"functional", "data", "models", "training", "evaluation", "runs", "pipeline"},
     "simulated_study": {"functional", "losses", "metalearning", "data"},
-    "engines": {"runs", "models", "pipeline", "training", "files"},
+    "engines": {"functional", "runs", "models", "pipeline", "training", "files"},
     "integrations": {"functional", "metalearning", "metrics", "data", "posthoc", "evaluation", "reporting"},
     "cli": {
         "functional",

@@ -7,13 +7,14 @@ import sys
 import threading
 import time
 
+import numpy as np
 import psutil
 import pytest
 from tests.engines.samples import SMALL, Record, figures, specs
 
 from metacal.engines import LocalEngine, RunFailed, RunFinished, RunProgressed, RunStarted
 from metacal.engines.pool import visible_gpus
-from metacal.errors import InvalidValueError
+from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.runs import Hardware
 from metacal.runs.run_store import RunStore
 from metacal.training import Stopped, StopRequest
@@ -220,10 +221,14 @@ def assert_nobody_is_left(group, seconds=20):
     pytest.fail("processes are left")
 
 
-@pytest.mark.parametrize("jobs", [0, -1, 1.5, True, "2"])
-def test_jobs_must_be_a_count(jobs):
-    with pytest.raises(InvalidValueError, match="`jobs` must be an integer >= 1, got"):
+@pytest.mark.parametrize(
+    ("jobs", "error"),
+    [(0, InvalidValueError), (-1, InvalidValueError)] + [(jobs, InvalidTypeError) for jobs in (1.5, True, "2")],
+)
+def test_jobs_must_be_a_count(jobs, error):
+    with pytest.raises(error, match="`jobs` must be an integer >= 1, got"):
         LocalEngine(jobs)
+    assert LocalEngine(np.int64(2)).jobs == 2
 
 
 def test_gpus_of_workers(monkeypatch):

@@ -113,6 +113,7 @@ BAD_INPUT = [
     ({"logits": torch.tensor([NAN, 0.5]).half()}, VALUE, "`logits` must be finite, got nan in row 0, column 0."),
     ({"probs": PAIR, "ignore_index": "none"}, TYPE, "`ignore_index` must be"),
     ({"probs": PAIR, "ignore_index": 0.5}, TYPE, "`ignore_index` must be"),
+    ({"probs": PAIR, "ignore_index": True}, TYPE, "`ignore_index` must be None or an integer, got True."),
 ]
 BAD_ARGUMENTS = [
     *[

@@ -4,6 +4,7 @@ import copy
 import pickle
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from tests.functional import samples
@@ -235,6 +236,7 @@ BAD_CONSTRUCTIONS = [
             ({"num_classes": True}, TYPE, "`num_classes` must be an integer >= 2, got True"),
             ({"num_labels": 0}, VALUE, "`num_labels` must be an integer >= 1, got 0"),
             ({"num_labels": "1"}, TYPE, "`num_labels` must be an integer >= 1, got '1'"),
+            ({"num_classes": 3, "ignore_index": 0.5}, TYPE, "`ignore_index` must be None or an integer, got 0.5"),
             ({"num_classes": 3, "inputs": "scores"}, VALUE, "`inputs` must be one of 'probs', 'logits', got 'scores'"),
         ]
     ],
@@ -268,6 +270,17 @@ def test_bad_constructions(metric, arguments, error, message):
     with pytest.raises(error, match=message) as caught:
         metric(**arguments)
     assert isinstance(caught.value, MetacalError)
+
+
+def test_integers_of_numpy_are_integers_and_the_metric_is_the_same():
+    given = {"num_classes": 4, "num_bins": 7, "ignore_index": -1}
+    plain = M.ExpectedCalibrationError(**given)
+    metric = M.ExpectedCalibrationError(**{name: np.int64(value) for name, value in given.items()})
+    for each in (plain, metric):
+        each.update(torch.eye(4), torch.tensor([0, 1, -1, 2]))
+        M.BrierScore(num_labels=np.int32(1)).update(torch.ones(3), torch.ones(3, dtype=torch.int64))
+    for name, state in plain.metric_state.items():
+        assert torch.equal(state, metric.metric_state[name]), name  # its identity too: a collection can share it
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -9,7 +9,7 @@ from metacal.engines.attempt import attempt
 from metacal.engines.events import Listener, silence
 from metacal.engines.ledger import Ledger
 from metacal.engines.pool import WorkerPool
-from metacal.errors import InvalidValueError
+from metacal.functional.arguments import check_integer
 from metacal.runs import Hardware, RunSpec
 from metacal.runs.run_store import RunStore
 from metacal.training import Stopped, StopRequest
@@ -36,8 +36,7 @@ class LocalEngine:
     """
 
     def __init__(self, jobs: int = 1, hardware: Hardware | None = None) -> None:
-        if isinstance(jobs, bool) or not isinstance(jobs, int) or jobs < 1:
-            raise InvalidValueError(f"`jobs` must be an integer >= 1, got {jobs!r}.")
+        check_integer("jobs", jobs, 1)
         self.jobs = jobs
         self.hardware = hardware or Hardware()
 

@@ -47,12 +47,23 @@ def check_samples(confidences: Tensor, correct: Tensor) -> None:
         )
 
 
+def is_integer(value: object) -> bool:
+    """Whether ``value`` is an integer: numpy's are, True and False are not."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
 def check_integer(name: str, value: int, least: int) -> None:
     """Raise unless ``value`` is an integer >= ``least``; numpy's integers are integers."""
-    if not isinstance(value, Integral) or isinstance(value, bool):
+    if not is_integer(value):
         raise InvalidTypeError(f"`{name}` must be an integer >= {least}, got {value!r}.")
     if value < least:
         raise InvalidValueError(f"`{name}` must be an integer >= {least}, got {value}.")
+
+
+def check_ignore_index(ignore_index: int | None) -> None:
+    """Raise unless ``ignore_index`` is None or an integer, of any sign."""
+    if ignore_index is not None and not is_integer(ignore_index):
+        raise InvalidTypeError(f"`ignore_index` must be None or an integer, got {ignore_index!r}.")
 
 
 def check_num_bins(num_bins: int) -> None:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from metacal.errors import InvalidTypeError, InvalidValueError
-from metacal.functional.arguments import check_float_tensor, check_labels
+from metacal.errors import InvalidValueError
+from metacal.functional.arguments import check_float_tensor, check_ignore_index, check_labels
 
 CHUNK_ELEMENTS = 2**21
 """Scores handled at once: 8 MB of float32, small enough to stay in cache between two passes over them."""
@@ -128,8 +128,7 @@ def read_inputs(
     """
     scores, name = _one_of(logits, probs)
     _check_types(scores, name, targets)
-    if ignore_index is not None and (not isinstance(ignore_index, int) or isinstance(ignore_index, bool)):
-        raise InvalidTypeError(f"`ignore_index` must be None or an integer, got {ignore_index!r}.")
+    check_ignore_index(ignore_index)
     kept = None
     scores, targets = scores.detach(), targets.detach().to(torch.int64)
     if scores.shape == targets.shape and scores.ndim >= 1:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from metacal.errors import InvalidTypeError, InvalidValueError
-from metacal.functional.arguments import check_choice
+from metacal.errors import InvalidValueError
+from metacal.functional.arguments import check_choice, check_ignore_index, check_integer
 from metacal.functional.binning import MOST_SAMPLES, BinStatistics, equal_width_edges
 from metacal.functional.confidence import confidence_and_correctness
 from metacal.functional.inputs import Inputs, read_inputs
@@ -55,13 +55,15 @@ class ScoreMetric(Metric):
             given = "neither" if num_classes is None else "both"
             raise InvalidValueError(f"Exactly one of `num_classes` and `num_labels` must be given, got {given}.")
         for name, value, least in (("num_classes", num_classes, 2), ("num_labels", num_labels, 1)):
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-                raise InvalidTypeError(f"`{name}` must be an integer >= {least}, got {value!r}.")
-            if value is not None and value < least:
-                raise InvalidValueError(f"`{name}` must be an integer >= {least}, got {value}.")
+            if value is not None:
+                check_integer(name, value, least)
+        check_ignore_index(ignore_index)
         check_choice("inputs", inputs, ("probs", "logits"))
-        self.num_classes, self.num_labels = num_classes, num_labels
-        self.inputs, self.ignore_index, self.validate = inputs, ignore_index, validate
+        # Plain integers, whatever came: what the metric is identified by is written out.
+        self.num_classes, self.num_labels, self.ignore_index = (
+            None if value is None else int(value) for value in (num_classes, num_labels, ignore_index)
+        )
+        self.inputs, self.validate = inputs, validate
 
     def read(self, scores: Tensor, targets: Tensor) -> Inputs:
         """Checked inputs of one batch; an empty batch is fine."""
@@ -99,7 +101,7 @@ class ScoreMetric(Metric):
             shape: ``(..., M)``.
             of: what is counted in the bins.
         """
-        self.add_identity(of, shape)
+        self.add_identity(of, tuple(map(int, shape)))
         for name in ("counts", "correct_sums", "confidence_units"):
             self.add_state(name, torch.zeros(shape, dtype=torch.int64), dist_reduce_fx="sum")
 
