@@ -7,6 +7,7 @@ import pytest
 import torch
 from tests.functional import samples
 
+from metacal.errors import InvalidValueError
 from metacal.functional import likelihood_decomposition, negative_log_likelihood
 
 
@@ -75,3 +76,22 @@ def test_calibrated_data_have_no_calibration_part():
         parts = likelihood_decomposition(**keywords, targets=torch.tensor([0, 0, 0, 1]))
         assert parts.calibration.item() == pytest.approx(0.0, abs=1e-7)
         assert parts.refinement.item() == pytest.approx(0.5623351, abs=1e-6)
+
+
+@pytest.mark.parametrize("inputs", ["logits", "probs"])
+@pytest.mark.parametrize("layout", samples.CLASSES)
+def test_parts_leave_ignored_labels_out(layout, inputs):
+    keywords = samples.draw(layout, n=60, inputs=inputs, ignore=True)
+    parts = likelihood_decomposition(**keywords)
+    kept = keywords["targets"] != samples.IGNORED
+    expected = likelihood_decomposition(
+        **{inputs: keywords[inputs].movedim(1, -1)[kept]}, targets=keywords["targets"][kept]
+    )
+    assert parts == expected
+    assert (parts.calibration + parts.refinement).item() == pytest.approx(negative_log_likelihood(**keywords).item())
+
+
+@pytest.mark.parametrize("name", ["logits", "probs"])
+def test_parts_are_of_classes(name):
+    with pytest.raises(InvalidValueError, match=rf"`{name}` must have shape \(n, K\) for targets \(n,\), got \(2,\)"):
+        likelihood_decomposition(**{name: torch.tensor([0.2, 0.7])}, targets=torch.tensor([0, 1]))

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from metacal.errors import InvalidValueError
 from metacal.functional.inputs import Inputs, read_inputs
 from metacal.functional.temperature import fit_temperature
 
@@ -61,12 +62,18 @@ def likelihood_sums(inputs: Inputs) -> tuple[Tensor, Tensor]:
 
 
 def likelihood_decomposition(
-    *, logits: Tensor | None = None, probs: Tensor | None = None, targets: Tensor, validate: bool = True
+    *,
+    logits: Tensor | None = None,
+    probs: Tensor | None = None,
+    targets: Tensor,
+    ignore_index: int | None = None,
+    validate: bool = True,
 ) -> Decomposition:
     """Multiclass NLL as calibration + refinement, where recalibration means one temperature.
 
     Refinement is the NLL at the best temperature, calibration the rest: what temperature scaling, fitted on these
-    very samples, would save. The two add up to `negative_log_likelihood`.
+    very samples, would save. The two add up to `negative_log_likelihood`. Args and errors as in
+    `expected_calibration_error`.
 
     Examples:
         >>> import torch
@@ -75,10 +82,17 @@ def likelihood_decomposition(
         >>> [round(part.item(), 3) for part in parts]  # 3 of 4 right, at a confidence of 0.9999
         [1.688, 0.562]
     """
-    whole = negative_log_likelihood(logits=logits, probs=probs, targets=targets, validate=validate)
-    scores = logits if probs is None else probs.clamp(min=torch.finfo(probs.dtype).tiny).log()
-    assert scores is not None  # negative_log_likelihood has checked that one was given
-    fit = fit_temperature(logits=scores, targets=targets, validate=False)
-    best = negative_log_likelihood(logits=scores.double() / fit.temperature, targets=targets, validate=False)
+    inputs = read_inputs(logits=logits, probs=probs, targets=targets, ignore_index=ignore_index, validate=validate)
+    if inputs.is_events:
+        raise InvalidValueError(
+            f"`{inputs.name}` must have shape (n, K) for targets (n,), got {tuple(targets.shape)}, that of the targets."
+        )
+    total, count = likelihood_sums(inputs)
+    whole = total / count
+    scores = inputs.scores
+    if not inputs.is_logits:
+        scores = scores.clamp(min=torch.finfo(scores.dtype).tiny).log()
+    fit = fit_temperature(logits=scores, targets=inputs.targets, validate=False)
+    best = negative_log_likelihood(logits=scores.double() / fit.temperature, targets=inputs.targets, validate=False)
     refinement = torch.minimum(best, whole)
     return Decomposition(whole - refinement, refinement)
