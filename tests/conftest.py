@@ -1,6 +1,9 @@
 """Shared fixtures: golden vectors, real data where it is to be had, and one thread so that runs repeat."""
 
 import os
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -26,3 +29,19 @@ def data_folder() -> Path:
     if not folder or not Path(folder).is_dir():
         pytest.skip("METACAL_TEST_DATA does not name a folder with the test data")
     return Path(folder)
+
+
+@pytest.fixture
+def no_room() -> Callable[[], AbstractContextManager[None]]:
+    """A context in which no file can grow beyond 16 bytes, as on a disk that fills up in the middle of a write."""
+
+    @contextmanager
+    def limit() -> Iterator[None]:
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (16, hard))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    return limit

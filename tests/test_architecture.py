@@ -10,7 +10,8 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src"
 PACKAGE = SOURCE / "metacal"
 
-# package -> packages of ours that it may import (besides itself and `errors`)
+# package -> packages of ours that it may import (besides itself and `errors`). `files` lies at the bottom too, and uses
+# the standard library alone: a room that writes files may stand on it.
 MAY_IMPORT: dict[str, set[str]] = {
     "__main__": {"cli"},
     "errors": set(),
@@ -18,10 +19,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "functional": set(),
     "losses": {"functional"},
     "metrics": {"functional"},
-    "metalearning": {"functional", "losses"},
+    "metalearning": {"functional", "losses", "files"},
     "data": {"functional"},
     "models": set(),
-    "posthoc": {"functional"},
+    "posthoc": {"functional", "files"},
     "training": {"functional", "losses", "metalearning", "data", "files"},
     "evaluation": {"functional", "posthoc"},
     "runs": {"evaluation", "files"},

@@ -12,6 +12,7 @@ from torch import nn
 
 import metacal
 from metacal import MetaCalibrator, NonUniformLabelSmoothing, ScalarLabelSmoothing, UnitwiseL2, VectorLabelSmoothing
+from metacal.errors import StorageError
 from metacal.losses import DECE, MMCE, SBECE, CrossEntropy, FocalLoss, FunctionLoss, SAvUC
 from metacal.metalearning import LearnableFocalGamma, LearnableTemperature
 
@@ -464,6 +465,15 @@ def test_calibrate_export_and_summary(tmp_path):
     ):
         assert part in meta.summary()
     assert "\n" not in meta.summary()
+
+
+def test_an_export_that_fails_leaves_what_was_there(tmp_path, no_room):
+    net, path = make_net(), tmp_path / "omega.json"
+    meta = MetaCalibrator(net, net.fc, VectorLabelSmoothing(K))
+    learned = meta.export(path)
+    with no_room(), pytest.raises(StorageError, match=r"omega\.json could not be written: File too large"):
+        meta.export(path)
+    assert json.loads(path.read_text()) == learned and list(tmp_path.iterdir()) == [path]
 
 
 def test_summary_says_when_omega_does_not_move():

@@ -1,6 +1,7 @@
 """What every calibrator keeps: the scikit-learn manners, kinds and dtypes, save and load, and calm on bad data."""
 
 import json
+import stat
 import warnings
 
 import numpy as np
@@ -106,6 +107,18 @@ def test_save_and_load_without_pickle(kind, tmp_path):
         assert torch.equal(back.predict_proba(logits=logits), calibrator.predict_proba(logits=logits))
 
 
+def test_a_save_that_fails_leaves_what_was_there(tmp_path, no_room):
+    logits, targets = drawn(n=300)
+    path = tmp_path / "calibrator.safetensors"
+    first = TemperatureScaling().fit(logits=logits, targets=targets)
+    first.save(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644  # whoever serves the model can read it
+    other = TemperatureScaling().fit(logits=2.0 * logits, targets=targets)
+    with no_room(), pytest.raises(InvalidValueError, match=r"`path` must name a file that can be written, got .*large"):
+        other.save(path)
+    assert Calibrator.load(path).temperature == first.temperature and list(tmp_path.iterdir()) == [path]
+
+
 @every
 @pytest.mark.parametrize("case", DEGENERATE)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
@@ -193,8 +206,9 @@ def test_bad_files(tmp_path):
     TemperatureScaling().fit(logits=logits, targets=targets).save(path)
     with pytest.raises(InvalidValueError, match=r"must name a saved VectorScaling, got .* with a TemperatureScaling"):
         VectorScaling.load(path)
-    with pytest.raises(InvalidValueError, match="`path` must name a file that can be written"):
-        TemperatureScaling().fit(logits=logits, targets=targets).save(tmp_path / "no" / "folder")
+    for place, message in ((tmp_path / "no" / "folder", "in a folder that exists"), (tmp_path, "that can be written")):
+        with pytest.raises(InvalidValueError, match=f"`path` must name a file {message}, got {place}"):
+            TemperatureScaling().fit(logits=logits, targets=targets).save(place)
 
 
 def test_well_behaved_data_warn_of_nothing():

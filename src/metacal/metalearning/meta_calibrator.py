@@ -1,7 +1,6 @@
 """`MetaCalibrator`: learns the training's hyper-parameters, a step at a time, inside the loop you have."""
 
 import copy
-import json
 import math
 import warnings
 import weakref
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from metacal.errors import InvalidValueError
+from metacal.files import write_json
 from metacal.functional.arguments import check_choice
 from metacal.functional.inputs import at_least_float32
 from metacal.losses import DECE, CrossEntropy, Loss
@@ -239,7 +239,7 @@ class MetaCalibrator:
         """What was learned as plain numbers (soft labels, strengths, temperature), also written as JSON to ``path``."""
         learned = self.hyperparameters.export()
         if path is not None:
-            Path(path).write_text(json.dumps(learned) + "\n", encoding="utf-8")
+            write_json(Path(path), learned)
         return learned
 
     def summary(self) -> str:

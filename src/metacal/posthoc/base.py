@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
-from metacal.errors import InvalidValueError, MetacalWarning, NotFittedError
+from metacal.errors import InvalidValueError, MetacalWarning, NotFittedError, StorageError
+from metacal.files import write_whole
 from metacal.posthoc.arrays import Array, read_scores
 
 METADATA_KEY = "metacal.posthoc"
@@ -100,7 +101,14 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         return result
 
     def save(self, path: str | Path) -> None:
-        """Write parameters and fitted arrays to one safetensors file: opening it runs no code."""
+        """Write parameters and fitted arrays to one safetensors file: opening it runs no code.
+
+        The file is there whole or not at all: what was at ``path`` is replaced in one move.
+
+        Raises:
+            NotFittedError: there is nothing to write yet.
+            InvalidValueError: the file cannot be written; what was there is kept.
+        """
         if not self.__sklearn_is_fitted__():
             raise NotFittedError(f"{type(self).__name__} must be fitted before `save`.")
         arrays = {name: np.array(getattr(self, name), dtype=np.float64, order="C") for name in self.fitted}
@@ -110,10 +118,13 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
             "num_classes": self.num_classes,
             "fit_report": self.fit_report._asdict(),
         }
+        data, place = safetensors.numpy.save(arrays, metadata={METADATA_KEY: json.dumps(about)}), Path(path)
+        if not place.parent.is_dir():
+            raise InvalidValueError(f"`path` must name a file in a folder that exists, got {path}.")
         try:
-            safetensors.numpy.save_file(arrays, path, metadata={METADATA_KEY: json.dumps(about)})
-        except (OSError, safetensors.SafetensorError) as error:
-            raise InvalidValueError(f"`path` must name a file that can be written, got {path}: {error}.") from None
+            write_whole(place, lambda file: file.write(data))
+        except StorageError as error:
+            raise InvalidValueError(f"`path` must name a file that can be written, got {path}: {error}") from None
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
