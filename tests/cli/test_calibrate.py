@@ -127,6 +127,40 @@ def test_classes_in_another_order_are_refused(metacal, files, tmp_path):
     assert status == 2 and "`--fit-on` must have the classes of" in errors
 
 
+@pytest.mark.parametrize(
+    ("names", "options", "message"),
+    [
+        (("dog", "cat", "eel"), [], "whose class 0 is cat, not dog; `--class-names` says so if they are the same."),
+        (("cat", "dog", "fox"), [], "got {saved}, whose class 2 is eel, not fox;"),
+        (("0", "1", "2"), [], None),  # numbers stand for any names, in order
+        (("dog", "cat", "eel"), ["--class-names", "cat,dog,eel"], None),
+    ],
+)
+def test_a_saved_calibrator_wants_its_own_classes_in_their_order(metacal, files, tmp_path, names, options, message):
+    saved, out = tmp_path / "v.safetensors", tmp_path / "out.csv"
+    metacal("calibrate", files[1], "--method", "vector", "--fit-on", files[0], "--out", out, "--save", saved)
+    assert Calibrator.load(saved).class_names == NAMES
+    out.unlink()
+    logits, _, targets = draw()
+    table = columns(logits, targets, "logit_", names=names)
+    del table["label"]
+    other = write(tmp_path / "other.csv", table)
+    status, _, errors = metacal("calibrate", other, "--use", saved, "--out", out, *options)
+    if message is None:
+        assert (status, errors) == (0, "") and out.exists()
+    else:
+        assert status == 2 and errors.count("\n") == 1 and message.format(saved=saved) in errors and not out.exists()
+
+
+def test_numbers_in_another_order_are_other_classes(metacal, tmp_path):
+    saved, out = tmp_path / "v.safetensors", tmp_path / "out.csv"
+    logits, _, targets = draw(n=600)
+    path = write(tmp_path / "val.csv", columns(2.0 * logits, targets, "logit_", names=("0", "1", "2"), as_names=False))
+    assert metacal("calibrate", path, "--fit-on", path, "--out", out, "--save", saved)[0] == 0
+    status, _, errors = metacal("calibrate", path, "--use", saved, "--out", out, "--class-names", "1,0,2")
+    assert status == 2 and f"got {saved}, whose class 0 is 0, not 1" in errors
+
+
 def test_a_bad_row_leaves_no_file_behind(metacal, files, tmp_path):
     path = tmp_path / "bad.csv"
     path.write_text("logit_cat,logit_dog,logit_eel\n0,0,0\n0,nan,0\n")

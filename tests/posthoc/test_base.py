@@ -107,6 +107,38 @@ def test_save_and_load_without_pickle(kind, tmp_path):
         assert torch.equal(back.predict_proba(logits=logits), calibrator.predict_proba(logits=logits))
 
 
+def test_class_names_are_kept_and_files_without_them_load(tmp_path):
+    logits, targets = drawn(n=300)
+    path = tmp_path / "calibrator.safetensors"
+    calibrator = TemperatureScaling().fit(logits=logits, targets=targets, class_names=list("abcd"))
+    calibrator.save(path)
+    assert Calibrator.load(path).class_names == calibrator.class_names == ("a", "b", "c", "d")
+    assert calibrator.fit(logits=logits, targets=targets).class_names is None
+    calibrator.save(path)
+    assert Calibrator.load(path).class_names is None
+    with safetensors.safe_open(path, framework="numpy") as file:
+        about = json.loads(file.metadata()["metacal.posthoc"])
+    del about["class_names"]  # as before names were kept
+    arrays = {"temperature": np.array(calibrator.temperature)}
+    safetensors.numpy.save_file(arrays, path, metadata={"metacal.posthoc": json.dumps(about)})
+    old = Calibrator.load(path)
+    assert old.class_names is None and old.temperature == calibrator.temperature
+
+
+@pytest.mark.parametrize(
+    ("names", "error", "message"),
+    [
+        (["a", "b"], InvalidValueError, "`class_names` must hold 4 names, got 2"),
+        ("abcd", InvalidTypeError, "`class_names` must be None or a sequence of strings, got 'abcd'"),
+        ([0, 1, 2, 3], InvalidTypeError, r"`class_names` must be None or a sequence of strings, got \[0, 1, 2, 3\]"),
+    ],
+)
+def test_bad_class_names(names, error, message):
+    logits, targets = drawn(n=50)
+    with pytest.raises(error, match=message):
+        TemperatureScaling().fit(logits=logits, targets=targets, class_names=names)
+
+
 def test_a_save_that_fails_leaves_what_was_there(tmp_path, no_room):
     logits, targets = drawn(n=300)
     path = tmp_path / "calibrator.safetensors"

@@ -83,6 +83,7 @@ def calibrate(
     if use is not None:
         calibrator = Calibrator.load(use)
         check_classes(calibrator.num_classes, opened.num_classes, file)
+        check_names(calibrator.class_names, opened.class_names, file, use)
     else:
         assert fit_on is not None
         fitting = PredictionFile(fit_on, **keywords)  # type: ignore[arg-type]
@@ -127,7 +128,7 @@ def fit_calibrator(
     calibrator = CALIBRATORS[method]()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", MetacalWarning)
-        calibrator.fit(**keywords, targets=fitting.targets)
+        calibrator.fit(**keywords, targets=fitting.targets, class_names=fitting.class_names)
     for warning in caught:
         warn(str(warning.message))
     about |= {"fit_report": calibrator.fit_report._asdict(), "keeps_predictions": calibrator.keeps_predictions}
@@ -161,6 +162,21 @@ def check_classes(fitted: int, found: int, file: Path) -> None:
     """Raise unless a calibrator of so many classes fits the file."""
     if fitted != found:
         raise InvalidValueError(f"{file}: has {found} classes, but the calibrator is for {fitted}; use one that fits.")
+
+
+def check_names(fitted: tuple[str, ...] | None, found: tuple[str, ...], file: Path, use: Path) -> None:
+    """Raise unless as many classes of a saved calibrator are those of the file, in the same order.
+
+    Nothing is compared where the calibrator does not know its classes, or where either side has but numbers for them.
+    """
+    numbers = tuple(str(number) for number in range(len(found)))
+    if fitted is None or fitted == found or (numbers in (fitted, found) and set(fitted) != set(found)):
+        return
+    place = next(place for place, (one, other) in enumerate(zip(fitted, found, strict=True)) if one != other)
+    raise InvalidValueError(
+        f"`--use` must name a calibrator of the classes of {file} in the same order, got {use}, whose class {place} is "
+        f"{fitted[place]}, not {found[place]}; `--class-names` says so if they are the same."
+    )
 
 
 def print_trials(trials: list["Trial"], chosen: str, console: Console) -> None:

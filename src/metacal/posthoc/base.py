@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
-from metacal.errors import InvalidValueError, MetacalWarning, NotFittedError, StorageError
+from metacal.errors import InvalidTypeError, InvalidValueError, MetacalWarning, NotFittedError, StorageError
 from metacal.files import write_whole
 from metacal.posthoc.arrays import Array, read_scores
 
@@ -45,6 +46,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     Attributes:
         keeps_predictions: whether the most likely class of every sample stays what it was.
         num_classes: K of the samples it was fitted on.
+        class_names: the K classes in order; None where nobody said.
         fit_report: how the fit went.
     """
 
@@ -54,19 +56,24 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     kinds: ClassVar[dict[str, type["Calibrator"]]] = {}
 
     num_classes: int
+    class_names: tuple[str, ...] | None = None
     fit_report: FitReport
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
         Calibrator.kinds[cls.__name__] = cls
 
-    def fit(self, *, logits: Any = None, probs: Any = None, targets: Any) -> Self:
+    def fit(
+        self, *, logits: Any = None, probs: Any = None, targets: Any, class_names: Sequence[str] | None = None
+    ) -> Self:
         """Fit on samples that the model was not trained on.
 
         Args:
             logits: ``(n, K)``, or ``(n,)`` for a binary model's logit of class 1; tensor or NumPy array.
             probs: probabilities of the same shapes. Give exactly one of the two.
             targets: int ``(n,)``.
+            class_names: the classes in order, if they have names; saved with the calibrator, so that whoever uses it
+                can compare them with their own.
 
         Raises:
             InvalidValueError: shapes or values that do not fit; the message names the argument, rule and value.
@@ -79,8 +86,9 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         given, labels = read_scores(logits, probs, targets)
         assert labels is not None
         scores = given.logits if self.reads == "logits" else given.probs
+        names = _checked_names(class_names, scores.shape[1])
         report = self._fit(scores, labels)
-        self.num_classes, self.fit_report = scores.shape[1], report
+        self.num_classes, self.class_names, self.fit_report = scores.shape[1], names, report
         message = self._degeneracy(scores, labels, report)
         if message is not None:
             self.fit_report = report._replace(warning=message)
@@ -116,6 +124,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
             "kind": type(self).__name__,
             "params": self.get_params(),
             "num_classes": self.num_classes,
+            "class_names": self.class_names,
             "fit_report": self.fit_report._asdict(),
         }
         data, place = safetensors.numpy.save(arrays, metadata={METADATA_KEY: json.dumps(about)}), Path(path)
@@ -148,6 +157,8 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
                 raise InvalidValueError(f"`path` must name a saved {cls.__name__}, got {path} with a {about['kind']}.")
             calibrator = kind(**about["params"])
             calibrator.num_classes, calibrator.fit_report = int(about["num_classes"]), FitReport(**about["fit_report"])
+            # Absent from files that were written before names were kept.
+            calibrator.class_names = _checked_names(about.get("class_names"), calibrator.num_classes)
         except (json.JSONDecodeError, KeyError, TypeError) as error:
             raise InvalidValueError(f"`path` must name a file written by `save`, got {path}: {error!r}.") from None
         for name, array in arrays.items():
@@ -187,6 +198,16 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     def _apply(self, scores: Tensor) -> Tensor:
         """Probabilities ``(n, K)`` of scores ``(n, K)``."""
         raise NotImplementedError
+
+
+def _checked_names(class_names: Sequence[str] | None, num_classes: int) -> tuple[str, ...] | None:
+    if class_names is None:
+        return None
+    if isinstance(class_names, str) or not all(isinstance(name, str) for name in class_names):
+        raise InvalidTypeError(f"`class_names` must be None or a sequence of strings, got {class_names!r}.")
+    if len(class_names) != num_classes:
+        raise InvalidValueError(f"`class_names` must hold {num_classes} names, got {len(class_names)}.")
+    return tuple(class_names)
 
 
 def to_array(values: Tensor) -> NDArray[np.float64]:
