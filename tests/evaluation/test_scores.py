@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from tests import oracles
 from tests.functional import samples
 
 from metacal import functional as F
 from metacal.errors import InvalidTypeError, InvalidValueError
-from metacal.evaluation.scores import score_predictions, temperature_scaled
+from metacal.evaluation.scores import score_predictions
 
 FUNCTIONS = {
     "nll": F.negative_log_likelihood,
@@ -54,15 +53,6 @@ def test_bad_predictions():
         score_predictions(probs=probs * 0.9, targets=targets)
     with pytest.raises(InvalidTypeError, match=r"`num_bins` must be an integer >= 1, got 1\.5"):
         score_predictions(probs=probs, targets=targets, num_bins=1.5)
-
-
-@pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
-def test_temperature_scaling(temperature):
-    logits, _ = samples.multiclass(50, 4, dtype=torch.float64)
-    scaled = temperature_scaled(torch.softmax(logits, 1), temperature)
-    np.testing.assert_allclose(scaled.numpy(), oracles.softmax(logits.numpy() / temperature), rtol=1e-9)
-    certain = temperature_scaled(torch.tensor([[1.0, 0.0]]), temperature)
-    assert certain.isfinite().all() and certain.sum().item() == pytest.approx(1.0)
 
 
 @pytest.mark.data

@@ -2,7 +2,6 @@
 
 from dataclasses import asdict, dataclass, replace
 
-import torch
 from torch import Tensor
 
 from metacal.errors import InvalidValueError
@@ -84,8 +83,3 @@ def score_predictions(
         sweep_ece=calibration_error(sweep_statistics(confidences, correct)).item(),
         smooth_ece=smooth_error(confidences, correct).item(),
     )
-
-
-def temperature_scaled(probs: Tensor, temperature: float) -> Tensor:
-    """Probabilities ``(n, K)`` whose logits are divided by one temperature."""
-    return torch.softmax(probs.double().clamp(min=torch.finfo(probs.dtype).tiny).log() / temperature, dim=1)

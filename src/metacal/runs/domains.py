@@ -80,11 +80,6 @@ class Domains(BaseModel):
         return [domain for domain in domains if not isinstance(domain, str)]
 
 
-def domain_name(domain: Domain) -> str:
-    """For tables and files: ``fog:3``, or the name in the column."""
-    return domain if isinstance(domain, str) else f"{domain[0]}:{domain[1]}"
-
-
 def _domain(value: Any) -> Any:
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
