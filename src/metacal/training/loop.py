@@ -8,6 +8,7 @@ from torch import Tensor
 
 from metacal.errors import TrainingError
 from metacal.functional import cross_entropy, dece, expected_calibration_error
+from metacal.functional.inputs import class_logits
 from metacal.training.events import BatchDone, EpochDone, Notice, TrainingBegan
 from metacal.training.predict import gathered_rows, predict
 from metacal.training.progress import Progress
@@ -146,8 +147,7 @@ def close_epoch(training: Training, progress: Progress, lr: float) -> None:
 
 def error_rate(logits: Tensor, targets: Tensor) -> float:
     """Share of samples whose top class is another one."""
-    predicted = (logits.reshape(-1) > 0).long() if logits.ndim == 1 or logits.shape[1] == 1 else logits.argmax(dim=1)
-    return float((predicted != targets).double().mean())
+    return float((class_logits(logits).argmax(dim=1) != targets).double().mean())
 
 
 def should_stop(training: Training, progress: Progress, *, is_last: bool) -> bool:

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from metacal.data.batches import Batches
 from metacal.data.dataset import Examples
+from metacal.functional.inputs import at_least_float32
 
 
 def share_of(examples: Examples, fabric: Fabric) -> Examples:
@@ -31,8 +32,7 @@ def predict(fabric: Fabric, model: nn.Module, share: Batches) -> tuple[Tensor, T
     with fabric.autocast():
         parts = [module(x.to(dtype) if x.is_floating_point() else x) for x, _ in share]
     model.train(was_training)
-    logits, targets = torch.cat(parts), share.examples.targets
-    logits = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+    logits, targets = at_least_float32(torch.cat(parts)), share.examples.targets
     if fabric.world_size == 1:
         return logits, targets
     return gathered_rows(fabric, logits), gathered_rows(fabric, targets)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from metacal.functional.binning import calibration_error, equal_width_statistics
+from metacal.functional.inputs import class_logits
 
 
 class Progress:
@@ -33,10 +34,7 @@ class Progress:
     def add(self, loss: Tensor, logits: Tensor, targets: Tensor) -> None:
         """Take in a batch: its loss summed over samples, logits ``(n, K)`` (or one a sample) and targets."""
         self._losses.append(loss.detach().double())
-        wide = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
-        if wide.ndim == 1 or wide.shape[1] == 1:
-            wide = torch.stack((torch.zeros_like(wide.reshape(-1)), wide.reshape(-1)), dim=1)
-        top = torch.softmax(wide, dim=1).max(dim=1)
+        top = torch.softmax(class_logits(logits), dim=1).max(dim=1)
         self._confidences.append(top.values)
         self._correct.append(top.indices == targets)
 
