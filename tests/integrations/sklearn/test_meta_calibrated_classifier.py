@@ -19,7 +19,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.functional import expected_calibration_error
 from metacal.integrations.sklearn import MetaCalibratedClassifier
-from metacal.integrations.sklearn.head_training import build_network, build_optimizer, soft_label_loss, train
+from metacal.integrations.sklearn.head_training import build_adamw, build_network, soft_label_loss, train
 from metacal.integrations.sklearn.rows import Rows
 
 QUICK = dict(max_iter=20, meta_calibration={"every": 8}, random_state=0)
@@ -64,7 +64,7 @@ def test_an_overconfident_classifier_becomes_calibrated():
     ours.fit(X[:500], y[:500])
     network = build_network([20, 64, 3], 0, torch.device("cpu"))
     rows = Rows(X[:500], torch.from_numpy(y[:500]), torch.device("cpu"))
-    optimizer = build_optimizer(network, 0.01, 1e-4)
+    optimizer = build_adamw(network, 0.01, 1e-4)
     train(network, optimizer, soft_label_loss(network, None), rows, batch_size=32, epochs=40, seed=0)
     with torch.no_grad():
         plain = network(torch.from_numpy(X[500:]))

@@ -41,7 +41,7 @@ def build_network(widths: list[int], seed: int, device: torch.device) -> nn.Sequ
     return nn.Sequential(*layers[:-1]).to(device)
 
 
-def build_optimizer(network: nn.Module, lr: float, weight_decay: float) -> torch.optim.Optimizer:
+def build_adamw(network: nn.Module, lr: float, weight_decay: float) -> torch.optim.Optimizer:
     """Adam with decoupled weight decay."""
     return torch.optim.AdamW(network.parameters(), lr=lr, weight_decay=weight_decay)
 

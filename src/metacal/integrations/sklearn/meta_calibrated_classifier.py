@@ -26,8 +26,8 @@ from metacal.functional.arguments import (
 )
 from metacal.integrations.sklearn.head_training import (
     SMOOTHINGS,
+    build_adamw,
     build_network,
-    build_optimizer,
     compute_logits,
     meta_loss,
     soft_label_loss,
@@ -148,7 +148,7 @@ class MetaCalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         with silent_about_twins() if X_meta is None else nullcontext():
             self.loss_ = train(
                 network,
-                build_optimizer(network, self._lr(), self.weight_decay),
+                build_adamw(network, self._lr(), self.weight_decay),
                 meta_loss(calibrator, meta, size, seed),
                 rows,
                 batch_size=size,
@@ -160,7 +160,7 @@ class MetaCalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             network = self._new_network(seed)
             self.loss_ = train(
                 network,
-                build_optimizer(network, self._lr(), self.weight_decay),
+                build_adamw(network, self._lr(), self.weight_decay),
                 soft_label_loss(network, torch.from_numpy(self.soft_labels_).to(rows.device, torch.float32)),
                 rows.joined(meta),
                 batch_size=size,
@@ -203,7 +203,7 @@ class MetaCalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         calibrator = self._calibrator(self.network_, 0)
         if self._calibrator_state is not None:
             calibrator.load_state_dict(self._calibrator_state)
-        optimizer = build_optimizer(self.network_, self._lr(), self.weight_decay)
+        optimizer = build_adamw(self.network_, self._lr(), self.weight_decay)
         if self._optimizer_state is not None:
             optimizer.load_state_dict(self._optimizer_state)
         plain, size = soft_label_loss(self.network_, None), self.batch_size or LARGEST_BATCH
