@@ -13,11 +13,12 @@ from metacal.evaluation import score_predictions
 from metacal.functional import expected_calibration_error
 from metacal.losses import DECE
 from metacal.models import MLP, create_model
-from metacal.pipeline import load_data, make_fabric, preparing, run, run_spec
+from metacal.pipeline import load_data, make_fabric, preparing, run, run_spec, scoring
 from metacal.pipeline.objectives import judged_by, main_objective, sum_of
 from metacal.runs import METHODS, Hardware, RunFolder, build_spec
 from metacal.training import Stopped, StopRequest
 from metacal.training.events import BatchDone, CheckpointSaved, EpochDone, Notice
+from metacal.training.predict import predict
 
 SMALL = {
     "dataset": "digits",
@@ -51,12 +52,31 @@ def test_scores_and_history_can_be_made_again_from_what_was_kept(tmp_path):
     scores = run(settings(method="mc"), folder)
     for part in ("val", "test"):
         said = folder.read_predictions(part)
-        assert score_predictions(probs=said.probs, targets=said.targets).as_dict() == scores[part]
+        assert score_predictions(logits=said.logits, targets=said.targets).as_dict() == scores[part]
+        by_probs = score_predictions(probs=said.probs, targets=said.targets).as_dict()
+        assert by_probs == pytest.approx(scores[part], rel=1e-5)
     targets = folder.read_predictions("val").targets
     for row in folder.read_history():
         logits = folder.read_epoch(int(row["epoch"]))["val_logits"]
         assert float(expected_calibration_error(logits=logits, targets=targets)) == row["val_ece"]
         assert float((logits.argmax(1) != targets).double().mean()) == row["val_error"]
+
+
+def test_a_model_that_is_surely_wrong_has_a_finite_likelihood(tmp_path, monkeypatch):
+    """In float32 the probability of the true class is 0 there, and its logarithm is not a number that JSON has."""
+
+    def surely(*given):
+        logits, targets = predict(*given)
+        return 1000 * logits, targets
+
+    monkeypatch.setattr(scoring, "predict", surely)
+    folder = RunFolder(tmp_path)
+    scores = run(settings(), folder)
+    for part in ("val", "test"):
+        said = folder.read_predictions(part)
+        assert bool((said.probs.gather(1, said.targets[:, None]) == 0).any())
+        expected = torch.nn.functional.cross_entropy(said.logits.double(), said.targets)
+        assert scores[part]["nll"] == pytest.approx(float(expected), rel=1e-5)
 
 
 def test_the_best_epoch_is_scored(tmp_path):

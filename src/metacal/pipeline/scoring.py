@@ -42,8 +42,8 @@ def finish(
         "spec": spec.hash,
         "best_epoch": best["epoch"],
         "train_seconds": seconds,
-        "test": score_predictions(probs=said["test"].probs, targets=said["test"].targets).as_dict(),
-        "val": score_predictions(probs=said["val"].probs, targets=said["val"].targets).as_dict(),
+        "test": score_predictions(logits=said["test"].logits, targets=said["test"].targets).as_dict(),
+        "val": score_predictions(logits=said["val"].logits, targets=said["val"].targets).as_dict(),
     }
     domains = None
     if sets is not None:
