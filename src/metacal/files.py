@@ -1,9 +1,10 @@
 """Files that are there whole or not at all: written beside their place, then moved into it."""
 
 import json
+import math
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -13,20 +14,27 @@ from metacal.errors import StorageError
 def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Let ``write`` fill a file that replaces ``path`` in one move, on the disk before this returns.
 
+    Of a link, what it points to is replaced; a pipe or a terminal is written to, as there is nothing to replace.
+
     Raises:
         StorageError: it could not be written; what was at ``path`` before is still there.
     """
     temporary = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+        if path.exists() and not path.is_file():
+            with path.open("wb") as stream:
+                write(stream)
+            return
+        place = Path(os.path.realpath(path))
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=place.parent, prefix=f".{place.name}.", delete=False) as file:
             temporary = Path(file.name)
             write(file)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-        _sync_folder(path.parent)
+        os.replace(temporary, place)
+        _sync_folder(place.parent)
     except OSError as error:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
@@ -43,12 +51,42 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Replace a JSON file."""
-    write_text(path, json.dumps(value, indent=2) + "\n")
+    """Replace a JSON file; numbers that are not finite, which JSON does not have, become null.
+
+    Raises:
+        StorageError: it could not be written; what was at ``path`` before is still there.
+    """
+    write_text(path, json.dumps(_as_json(value), indent=2, allow_nan=False) + "\n")
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _as_json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_as_json(item) for item in value]
+    return value
+
+
+def as_figures(value: Any) -> Any:
+    """What was read from a JSON file that holds no null but for numbers that are not finite: they are NaN again.
+
+    Examples:
+        >>> as_figures({"test": {"nll": None, "ece": 0.5}, "weight": [1.0, None]})
+        {'test': {'nll': nan, 'ece': 0.5}, 'weight': [1.0, nan]}
+    """
+    if value is None:
+        return math.nan
+    if isinstance(value, dict):
+        return {key: as_figures(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [as_figures(item) for item in value]
+    return value
 
 
 def read_json(path: Path) -> Any:
-    """The value in a JSON file.
+    """The value in a JSON file; NaN and Infinity, which earlier versions wrote, are read too.
 
     Raises:
         StorageError: it is missing or damaged.

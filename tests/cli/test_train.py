@@ -1,6 +1,7 @@
 """``metacal train`` as a user runs it: in another process, killed, resumed, on two processes, with bad input."""
 
 import json
+import math
 import os
 import random
 import re
@@ -15,9 +16,9 @@ import pytest
 import torch
 
 from metacal.cli import main
-from metacal.cli.train import train
+from metacal.cli.train import SHOWN, train
 from metacal.errors import InvalidValueError
-from metacal.runs import Hardware, RunFolder, RunSpec
+from metacal.runs import Hardware, RunFolder, RunSpec, build_spec
 
 QUICK = ["dataset=digits", "train_size=256", "batch_size=16", "model_options.hidden=[32]", "milestones=4"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
@@ -59,6 +60,36 @@ def test_a_run_from_names_to_scores(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "classwise_ece" in done.stdout and done.stderr == ""  # nobody watches: no bar
     assert json.loads((tmp_path / "s").read_text()) == RunFolder(tmp_path / "run").read_scores()
+
+
+def test_figures_that_are_not_finite(tmp_path, train_here, capsys, monkeypatch):
+    """They are null in every file, and NaN again where a complete run is read."""
+    measures = dict.fromkeys(SHOWN, 0.5)
+    spec = build_spec({"dataset": "digits"})
+    scores = {"spec": spec.hash, "best_epoch": 1, "train_seconds": 1.0, "val": measures}
+    folder = RunFolder(tmp_path / "run")
+    folder.write_spec(spec, {})
+    monkeypatch.setattr("metacal.pipeline.run", lambda *_, **__: {**scores, "test": {**measures, "nll": math.inf}})
+    words = ["dataset=digits", "--run-dir", str(folder.path), "--json", str(folder.path / "s.json")]
+    assert train_here(*words) == (0, "")
+    assert json.loads((folder.path / "s.json").read_text())["test"]["nll"] is None
+    folder.write_scores({**scores, "test": {**measures, "nll": math.inf}})
+    assert "Infinity" not in (folder.path / "scores.json").read_text()
+    monkeypatch.undo()
+    assert math.isnan(folder.read_scores()["test"]["nll"])
+    monkeypatch.setattr(sys, "argv", ["metacal", "train", "--run-dir", str(folder.path), "--resume"])
+    with pytest.raises(SystemExit, match="0"):
+        main()
+    assert "nan" in capsys.readouterr().out
+    (folder.path / "scores.json").write_text(json.dumps({**scores, "test": {**measures, "nll": math.inf}}))
+    assert folder.read_scores()["test"]["nll"] == math.inf  # as earlier versions wrote it
+
+
+def test_a_place_for_json_that_cannot_be(tmp_path, train_here):
+    place = tmp_path / "no" / "s.json"
+    status, complaint = train_here(*QUICK, "--run-dir", str(tmp_path / "run"), "--json", str(place))
+    assert status == 2 and complaint == f"error: `--json` must name a file in a folder that exists, got {place}.\n"
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow

@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from metacal.cli.json_file import write_json
 from metacal.cli.places import check_places
 from metacal.cli.prediction_options import ClassNames, Logits, Probs, Target, read_class_names
 from metacal.errors import InvalidValueError, MetacalWarning
@@ -18,6 +17,7 @@ from metacal.evaluation.batches import PredictionFile
 from metacal.evaluation.predictions import Predictions
 from metacal.evaluation.reading import gather
 from metacal.evaluation.writing import check_writable, write_predictions
+from metacal.files import write_json
 from metacal.functional.arguments import check_choice
 
 if TYPE_CHECKING:
@@ -118,9 +118,7 @@ def fit_calibrator(
     if method == AUTO:
         method, trials = choose_calibrator(**keywords, targets=fitting.targets, seed=seed)  # type: ignore[arg-type]
         print_trials(trials, method, console)
-        about["trials"] = [
-            trial._asdict() | {"nll": None if trial.nll == float("inf") else trial.nll} for trial in trials
-        ]
+        about["trials"] = [trial._asdict() for trial in trials]
     about["method"] = method
     if method not in CALIBRATORS:
         console.print("No calibrator does better than none: probabilities are written as they are.")

@@ -9,12 +9,13 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.table import Table
 
 from metacal.cli import corrupt
-from metacal.cli.json_file import write_json
+from metacal.cli.places import check_places
 from metacal.data.downloads import DOWNLOADS, RemoteFile
 from metacal.data.fetch import Stock, check_dataset, fetch_dataset, take_stock
 from metacal.data.files import Verdict, fetch_command
 from metacal.data.folder import data_folder
 from metacal.data.registry import find_source
+from metacal.files import write_json
 
 app = typer.Typer(
     help="Datasets: what is there, getting them, checking them.", no_args_is_help=True, rich_markup_mode="rich"
@@ -35,6 +36,7 @@ def show_stock(data_dir: Folder = None, json_file: JsonFile = None) -> None:
 
     Example: [bold]metacal data ls --data-dir ~/datasets[/]
     """
+    check_places(json=json_file)
     stocks = take_stock(data_dir)
     console = Console()
     console.print(f"Data folder: {data_folder(data_dir)}", highlight=False, soft_wrap=True, markup=False)
@@ -87,6 +89,7 @@ def check(names: Names, data_dir: Folder = None, json_file: JsonFile = None) -> 
 
     Example: [bold]metacal data check cifar10[/]
     """
+    check_places(json=json_file)
     sources = [find_source(name) for name in names]
     console = Console()
     found: dict[str, Any] = {}

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from metacal.cli.json_file import write_json
 from metacal.cli.places import check_places
+from metacal.files import write_json
 
 if TYPE_CHECKING:
     from metacal.runs.draw_store import DrawStore

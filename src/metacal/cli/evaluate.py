@@ -9,7 +9,6 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from metacal.cli.evaluation_tables import print_evaluations
-from metacal.cli.json_file import write_json
 from metacal.cli.places import check_places
 from metacal.cli.prediction_options import ClassNames, Logits, Probs, Target, read_class_names
 from metacal.errors import InvalidValueError
@@ -17,6 +16,7 @@ from metacal.evaluation.batches import PredictionFile
 from metacal.evaluation.evaluation import FIGURES, OOD_FIGURES, Evaluation, evaluate_file
 from metacal.evaluation.intervals import RESAMPLES
 from metacal.evaluation.reservoir import SAMPLE
+from metacal.files import write_json
 
 
 def evaluate(
@@ -93,6 +93,7 @@ def evaluate(
 
     Exit status: 0 good, 1 a figure is beyond its bound, 2 bad input.
     """
+    check_places(json=json_file)
     if shift is not None:
         check_shift_options(probs, logits, target, class_names, ood, fail_above, fail_below)
         from metacal.cli.shift import evaluate_shift
@@ -103,7 +104,6 @@ def evaluate(
     keys = FIGURES if ood is None else FIGURES + OOD_FIGURES
     bounds = [(*parse_bound(text, "--fail-above", keys), True) for text in fail_above or []]
     bounds += [(*parse_bound(text, "--fail-below", keys), False) for text in fail_below or []]
-    check_places(json=json_file)
     names = read_class_names(class_names)
     opened = [PredictionFile(path, probs=probs, logits=logits, target=target, class_names=names) for path in files]
     outside = None

@@ -8,7 +8,8 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from metacal.cli.json_file import write_json
+from metacal.cli.places import check_places
+from metacal.files import write_json
 
 
 def ls(
@@ -23,6 +24,7 @@ def ls(
     from metacal.cli.selection import in_order
     from metacal.experiments import EXHIBITS
 
+    check_places(json=json_file)
     listed = Table(box=SIMPLE)
     for column in ("name", "number", "what it shows", "it takes"):
         listed.add_column(column, no_wrap=column != "what it shows")

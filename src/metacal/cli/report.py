@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.markup import escape
 
 import metacal
-from metacal.cli.json_file import write_json
 from metacal.cli.places import check_places
 from metacal.cli.prediction_options import ClassNames, Logits, Probs, Target, read_class_names
 from metacal.errors import InvalidValueError
+from metacal.files import write_json
 
 TITLE = "Calibration report"
 LARGEST = 6_000_000

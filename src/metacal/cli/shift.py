@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from metacal.cli.json_file import write_json
+from metacal.files import write_json
 
 if TYPE_CHECKING:
     from metacal.reporting.shift import HeatMap, Shift

@@ -9,7 +9,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from metacal.cli.json_file import write_json
+from metacal.cli.places import check_places
+from metacal.files import write_json
 from metacal.runs import RunFolder, are_of_hardware, read_assignments, read_hardware
 from metacal.runs.processes import is_first_process
 
@@ -76,6 +77,8 @@ def train(
     else:
         spec, hardware = read_assignments(words, datasets=SOURCES, models=MODELS)
     folder = RunFolder(run_dir or Path("runs") / f"{spec.title}-{spec.hash[:8]}")
+    if json_file is not None and json_file.parent != folder.path:  # the run makes its folder itself
+        check_places(json=json_file)
     stop = StopRequest()
     try:
         with stop.listening(), watching(spec, folder, tensorboard=tensorboard) as emit:

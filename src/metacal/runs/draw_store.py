@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from metacal.errors import StorageError
-from metacal.files import read_json, write_json
+from metacal.files import as_figures, read_json, write_json
 from metacal.runs.paper import Draw
 
 VERSION = 1
@@ -39,7 +39,7 @@ class DrawStore:
 
     def read_file(self, path: Path) -> dict[str, Any]:
         """A record by its file."""
-        record: dict[str, Any] = read_json(path)
+        record: dict[str, Any] = as_figures(read_json(path))
         if not isinstance(record, dict) or not {"size", "methods", "points"} <= record.keys():
             raise StorageError(f"{path} is damaged: not what was written. Without it the draw is made again.")
         return record

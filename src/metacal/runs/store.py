@@ -31,7 +31,7 @@ from torch import Tensor
 
 from metacal.errors import InUseError, InvalidValueError, StorageError
 from metacal.evaluation.predictions import Predictions
-from metacal.files import read_json, write_json, write_text, write_whole
+from metacal.files import as_figures, read_json, write_json, write_text, write_whole
 from metacal.runs.spec import SCHEMA, RunSpec
 
 
@@ -219,7 +219,7 @@ class RunFolder:
 
     def read_shifts(self) -> dict[str, dict[str, Any]]:
         """What was measured under shifts, by name."""
-        return {path.stem: read_json(path) for path in sorted((self.path / "shift").glob("*.json"))}
+        return {path.stem: as_figures(read_json(path)) for path in sorted((self.path / "shift").glob("*.json"))}
 
     def write_hyperparameters(self, learned: Mapping[str, Any]) -> None:
         """Keep what was learned, as plain numbers."""
@@ -227,7 +227,7 @@ class RunFolder:
 
     def read_hyperparameters(self) -> dict[str, Any]:
         """What was learned; empty for a method that learns nothing."""
-        learned: dict[str, Any] = read_json(self.path / "hyperparameters.json")
+        learned: dict[str, Any] = as_figures(read_json(self.path / "hyperparameters.json"))
         return learned
 
     def write_superclasses(self, superclasses: Sequence[int] | None) -> None:
@@ -246,7 +246,7 @@ class RunFolder:
 
     def read_scores(self) -> dict[str, Any]:
         """Figures of the best checkpoint on the test set."""
-        scores: dict[str, Any] = read_json(self.path / "scores.json")
+        scores: dict[str, Any] = as_figures(read_json(self.path / "scores.json"))
         if not isinstance(scores, dict) or not {"spec", "test", "train_seconds"} <= scores.keys():
             raise StorageError(
                 f"{self.path / 'scores.json'} is damaged: not what was written. Without it the run is finished again."

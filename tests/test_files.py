@@ -1,0 +1,61 @@
+"""Files are there whole or not at all, and JSON files hold JSON."""
+
+import json
+import math
+import os
+import threading
+
+import pytest
+
+from metacal.errors import StorageError
+from metacal.files import read_json, write_json, write_text
+
+
+def strict(text):
+    def refuse(name):
+        raise AssertionError(f"{name} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def test_numbers_that_are_not_finite_become_null(tmp_path):
+    write_json(tmp_path / "a.json", {"nll": math.inf, "each": [math.nan, 0.5], "pair": (-math.inf, 1), "none": None})
+    found = strict((tmp_path / "a.json").read_text())
+    assert found == {"nll": None, "each": [None, 0.5], "pair": [None, 1], "none": None}
+    assert read_json(tmp_path / "a.json") == found
+
+
+def test_what_earlier_versions_wrote_is_read(tmp_path):
+    (tmp_path / "old.json").write_text('{"nll": Infinity, "ece": NaN}')
+    found = read_json(tmp_path / "old.json")
+    assert found["nll"] == math.inf and math.isnan(found["ece"])
+
+
+def test_a_value_that_is_no_json_leaves_what_was_there(tmp_path):
+    write_json(tmp_path / "a.json", [1])
+    with pytest.raises(TypeError):
+        write_json(tmp_path / "a.json", {"a": object()})
+    assert read_json(tmp_path / "a.json") == [1] and os.listdir(tmp_path) == ["a.json"]
+
+
+def test_a_folder_in_its_place_is_told(tmp_path):
+    with pytest.raises(StorageError, match=r"could not be written: Is a directory\."):
+        write_json(tmp_path, [1])
+
+
+def test_a_link_stays_a_link(tmp_path):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link.json").symlink_to(tmp_path / "there" / "a.json")
+    for number in (1, 2):
+        write_json(tmp_path / "link.json", [number])
+        assert (tmp_path / "link.json").is_symlink() and read_json(tmp_path / "there" / "a.json") == [number]
+
+
+def test_a_pipe_is_written_to(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    heard = []
+    reader = threading.Thread(target=lambda: heard.append((tmp_path / "pipe").read_text()), daemon=True)
+    reader.start()
+    write_text(tmp_path / "pipe", "said")
+    reader.join(timeout=10.0)
+    assert heard == ["said"] and (tmp_path / "pipe").is_fifo()
