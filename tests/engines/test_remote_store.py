@@ -7,7 +7,7 @@ import fsspec
 import pytest
 from tests.engines.samples import Record, figures, specs
 
-from metacal.engines import LocalEngine, RunFinished, RunProgressed
+from metacal.engines import LocalEngine, RunFailed, RunFinished, RunProgressed
 from metacal.engines.remote_store import RemoteStore, rank
 from metacal.errors import InUseError, InvalidValueError, StorageError
 from metacal.runs import Hardware
@@ -117,6 +117,28 @@ def test_a_held_run_is_waited_for(place, tmp_path):
     )
     assert ENGINE.execute(runs, store, emit=heard) == {}
     assert [event.spec for event in heard.of(RunFinished)] == [runs[1], runs[0]]
+
+
+class CutOff(RemoteStore):
+    """Cannot be reached when the first run is complete there."""
+
+    def pull(self, spec):
+        if spec.seed == 0 and self.state(spec) == "complete":
+            raise StorageError(f"{self.url} could not be reached: timed out.")
+        super().pull(spec)
+
+
+def test_a_run_that_cannot_be_copied_here_has_failed_and_the_others_go_on(place, tmp_path):
+    runs, heard = specs(2), Record()
+    store = CutOff(place, tmp_path / "here", lease_seconds=2.0, push_seconds=0.0)
+    failures = ENGINE.execute(runs, store, emit=heard)
+    assert failures == {
+        runs[0].hash: "It is complete at the store, but could not be copied here: "
+        f"{place} could not be reached: timed out. The same command goes on."
+    }
+    assert [event.spec for event in heard.of(RunFailed)] == [runs[0]]
+    assert [event.spec for event in heard.of(RunFinished)] == [runs[1]]
+    assert ENGINE.execute(runs, store_at(place, tmp_path / "here")) == {}
 
 
 def test_a_url_that_cannot_be_opened(tmp_path):

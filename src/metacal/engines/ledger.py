@@ -61,7 +61,8 @@ class Ledger:
     def settle(self, spec: RunSpec, outcome: Outcome) -> None:
         """Take note of an outcome; a run that another process holds goes to the back, to be looked at again."""
         if outcome.kind == "finished":
-            self._store.pull(spec)  # tables are made here
+            outcome = self._copied(spec, outcome)
+        if outcome.kind == "finished":
             self._emit(RunFinished(spec, outcome.scores))
         elif outcome.kind == "in use":
             self._waiting.append((time.monotonic() + LOOK_AGAIN, spec))
@@ -69,3 +70,12 @@ class Ledger:
             error = outcome.error or "stopped by a signal; everything is saved."
             self.failures[spec.hash] = error
             self._emit(RunFailed(spec, error))
+
+    def _copied(self, spec: RunSpec, outcome: Outcome) -> Outcome:
+        """The outcome with the run here, where tables are made; a store out of reach must not end the others."""
+        try:
+            self._store.pull(spec)
+        except MetacalError as error:
+            cause = f"It is complete at the store, but could not be copied here: {sentence(error)}"
+            return Outcome("failed", error=f"{cause} The same command goes on.")
+        return outcome
