@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from torch import Tensor
 
@@ -185,5 +186,5 @@ def print_trials(trials: list["Trial"], chosen: str, console: Console) -> None:
     for trial in trials:
         nll = "-" if trial.nll is None else f"{trial.nll:.5f}"
         note = "chosen" if trial.name == chosen else trial.note
-        table.add_row(trial.name, nll, "stay" if trial.keeps_predictions else "may change", note)
+        table.add_row(trial.name, nll, "stay" if trial.keeps_predictions else "may change", escape(note))
     console.print(table)

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
 
@@ -45,7 +46,7 @@ def show_stock(data_dir: Folder = None, json_file: JsonFile = None) -> None:
         table.add_column(column, justify="right" if column == "MB" else "left", overflow="fold")
     for stock in stocks:
         size = f"{stock.megabytes:,.0f}" if stock.megabytes else ""
-        table.add_row(stock.source.name, _state(stock), size, stock.source.title, _where(stock, data_dir))
+        table.add_row(stock.source.name, _state(stock), size, stock.source.title, escape(_where(stock, data_dir)))
     console.print(table)
     console.print("Your own data: the path of an .npz file, or of a folder of images by class, in place of a name.")
     if json_file is not None:

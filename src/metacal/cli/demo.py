@@ -78,7 +78,7 @@ def demo(
         raise typer.Exit(128 + stopped.signal) from None
     print_simulated(console, simulated)
     print_digits(console, digits)
-    console.print(f"The report is {page}: open it in a browser.", highlight=False, soft_wrap=True)
+    console.print(f"The report is {page}: open it in a browser.", highlight=False, markup=False, soft_wrap=True)
     if json_file is not None:
         write_json(json_file, {"simulated": simulated, "digits": digits})
 

@@ -76,7 +76,7 @@ def print_exhibit(data: "TableData | FigureData", output: Path | None) -> None:
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"[italic]{escape(data.title)}[/]")
     where = f"-o DIR draws {data.name}.png" if output is None else f"{output / data.name}.png"
-    console.print(f"{data.done} of {data.wanted} runs: {where}" if data.panels else "Nothing to draw yet.")
+    console.print(f"{data.done} of {data.wanted} runs: {escape(where)}" if data.panels else "Nothing to draw yet.")
     if data.missing:
         console.print(f"{data.missing} are missing: {escape(data.command)} fills them.", style="yellow")
 

@@ -44,7 +44,7 @@ class TrainingBar:
         elif isinstance(event, EpochDone):
             self.figures = epoch_line(event)
         elif isinstance(event, Notice):
-            self.progress.console.print(event.text, style="yellow", highlight=False)
+            self.progress.console.print(event.text, style="yellow", highlight=False, markup=False)
 
 
 def epoch_line(event: EpochDone) -> str:
@@ -62,7 +62,7 @@ def watching(spec: RunSpec, folder: RunFolder, *, tensorboard: bool = False) -> 
     console = Console(stderr=True)
     is_drawn = console.is_terminal and is_first_process()
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
@@ -88,7 +88,7 @@ def notices(console: Console) -> Listener:
 
     def listen(event: Event) -> None:
         if isinstance(event, Notice):
-            console.print(event.text, highlight=False, soft_wrap=True)
+            console.print(event.text, highlight=False, markup=False, soft_wrap=True)
 
     return listen
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import track
 
 from metacal.cli.exhibits import command_of, opened, print_exhibit, pull_complete, write_paper_page
@@ -120,9 +121,9 @@ def run(
         about = prepare_provenance(["metacal", *sys.argv[1:]], preset, specs.values(), runs)
         write_json(output / "about.json", about)
         page = write_paper_page(prepared, output / "report.html")
-        Console().print(f"{page}: open it in a browser.", highlight=False, soft_wrap=True)
+        Console().print(f"{page}: open it in a browser.", highlight=False, markup=False, soft_wrap=True)
     for error in dict.fromkeys(failed.values()):
-        Console(stderr=True).print(f"[bold red]failed:[/] {error}", highlight=False, soft_wrap=True)
+        Console(stderr=True).print(f"[bold red]failed:[/] {escape(error)}", highlight=False, soft_wrap=True)
     raise typer.Exit(1 if failed else 0)
 
 

@@ -19,7 +19,7 @@ def following(total: int) -> Iterator[Listener]:
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[last]}"),
+        TextColumn("{task.fields[last]}", markup=False),
     )
     progress = Progress(*columns, console=console) if console.is_terminal and total else None
     task = progress.add_task("runs", total=total, last="") if progress is not None else None
@@ -31,7 +31,7 @@ def following(total: int) -> Iterator[Listener]:
                 progress.advance(task)
                 progress.update(task, last=line)
             else:
-                console.print(line, highlight=False, soft_wrap=True)
+                console.print(line, highlight=False, markup=False, soft_wrap=True)
         elif isinstance(event, RunProgressed) and progress is not None and task is not None:
             progress.update(task, last=f"{event.spec.title}: epoch {event.epoch} of {event.epochs}")
 

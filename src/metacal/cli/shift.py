@@ -36,7 +36,7 @@ def evaluate_shift(
         check_shift(folder, shift)  # all before the first is measured
     found: list[dict[str, Any]] = []
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     for folder in folders:
         with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
             task = progress.add_task(folder.path.name, total=None)

@@ -88,6 +88,7 @@ def train(
             Console(stderr=True).print(
                 f"Stopped; everything is saved. Go on with: {resuming(words, folder, data_dir)}",
                 highlight=False,
+                markup=False,
                 soft_wrap=True,
             )
         raise typer.Exit(128 + stopped.signal) from None
@@ -107,7 +108,8 @@ def resuming(words: list[str], folder: RunFolder, data_dir: Path | None) -> str:
 def print_scores(folder: RunFolder, scores: dict[str, Any]) -> None:
     """Draw the scores of the best checkpoint."""
     console = Console()
-    console.print(f"{folder.path}, epoch {scores['best_epoch']} (best of validation)", highlight=False, soft_wrap=True)
+    said = f"{folder.path}, epoch {scores['best_epoch']} (best of validation)"
+    console.print(said, highlight=False, markup=False, soft_wrap=True)
     table = Table()
     table.add_column("measure")
     for part in ("val", "test"):
@@ -120,5 +122,7 @@ def print_scores(folder: RunFolder, scores: dict[str, Any]) -> None:
         for kind in ("average", "worst"):
             figures = ", ".join(f"{name} {found[kind][name]:.4f}" for name in ("error", "ece", "nll"))
             console.print(
-                f"{kind} of {len(found['each'])} test domains ({found['source']}): {figures}", highlight=False
+                f"{kind} of {len(found['each'])} test domains ({found['source']}): {figures}",
+                highlight=False,
+                markup=False,
             )

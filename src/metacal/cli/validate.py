@@ -47,6 +47,8 @@ def validate(
     complete = sum(folder.is_complete for folder in folders)
     console.print(
         f"{len(EXHIBITS)} tables and figures; {len(folders)} runs in {store}, {complete} complete; "
-        f"{len(problems)} problems."
+        f"{len(problems)} problems.",
+        markup=False,
+        soft_wrap=True,
     )
     raise typer.Exit(1 if problems else 0)
