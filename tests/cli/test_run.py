@@ -5,6 +5,7 @@ import json
 import shutil
 import sys
 
+import fsspec
 import pytest
 
 from metacal.cli import main
@@ -216,6 +217,38 @@ def test_a_store_elsewhere_is_filled_and_read(metacal, tmp_path, monkeypatch):
     assert status == 0 and "1 of 1 runs" in output and "ECE" not in errors
     status, output, _ = metacal("show", *SMALL[:3], *place)
     assert "1 complete" in output and f"--store file://{tmp_path}/there" in output
+    status, output, _ = metacal("validate", *place)
+    assert status == 0 and f"1 runs in file://{tmp_path}/there, 1 complete; 0 problems." in output
+
+
+@pytest.mark.parametrize("kind", ["file", "memory"])
+def test_what_is_wrong_in_a_store_elsewhere_is_named(metacal, tmp_path, kind):
+    place = f"{kind}://{tmp_path}/there"
+    status, output, _ = metacal("validate", "--store", place)
+    assert status == 0 and f"0 runs in {place}, 0 complete; 0 problems." in output
+    good, other = narrowed([EXHIBITS["generalisation-gap"]], seeds=[0, 1])[0].specs("smoke")
+    here = RunStore(tmp_path / "here")
+    for spec in (good, other):
+        here.folder(spec).write_spec(spec, {})
+        here.folder(spec).write_scores({"spec": good.hash, "test": {}, "train_seconds": 1.0})
+    (here.root / "damaged").mkdir()
+    (here.root / "damaged" / "spec.json").write_text("{")
+    (here.root / "notes.txt").write_text("a file beside the runs")
+    system, root = fsspec.core.url_to_fs(place)
+    system.makedirs(root, exist_ok=True)
+    for file in here.root.rglob("*"):
+        if file.is_file():
+            system.makedirs(f"{root}/{file.parent.relative_to(here.root)}", exist_ok=True)
+            system.put_file(str(file), f"{root}/{file.relative_to(here.root)}")
+    status, output, errors = metacal("validate", "--store", place)
+    assert status == 1 and f"3 runs in {place}, 2 complete; 2 problems." in output, errors
+    assert f"{place}/{here.folder(other).path.name}: its scores are those of another spec." in output
+    assert f"{place}/damaged/spec.json must hold JSON, got something else" in output
+
+
+def test_a_store_that_cannot_be_opened_is_not_called_good(metacal):
+    status, _, errors = metacal("validate", "--store", "nosuch://x")
+    assert status == 2 and "must be a path or a URL that fsspec can open" in errors
 
 
 def test_runs_of_another_version_are_named_and_not_used(metacal, tmp_path):

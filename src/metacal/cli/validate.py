@@ -1,42 +1,42 @@
 """``metacal validate``: whether the tables and what is in the store fit together, without running anything."""
 
-from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
+from metacal.cli.show import STORE
 from metacal.errors import MetacalError
 
+if TYPE_CHECKING:
+    from metacal.runs import RunFolder
 
-def validate(
-    store: Annotated[Path, typer.Option("--store", metavar="DIR", help="Folder of all runs.")] = Path("runs"),
-) -> None:
+
+def validate(store: Annotated[str, STORE] = "runs") -> None:
     """Check every table and figure under every preset, and all that is in a store. Exit status 1 if something is wrong.
 
     Example: [bold]metacal validate --store runs[/]
     """
+    from metacal.engines.remote_store import open_store
     from metacal.experiments import EXHIBITS
-    from metacal.runs import RunFolder
     from metacal.runs.draw_store import DrawStore
     from metacal.runs.presets import PRESETS
 
-    console, problems = Console(highlight=False), []
+    console, runs, problems = Console(highlight=False), open_store(store), []
     for exhibit in EXHIBITS.values():
         for preset in PRESETS:
             try:
                 exhibit.specs(preset)
             except MetacalError as error:
                 problems.append(f"{exhibit.name}, {preset}: {error}")
-    folders = [RunFolder(path.parent) for path in sorted(store.glob("*/spec.json"))]
-    for folder in folders:
-        try:
-            spec = folder.read_spec()
-            if folder.is_complete and folder.read_scores()["spec"] != spec.hash:
-                problems.append(f"{folder.path}: its scores are those of another spec.")
-        except MetacalError as error:
-            problems.append(str(error))
-    draws = DrawStore(store)
+    with runs.outlines() as folders:
+        complete = sum(folder.is_complete for folder in folders)
+        for folder in folders:
+            problem = problem_of(folder)
+            if folder.path.parent != runs.root:  # a copy: what is meant is where it came from
+                problem = problem.replace(str(folder.path.parent), store.rstrip("/"))
+            problems += [problem] if problem else []
+    draws = DrawStore(runs.root)
     for path in sorted(draws.root.glob("*.json")):
         try:
             draws.read_file(path)
@@ -44,7 +44,6 @@ def validate(
             problems.append(str(error))
     for problem in problems:
         console.print(problem, style="red", markup=False, soft_wrap=True)
-    complete = sum(folder.is_complete for folder in folders)
     console.print(
         f"{len(EXHIBITS)} tables and figures; {len(folders)} runs in {store}, {complete} complete; "
         f"{len(problems)} problems.",
@@ -52,3 +51,14 @@ def validate(
         soft_wrap=True,
     )
     raise typer.Exit(1 if problems else 0)
+
+
+def problem_of(folder: "RunFolder") -> str:
+    """What is wrong with a run; nothing if it is as it was written."""
+    try:
+        spec = folder.read_spec()
+        if folder.is_complete and folder.read_scores()["spec"] != spec.hash:
+            return f"{folder.path}: its scores are those of another spec."
+    except MetacalError as error:
+        return str(error)
+    return ""

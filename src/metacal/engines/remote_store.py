@@ -19,7 +19,7 @@ from uuid import uuid4
 import fsspec  # type: ignore[import-untyped]
 
 from metacal.errors import InUseError, InvalidValueError, StorageError
-from metacal.runs import RunSpec
+from metacal.runs import RunFolder, RunSpec
 from metacal.runs.run_store import RunStore
 
 LEASE = "lease.json"
@@ -92,6 +92,20 @@ class RemoteStore(RunStore):
                 system.makedirs(target.rpartition("/")[0], exist_ok=True)
                 system.put_file(str(file), target)
                 self._pushed[str(file)] = seen
+
+    @contextmanager
+    def outlines(self) -> Iterator[list[RunFolder]]:
+        """Copies of the specs and scores of all runs there, in a folder of their own, for as long as this is open."""
+        system, root = fsspec.core.url_to_fs(self.url, use_listings_cache=False)
+        with tempfile.TemporaryDirectory(prefix="metacal-outlines-") as home:
+            with told(self.url):
+                for path in system.ls(root, detail=False) if system.exists(root) else ():
+                    for name in ("spec.json", "scores.json"):
+                        with suppress(FileNotFoundError, NotADirectoryError):
+                            data = system.cat_file(f"{path.rstrip('/')}/{name}")
+                            Path(home, Path(path).name).mkdir(exist_ok=True)
+                            Path(home, Path(path).name, name).write_bytes(data)
+            yield [RunFolder(path.parent) for path in sorted(Path(home).glob("*/spec.json"))]
 
     @contextmanager
     def lease(self, spec: RunSpec) -> Iterator[None]:

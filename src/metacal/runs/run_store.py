@@ -1,6 +1,7 @@
 """`RunStore`: many runs under one folder, each where its spec says; tables that share a run find it there."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from metacal.runs.spec import SCHEMA, RunSpec
@@ -40,6 +41,11 @@ class RunStore:
         """Runs that another version of the spec describes: they have other places, and are never taken for ours."""
         found = (RunFolder(path.parent) for path in sorted(self.root.glob("*/spec.json")))
         return [folder for folder in found if folder.schema not in (SCHEMA, None)]
+
+    @contextmanager
+    def outlines(self) -> Iterator[list[RunFolder]]:
+        """Every run that was begun, in order of name; of a store that is elsewhere, specs and scores alone."""
+        yield [RunFolder(path.parent) for path in sorted(self.root.glob("*/spec.json"))]
 
     def complete(self) -> Iterator[RunFolder]:
         """Every complete run, in order of name."""
