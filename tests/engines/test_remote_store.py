@@ -1,5 +1,6 @@
 """Runs at a URL: made here, kept there, gone on with elsewhere, and held by one process at a time."""
 
+import json
 import signal
 import time
 
@@ -7,7 +8,7 @@ import fsspec
 import pytest
 from tests.engines.samples import Record, figures, specs
 
-from metacal.engines import LocalEngine, RunFailed, RunFinished, RunProgressed
+from metacal.engines import LocalEngine, RunFailed, RunFinished, RunProgressed, RunStarted
 from metacal.engines.remote_store import RemoteStore, rank
 from metacal.errors import InUseError, InvalidValueError, StorageError
 from metacal.runs import Hardware
@@ -105,6 +106,73 @@ def test_a_lease_is_for_one_and_ends(place, tmp_path):
     system.pipe_file(f"{path}/lease.json", b'{"owner": "dead", "time": %d}' % (time.time() - 60))
     with other.lease(spec):  # of a process that died
         pass
+
+
+def write_lease(store, spec, owner):
+    system, path = store._place(spec)
+    system.pipe_file(f"{path}/lease.json", json.dumps({"owner": owner, "time": time.time()}).encode())
+
+
+def read_owner(store, spec):
+    system, path = store._place(spec)
+    return json.loads(system.cat_file(f"{path}/lease.json"))["owner"]
+
+
+def test_a_lease_that_another_process_has_taken_over_is_left_to_it(place, tmp_path):
+    """As after an outage that was longer than a lease is good for."""
+    (spec,) = specs(1)
+    store = store_at(place, tmp_path / "here")
+    store.folder(spec).write_spec(spec, {})
+    with store.lease(spec):
+        store.push(spec)
+        write_lease(store, spec, "another")
+        with pytest.raises(InUseError, match="was taken over by another process"):
+            store.push(spec)  # at once, not only when it is next renewed
+        time.sleep(1.0)
+        assert read_owner(store, spec) == "another"  # not renewed over
+    assert read_owner(store, spec) == "another"  # nor given back
+    system, path = store._place(spec)
+    system.rm_file(f"{path}/lease.json")
+    with store.lease(spec):
+        store.push(spec)
+        system.rm_file(f"{path}/lease.json")  # by one that took it and is done
+        with pytest.raises(InUseError, match="was taken over by another process"):
+            store.push(spec)
+        time.sleep(1.0)
+        assert not system.exists(f"{path}/lease.json")
+    store.push(spec)  # without a lease, as before
+
+
+def test_a_lease_outlives_errors_of_any_kind(place, tmp_path, monkeypatch):
+    (spec,) = specs(1)
+    store = store_at(place, tmp_path / "one")
+    kind = type(store._place(spec)[0])
+
+    def fail(*_, **__):
+        raise RuntimeError("as a client library of a store may raise")
+
+    with store.lease(spec):
+        with monkeypatch.context() as outage:
+            outage.setattr(kind, "pipe_file", fail)
+            time.sleep(1.0)
+        time.sleep(2.5)
+        with pytest.raises(InUseError), store_at(place, tmp_path / "other").lease(spec):
+            pass
+
+
+def test_a_run_that_was_taken_over_is_waited_for(place, tmp_path):
+    runs, alone, heard = specs(1, epochs=6), RunStore(tmp_path / "alone"), Record()
+    ENGINE.execute(runs, alone)
+    store = store_at(place, tmp_path / "here")
+
+    def after_the_second_epoch(event):
+        if isinstance(event, RunProgressed) and event.epoch == 2 and event.figures:
+            write_lease(store, runs[0], "another")  # which dies at once
+
+    heard.act = after_the_second_epoch
+    assert ENGINE.execute(runs, store, emit=heard) == {}
+    assert len(heard.of(RunStarted)) == 2 and figures(store, runs) == figures(alone, runs)
+    assert store_at(place, tmp_path / "elsewhere").state(runs[0]) == "complete"
 
 
 def test_a_held_run_is_waited_for(place, tmp_path):

@@ -6,10 +6,7 @@ copied to the URL whenever a checkpoint was saved, in an order in which what is 
 """
 
 import hashlib
-import json
 import tempfile
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,6 +15,7 @@ from uuid import uuid4
 
 import fsspec  # type: ignore[import-untyped]
 
+from metacal.engines.lease import Lease
 from metacal.errors import InUseError, InvalidValueError, StorageError
 from metacal.runs import RunFolder, RunSpec
 from metacal.runs.run_store import RunStore
@@ -45,6 +43,7 @@ class RemoteStore(RunStore):
         super().__init__(scratch or Path(tempfile.gettempdir()) / f"metacal-runs-{name}")
         self.url, self.lease_seconds, self.push_seconds = url.rstrip("/"), lease_seconds, push_seconds
         self._pushed: dict[str, tuple[int, int]] = {}
+        self._leases: dict[str, Lease] = {}
         with told(url):
             fsspec.core.url_to_fs(url)
 
@@ -75,11 +74,20 @@ class RemoteStore(RunStore):
                 beside.replace(target)
 
     def push(self, spec: RunSpec) -> None:
-        """Copy what has changed of a run to there."""
+        """Copy what has changed of a run to there.
+
+        Raises:
+            InUseError: the run was held here, and another process has taken it over.
+        """
         system, path = self._place(spec)
-        home = self.folder(spec).path
+        home, lease = self.folder(spec).path, self._leases.get(spec.hash)
         files = [file for file in home.rglob("*") if file.is_file() and not file.name.startswith(".")]
         with told(self.url):
+            if lease is not None and not lease.is_ours():
+                raise InUseError(
+                    f"{self.url}/{home.name} was taken over by another process when its lease could not be renewed for "
+                    f"{self.lease_seconds:g} seconds: nothing more is copied there. What was made here is in {home}."
+                )
             for file in sorted(files, key=rank):
                 try:
                     status = file.stat()
@@ -115,42 +123,18 @@ class RemoteStore(RunStore):
             InUseError: another process holds it.
         """
         system, path = self._place(spec)
-        owner, place = uuid4().hex, f"{path}/{LEASE}"
-
-        def holder() -> dict[str, Any]:
-            try:
-                found: dict[str, Any] = json.loads(system.cat_file(place))
-            except (FileNotFoundError, ValueError):
-                return {}
-            return found
-
-        def renew() -> None:
-            system.pipe_file(place, json.dumps({"owner": owner, "time": time.time()}).encode())
-
+        lease = Lease(system, f"{path}/{LEASE}", self.lease_seconds)
         with told(self.url):
-            if time.time() - holder().get("time", 0.0) < self.lease_seconds:
+            if not lease.take():
                 raise InUseError(f"{self.url}/{Path(path).name} is in use by another process.")
-            system.makedirs(path, exist_ok=True)
-            renew()
-            time.sleep(min(1.0, self.lease_seconds / 10))  # of two that came at once the later one has it
-            if holder().get("owner") != owner:
-                raise InUseError(f"{self.url}/{Path(path).name} is in use by another process.")
-        done = threading.Event()
-
-        def keep() -> None:
-            while not done.wait(self.lease_seconds / 6):
-                with suppress(OSError):  # a renewal that fails is made up for by the next
-                    renew()
-
-        keeper = threading.Thread(target=keep, daemon=True)
-        keeper.start()
+        home = str(self.folder(spec).path)  # what others have written there since is not known
+        self._pushed = {file: seen for file, seen in self._pushed.items() if not Path(file).is_relative_to(home)}
+        self._leases[spec.hash] = lease
         try:
-            yield
+            with lease.renewed():
+                yield
         finally:
-            done.set()
-            keeper.join()
-            with suppress(OSError):
-                system.rm_file(place)
+            self._leases.pop(spec.hash, None)
 
     def _place(self, spec: RunSpec) -> tuple[Any, str]:
         system, root = fsspec.core.url_to_fs(self.url, use_listings_cache=False)
