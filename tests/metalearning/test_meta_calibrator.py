@@ -307,6 +307,24 @@ def test_state_dict_loads_with_weights_only(tmp_path):
     assert len(meta.history) == 1
 
 
+@pytest.mark.parametrize("steps", [0, 1, 7, 8, 20, 21])
+def test_the_numbers_of_the_last_meta_step_are_restored(monkeypatch, tmp_path, steps):
+    monkeypatch.setattr("metacal.metalearning.history.MOST_RECORDS", 8)  # the last row is not always one that is kept
+    net = make_net()
+    meta, other = (MetaCalibrator(net, net.fc, ScalarLabelSmoothing(K), every=1) for _ in range(2))
+    for x, y in batches(steps):
+        meta.step(x, y, meta=batch(10, 2), lr=0.1)
+    other.step(*batch(12, 1), meta=batch(10, 2), lr=0.1)
+    torch.save(meta.state_dict(), tmp_path / "meta.pt")
+    state = torch.load(tmp_path / "meta.pt", weights_only=True)
+    other.load_state_dict(state)
+    assert other.latest == meta.latest and bool(meta.latest) == (steps > 0)
+    state["history"].pop("last", None)  # as states were before
+    other.load_state_dict(state)
+    is_kept = steps in (1, 7, 21)
+    assert other.latest == (meta.latest if is_kept else {}) and other.history == meta.history
+
+
 def test_bfloat16_autocast_and_clipping_and_schedule():
     net = make_net()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)

@@ -44,10 +44,11 @@ class History:
         ]
 
     def state_dict(self) -> dict[str, object]:
-        """Plain numbers and one tensor."""
+        """Plain numbers and tensors."""
         rows = torch.stack([row.cpu() for row in self.rows]) if self.rows else torch.zeros(0, len(self.names))
         names, steps = list(self.names), list(self.steps)
-        return {"names": names, "steps": steps, "rows": rows, "stride": self.stride, "seen": self.seen}
+        last = {} if self.last is None else {"last": self.last.cpu()}
+        return {"names": names, "steps": steps, "rows": rows, "stride": self.stride, "seen": self.seen, **last}
 
     def load_state_dict(self, state: dict[str, object]) -> None:
         """Take over a saved history."""
@@ -57,3 +58,7 @@ class History:
         assert isinstance(rows, Tensor)
         self.rows = list(rows.unbind(0))
         self.stride, self.seen = int(state["stride"]), int(state["seen"])  # type: ignore[call-overload]
+        is_last_kept = self.seen > 0 and (self.seen - 1) % self.stride == 0
+        last = state.get("last", self.rows[-1] if is_last_kept else None)  # states without it were saved before
+        assert last is None or isinstance(last, Tensor)
+        self.last = last
