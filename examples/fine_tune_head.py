@@ -19,7 +19,7 @@ from torch import nn
 import metacal
 from metacal.errors import MissingDataError
 from metacal.integrations.sklearn import MetaCalibratedClassifier
-from metacal.integrations.sklearn.head_training import build_network, build_optimizer, soft_label_loss, train
+from metacal.integrations.sklearn.head_training import build_adamw, build_network, soft_label_loss, train
 from metacal.integrations.sklearn.rows import Rows
 
 HIDDEN, PASSES = (256,), 60
@@ -45,7 +45,7 @@ def digit_embeddings() -> tuple[np.ndarray, np.ndarray]:
     cpu = torch.device("cpu")
     backbone = build_network([64, 64, 5], 0, cpu)
     rows = Rows(X[known], torch.from_numpy(y[known]), cpu)
-    optimizer = build_optimizer(backbone, 1e-2, 1e-4)
+    optimizer = build_adamw(backbone, 1e-2, 1e-4)
     train(backbone, optimizer, soft_label_loss(backbone, None), rows, batch_size=64, epochs=20, seed=0)
     with torch.no_grad():
         return nn.Sequential(*backbone[:-1])(torch.from_numpy(X[~known])).numpy(), y[~known] - 5
@@ -66,7 +66,7 @@ def plain(X, y, labelled: int, passes: int, seed: int) -> Said:
     X_few, y_few, X_test, y_test = split(X, y, labelled, seed)
     network = build_network([X.shape[1], *HIDDEN, int(y.max()) + 1], seed, torch.device("cpu"))
     rows = Rows(X_few, torch.from_numpy(y_few), torch.device("cpu"))
-    optimizer = build_optimizer(network, 3e-3, 1e-4)
+    optimizer = build_adamw(network, 3e-3, 1e-4)
     train(network, optimizer, soft_label_loss(network, None), rows, batch_size=64, epochs=passes, seed=seed)
     with torch.no_grad():
         return network(torch.from_numpy(X_test)), torch.from_numpy(y_test)

@@ -106,7 +106,8 @@ def _try(name: str, make: Callable[[], Calibrator], given: Given, targets: Tenso
         is_used[held_out] = False
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", MetacalWarning)
-            calibrator.fit(**{kind: given.scores[is_used]}, targets=targets[is_used])
+            scores: dict[str, Any] = {kind: given.scores[is_used]}
+            calibrator.fit(**scores, targets=targets[is_used])
         notes += [str(warning.message) for warning in caught if str(warning.message) not in notes]
         said = calibrator.predict_proba(**{kind: given.scores[held_out]})
         losses[held_out] = _losses(said, targets[held_out])
