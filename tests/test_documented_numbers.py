@@ -33,6 +33,7 @@ PAGES: dict[str, tuple[list[str], set[str]]] = {
         [
             "study/methods.md",
             "study/regime.md",
+            "study/budget.md",
             "study/conditions.md",
             "study/steady.md",
             "paper/cifar10-methods/image-methods.csv",

@@ -79,6 +79,21 @@ def steady(seeds: int = 10) -> list[Run]:
     ]
 
 
+def budget(seeds: int = 10) -> list[Run]:
+    """What the labels of the meta set are best spent on: training, a temperature, or meta-calibration."""
+    return [
+        Run(r, method, seed, outer=outer, equal_data=equal_data)
+        for r in ("digits", "newsgroups")
+        for method, outer, equal_data in (
+            ("ce", "default", True),
+            ("ls", "default", True),
+            ("mc", "steady", True),
+            ("ce", "default", False),
+        )
+        for seed in unseen(seeds)
+    ]
+
+
 PLANS = {
     "regime": regime,
     "methods": methods,
@@ -86,4 +101,5 @@ PLANS = {
     "every": every,
     "conditions": conditions,
     "steady": steady,
+    "budget": budget,
 }

@@ -36,7 +36,7 @@ def percent(rows: list[Row], name: str) -> str:
 
 def regime_table(rows: list[Row]) -> str:
     """Does cross-entropy over-fit and is it over-confident?"""
-    lines = ["| regime | training accuracy % | validation ECE % | validation regime holds |", "|---|---|---|---|"]
+    lines = ["| regime | training accuracy % | validation ECE % | regime holds |", "|---|---|---|---|"]
     for (name,), group in grouped(rows, "regime").items():
         holds = mean(r["train_accuracy"] for r in group) > 0.99 and mean(r["val_ece"] for r in group) > 0.05
         accuracy, ece = percent(group, "train_accuracy"), percent(group, "val_ece")
@@ -124,6 +124,19 @@ def steady_table(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
+def budget_table(rows: list[Row]) -> str:
+    """Test ECE and error by what the labels of the meta set are spent on; temperature against meta-calibration."""
+    lines = ["| regime | figure | training (ce) | training (ls) | mc | a temperature (ce) | temperature - mc |"]
+    lines += ["|---" * 7 + "|"]
+    for (name,), group in grouped(rows, "regime").items():
+        ce, ls, mc, held_out = grouped(group, "method", "equal_data").values()
+        scaled = [{**row, "test_ece": row["test_ece_after_meta_temperature"]} for row in held_out]
+        for figure, label in (("test_ece", "ECE"), ("test_error", "error")):
+            cells = [percent(part, figure) for part in (ce, ls, mc, scaled)]
+            lines.append(f"| {name} | {label} | {' | '.join(cells)} | {difference(scaled, mc, figure)} |")
+    return "\n".join(lines)
+
+
 TABLES: dict[str, Callable[[list[Row]], str]] = {
     "regime": regime_table,
     "methods": methods_table,
@@ -131,4 +144,5 @@ TABLES: dict[str, Callable[[list[Row]], str]] = {
     "every": every_table,
     "conditions": conditions_table,
     "steady": steady_table,
+    "budget": budget_table,
 }

@@ -129,15 +129,20 @@ def execute(run: Run) -> dict[str, object]:
         scheduler.step()
     figures = {name: score(model, features[rows], labels[rows]) for name, rows in (*parts.items(), ("pool", pool))}
     with torch.no_grad():
-        val_logits, test_logits = model(features[parts["val"]]), model(features[parts["test"]])
-    temperature = fit_temperature(logits=val_logits, targets=labels[parts["val"]]).temperature
-    scaled = expected_calibration_error(logits=test_logits / temperature, targets=labels[parts["test"]])
+        logits = {name: model(features[rows]) for name, rows in parts.items()}
+
+    def ece_scaled_on(part: str) -> float:
+        """Test ECE with the temperature that is best for some other samples."""
+        temperature = fit_temperature(logits=logits[part], targets=labels[parts[part]]).temperature
+        return float(expected_calibration_error(logits=logits["test"] / temperature, targets=labels[parts["test"]]))
+
     return {
         **asdict(run),
         "train_accuracy": 1.0 - figures["pool"]["error"],
         "val_ece": figures["val"]["ece"],
         **{f"test_{name}": value for name, value in figures["test"].items()},
-        "test_ece_after_temperature": float(scaled),
+        "test_ece_after_temperature": ece_scaled_on("val"),
+        "test_ece_after_meta_temperature": ece_scaled_on("meta") if pool is parts["train"] else None,
         "summary": meta.summary() if meta is not None else "",
         "seconds": time.perf_counter() - started,
     }
