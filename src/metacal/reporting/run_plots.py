@@ -107,15 +107,19 @@ def plot_superclasses(superclasses: SuperclassSmoothing) -> Figure:
 
 
 def plot_l2(histograms: Sequence[Histogram]) -> Figure:
-    """Histograms of learned L2 coefficients."""
-    figure = new_figure(4.0 * len(histograms), 2.8)
-    for axis, histogram in zip(figure.subplots(1, len(histograms), squeeze=False)[0], histograms, strict=True):
+    """Histograms of learned L2 coefficients, two in a row."""
+    rows = -(-len(histograms) // 2)
+    figure = new_figure(4.0 * min(2, len(histograms)), 2.8 * rows)
+    axes = figure.subplots(rows, min(2, len(histograms)), squeeze=False).flat
+    for histogram, axis in zip(histograms, axes, strict=False):
         axis.stairs(histogram.counts, histogram.edges, fill=True, color=BLUE)
         axis.axvline(0.0, color=INK, linewidth=0.9)
         axis.ticklabel_format(axis="x", style="plain")
         axis.xaxis.set_major_formatter(lambda value, _: f"{value:.3g}")
         axis.locator_params(axis="x", nbins=5)
-        axis.set(title=f"L2 coefficients of {short(histogram.name)}", xlabel="Value", ylabel="Coefficients")
+        axis.set(title=short(histogram.name, 40), xlabel="L2 coefficient", ylabel="Coefficients")
+    for axis in axes:
+        axis.remove()  # of an odd number the last place stays empty
     return figure
 
 
