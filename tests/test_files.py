@@ -1,8 +1,10 @@
 """Files are there whole or not at all, and JSON files hold JSON."""
 
+import errno
 import json
 import math
 import os
+import stat
 import threading
 
 import pytest
@@ -59,3 +61,31 @@ def test_a_pipe_is_written_to(tmp_path):
     write_text(tmp_path / "pipe", "said")
     reader.join(timeout=10.0)
     assert heard == ["said"] and (tmp_path / "pipe").is_fifo()
+
+
+def test_permissions_stay(tmp_path):
+    path = tmp_path / "figures.json"
+    old = os.umask(0o027)
+    try:
+        write_json(path, {})
+        assert stat.S_IMODE(path.stat().st_mode) == 0o640, "a new file has those that the user gives to new files"
+    finally:
+        os.umask(old)
+    path.chmod(0o600)
+    write_json(path, {"ece": 0.1})
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600 and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("cause", [errno.EACCES, errno.EBUSY])
+def test_what_cannot_be_replaced_is_written_to(tmp_path, monkeypatch, cause):
+    def refuse(*_):
+        raise OSError(cause, os.strerror(cause))
+
+    path = tmp_path / "mounted.json"
+    path.write_text("{}")
+    monkeypatch.setattr(os, "replace", refuse)
+    write_json(path, {"ece": 0.1})
+    assert read_json(path) == {"ece": 0.1} and list(tmp_path.iterdir()) == [path]
+    with pytest.raises(StorageError, match=r"new\.json could not be written"):
+        write_json(tmp_path / "new.json", {})
+    assert list(tmp_path.iterdir()) == [path]

@@ -1,48 +1,61 @@
 """Files that are there whole or not at all: written beside their place, then moved into it."""
 
+import errno
 import json
 import math
 import os
-import tempfile
+import stat
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
+from uuid import uuid4
 
 from metacal.errors import StorageError
+
+IRREPLACEABLE = (errno.EACCES, errno.EPERM, errno.EBUSY)
+"""What says that a folder must not be changed, or that a file is mounted by itself."""
 
 
 def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Let ``write`` fill a file that replaces ``path`` in one move, on the disk before this returns.
 
-    Of a link, what it points to is replaced; a pipe or a terminal is written to, as there is nothing to replace.
+    Of a link, what it points to is replaced; permissions stay. What cannot be replaced, a pipe, a terminal or a file in
+    a folder that must not be changed, is written to.
 
     Raises:
         StorageError: it could not be written; what was at ``path`` before is still there.
     """
-    temporary = None
+    place = Path(os.path.realpath(path))
+    temporary = place.with_name(f".{place.name}.{uuid4().hex}")
     try:
         if path.exists() and not path.is_file():
-            with path.open("wb") as stream:
-                write(stream)
+            _write_in_place(path, write)
             return
-        place = Path(os.path.realpath(path))
         place.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=place.parent, prefix=f".{place.name}.", delete=False) as file:
-            temporary = Path(file.name)
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, place)
+        try:
+            with temporary.open("xb") as file:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+            if place.exists():
+                os.chmod(temporary, stat.S_IMODE(place.stat().st_mode))
+            os.replace(temporary, place)
+        except OSError as error:
+            if error.errno not in IRREPLACEABLE or not place.exists():
+                raise
+            _write_in_place(place, write)
         _sync_folder(place.parent)
     except OSError as error:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
         raise StorageError(f"{path} could not be written: {error.strerror or error}. What was there is kept.") from None
-    except BaseException:
-        if temporary is not None:
+    finally:
+        with suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise
+
+
+def _write_in_place(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+    with path.open("wb") as stream:
+        write(stream)
 
 
 def write_text(path: Path, text: str) -> None:
