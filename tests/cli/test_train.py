@@ -53,6 +53,14 @@ def ends_of(folder):
     return [file.read_bytes() for file in files], scores["test"], scores["best_epoch"]
 
 
+def test_scores_may_go_where_the_run_makes_a_folder(train_here, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    status, complaint = train_here(*QUICK, "epochs=1", "--json", "runs/scores.json")
+    assert status == 0 and "ece" in json.loads(Path("runs/scores.json").read_text())["test"], complaint
+    status, complaint = train_here(*QUICK, "epochs=1", "seed=1", "--json", "elsewhere/scores.json")
+    assert status == 2 and "folder that exists" in complaint
+
+
 def test_a_run_from_names_to_scores(tmp_path):
     done = metacal_train(
         *QUICK, "method=mc", "epochs=5", "--run-dir", str(tmp_path / "run"), "--json", str(tmp_path / "s")

@@ -77,7 +77,8 @@ def train(
     else:
         spec, hardware = read_assignments(words, datasets=SOURCES, models=MODELS)
     folder = RunFolder(run_dir or Path("runs") / f"{spec.title}-{spec.hash[:8]}")
-    if json_file is not None and json_file.parent != folder.path:  # the run makes its folder itself
+    home = folder.path.resolve()
+    if json_file is not None and json_file.resolve().parent not in (home, *home.parents):  # which the run makes itself
         check_places(json=json_file)
     stop = StopRequest()
     try:
