@@ -10,6 +10,7 @@ import pytest
 
 from metacal.cli import main
 from metacal.cli.selection import in_order, narrowed
+from metacal.errors import StorageError
 from metacal.experiments import EXHIBITS
 from metacal.runs.draw_store import DrawStore
 from metacal.runs.run_store import RunStore
@@ -33,6 +34,18 @@ def test_ls_names_every_table_and_figure(metacal, tmp_path):
     entries = json.loads((tmp_path / "list.json").read_text())
     assert status == 0 and all(entry["name"] in output for entry in entries)
     assert {entry["name"] for entry in entries} == set(EXHIBITS)
+
+
+def test_a_store_that_is_out_of_reach_at_the_end_costs_no_table(metacal, monkeypatch, tmp_path):
+    def out_of_reach(self, spec):
+        raise StorageError("s3://bucket could not be reached: timed out.")
+
+    monkeypatch.setattr(RunStore, "pull", out_of_reach)
+    part = ["--rows", "svhn", "--methods", "ce", "--seeds", "0", "--preset", "smoke"]
+    places = ["--store", str(tmp_path / "runs"), "-o", str(tmp_path / "out")]
+    status, output, complaint = metacal("run", "main-ece", *part, *places)
+    assert status == 1 and "timed out" in complaint and "SVHN" in output
+    assert (tmp_path / "out" / "main-ece.csv").exists()
 
 
 @pytest.mark.slow

@@ -1,13 +1,15 @@
 """Tables and figures of the paper on the terminal and on a page, each with the command that fills what is missing."""
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+
+from metacal.errors import MetacalError
 
 if TYPE_CHECKING:
     from metacal.reporting.paper_figures import FigureData
@@ -49,11 +51,22 @@ def opened(place: str) -> "RunStore":
     return runs
 
 
-def pull_complete(exhibits: Iterable["Exhibit"], runs: "RunStore", preset: str, **overrides: Any) -> None:
-    """Have every complete run here, from wherever the store is."""
+def pull_complete(exhibits: Iterable["Exhibit"], runs: "RunStore", preset: str, **overrides: Any) -> dict[str, str]:
+    """Have every complete run here, from wherever the store is; what went wrong, by the hash of the run."""
+    failed = {}
     for spec in {spec.hash: spec for each in exhibits for spec in each.specs(preset, overrides)}.values():
-        if runs.state(spec) == "complete":
-            runs.pull(spec)
+        try:
+            if runs.state(spec) == "complete":
+                runs.pull(spec)
+        except MetacalError as error:
+            failed[spec.hash] = str(error)
+    return failed
+
+
+def print_failures(failed: Mapping[str, str]) -> None:
+    """Say what went wrong, each thing once."""
+    for error in dict.fromkeys(failed.values()):
+        Console(stderr=True).print(f"[bold red]failed:[/] {escape(error)}", highlight=False, soft_wrap=True)
 
 
 def write_paper_page(prepared: "Sequence[TableData | FigureData]", path: Path, title: str = PAGE_TITLE) -> Path:

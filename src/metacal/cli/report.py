@@ -129,7 +129,7 @@ def report_exhibits(
     title: str,
 ) -> None:
     """Lay tables and figures of the paper, as far as their runs are done, on one page."""
-    from metacal.cli.exhibits import command_of, opened, pull_complete, write_paper_page
+    from metacal.cli.exhibits import command_of, opened, print_failures, pull_complete, write_paper_page
     from metacal.cli.selection import find_exhibits, narrowed
     from metacal.reporting.exhibits import prepare_exhibit, write_exhibits
 
@@ -140,7 +140,7 @@ def report_exhibits(
     check_places(output=output, json=json_file)
     exhibits = narrowed([exhibit for name in names for exhibit in find_exhibits(str(name))])
     runs = opened(store)
-    pull_complete(exhibits, runs, preset)
+    print_failures(pull_complete(exhibits, runs, preset))
     prepared = [
         replace(
             prepare_exhibit(exhibit, runs, preset),

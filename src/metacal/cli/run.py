@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import track
 
-from metacal.cli.exhibits import command_of, opened, print_exhibit, pull_complete, write_paper_page
+from metacal.cli.exhibits import command_of, opened, print_exhibit, print_failures, pull_complete, write_paper_page
 from metacal.errors import InvalidValueError
 from metacal.functional.arguments import check_choice
 
@@ -105,7 +104,7 @@ def run(
     except Stopped as stopped:
         Console(stderr=True).print("Stopped; what was done is kept. The same command goes on.", highlight=False)
         raise typer.Exit(128 + stopped.signal) from None
-    pull_complete(exhibits, runs, preset, **overrides)
+    failed = {**pull_complete(exhibits, runs, preset, **overrides), **failed}
     chosen_part = {"rows": rows, "methods": methods, "seeds": seeds}
     prepared = [
         replace(
@@ -122,8 +121,7 @@ def run(
         write_json(output / "about.json", about)
         page = write_paper_page(prepared, output / "report.html")
         Console().print(f"{page}: open it in a browser.", highlight=False, markup=False, soft_wrap=True)
-    for error in dict.fromkeys(failed.values()):
-        Console(stderr=True).print(f"[bold red]failed:[/] {escape(error)}", highlight=False, soft_wrap=True)
+    print_failures(failed)
     raise typer.Exit(1 if failed else 0)
 
 
