@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from metacal import MetaCalibrator, NonUniformLabelSmoothing, UnitwiseL2
 from metacal.data import cycle
 from metacal.errors import MetacalError
+from metacal.metalearning.batches import unwrapped
 from metacal.metalearning.gather import gather_batches
 
 SPLITS = [(slice(0, 9), slice(0, 4)), (slice(9, 12), slice(4, 11))]
@@ -108,6 +109,8 @@ def fabric_worker(rank, folder, precision):
     fabric.backward(loss)
     optimizer.step()
     torch.save(given[:2], f"{folder}/given.pt")
+    assert unwrapped(torch.compile(model)).module is net
+    assert unwrapped(fabric.setup_module(torch.compile(net))).module is net
     other, _ = fabric.setup(make_net(norm=False), torch.optim.SGD(net.parameters(), lr=0.1))
     other._forward_module.static_graph = True
     with pytest.raises(MetacalError, match="static_graph=True"):

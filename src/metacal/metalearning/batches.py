@@ -19,10 +19,16 @@ def call_model(model: nn.Module, x: Any) -> Any:
     return model(*x) if isinstance(x, (tuple, list)) else model(x)
 
 
+def uncompiled(model: nn.Module) -> nn.Module:
+    """What `torch.compile` was given; any other model itself."""
+    inner: nn.Module = getattr(model, "_orig_mod", model)
+    return inner
+
+
 def forwarded(model: nn.Module) -> nn.Module:
     """What a wrapper of Fabric's calls, after the conversions of its precision; any other model itself."""
-    inner: nn.Module = getattr(model, "_forward_module", model)
-    return inner
+    model = uncompiled(model)
+    return uncompiled(getattr(model, "_forward_module", model))
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
@@ -30,10 +36,10 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
     A wrapper of Fabric's stays around it: it brings inputs into the dtype of the weights, and autocast.
     """
-    inner = forwarded(model)
+    inner, wrapper = forwarded(model), uncompiled(model)
     if not isinstance(inner, DistributedDataParallel):
         return model
-    return inner.module if inner is model else type(model)(inner.module, model._strategy)
+    return inner.module if inner is wrapper else type(wrapper)(inner.module, wrapper._strategy)
 
 
 def changes_logits(output: Any, logits: Tensor) -> bool:

@@ -85,8 +85,12 @@ def check_soft_labels(base: Loss, hyperparameters: Hyperparameter) -> None:
     omega = next(hyperparameters.parameters())
     label = torch.zeros(1, dtype=torch.int64, device=omega.device)
     logits = torch.zeros(1, num_classes, dtype=omega.dtype, device=omega.device)
-    with leaving_no_trace(base, mode="train", seed=0, device=omega.device), torch.no_grad():
-        targets = hyperparameters(InnerLoss(label, num_classes, targets=label)).targets
+    both = nn.ModuleList([base, hyperparameters])
+    with leaving_no_trace(both, mode="train", seed=0, device=omega.device), torch.no_grad():
+        try:
+            targets = hyperparameters(InnerLoss(label, num_classes, targets=label)).targets
+        except Exception:
+            return  # not made for one sample; the first step will tell
         failure = _failure(base, logits, targets)
         if failure is None or _failure(base, logits, label) is not None:
             return  # what fails with hard labels too fails for another reason, which the first step will tell

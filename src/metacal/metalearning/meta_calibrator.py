@@ -197,7 +197,7 @@ class MetaCalibrator:
         self._steered += 1
 
     def loss(self, x: Any, y: Tensor) -> Tensor:
-        """The training loss of a batch with the current hyper-parameters; no meta step, nothing counted."""
+        """The training loss of a batch as `step` returns it, with omega as it is; no meta step, nothing counted."""
         self._follow_head()
         _, logits = self._forward(x)
         return self._training_loss(logits, self._labels(y, logits, "targets"))
