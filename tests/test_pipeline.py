@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from lightning_fabric.accelerators import MPSAccelerator
 from pydantic import ValidationError
 
 from metacal.errors import InvalidValueError, TrainingError
@@ -14,6 +15,7 @@ from metacal.functional import expected_calibration_error
 from metacal.losses import DECE
 from metacal.models import MLP, create_model
 from metacal.pipeline import load_data, make_fabric, preparing, run, run_spec, scoring
+from metacal.pipeline.machine import chosen_accelerator
 from metacal.pipeline.objectives import judged_by, main_objective, sum_of
 from metacal.runs import METHODS, Hardware, RunFolder, build_spec
 from metacal.training import Stopped, StopRequest
@@ -110,9 +112,11 @@ def test_gradient_accumulation(method, tolerance, tmp_path):
 
 def test_apple_gpus_are_never_chosen(monkeypatch, tmp_path):
     """They have no float64."""
+    monkeypatch.setattr(MPSAccelerator, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
     assert make_fabric(settings(), Hardware()).device.type == "cpu"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert chosen_accelerator("auto") == "cuda"
     with pytest.raises(ValidationError, match="mps"):
         Hardware(accelerator="mps")
 
