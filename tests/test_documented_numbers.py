@@ -14,7 +14,13 @@ DECIMAL = re.compile(r"(?<![\w.,])(\d+\.\d+)(?![\w.]*\d)")
 
 MAIN = ("ece", "error", "ece-temperature", "classwise-ece")
 
-OUTER_STEPS = ("cifar10-outer-step", "cifar10-outer-step-seed0", "newsgroups-outer-step", "svhn-outer-step")
+OUTER_STEPS = (
+    "cifar10-outer-step",
+    "cifar10-outer-step-seed0",
+    "cifar100-outer-step",
+    "newsgroups-outer-step",
+    "svhn-outer-step",
+)
 
 # page -> the files its numbers come from (under results/), and decimals that are settings, versions or names
 PAGES: dict[str, tuple[list[str], set[str]]] = {
@@ -22,6 +28,7 @@ PAGES: dict[str, tuple[list[str], set[str]]] = {
         [
             "study/methods.md",
             "study/steady.md",
+            "study/budget.md",
             "benchmarks/meta_step.json",
             "benchmarks/calibration.json",
             *(f"paper/{data}/outer-step.csv" for data in OUTER_STEPS),
@@ -37,7 +44,8 @@ PAGES: dict[str, tuple[list[str], set[str]]] = {
             "study/conditions.md",
             "study/steady.md",
             "paper/cifar10-methods/image-methods.csv",
-            "paper/cifar10-all-seed0/image-methods.csv",
+            *(f"paper/{data}-all-seed0/image-methods.csv" for data in ("cifar10", "svhn", "cifar100")),
+            "paper/cifar10-equal-data-seed0/equal-data.csv",
             *(f"paper/{data}/outer-step.csv" for data in OUTER_STEPS),
             "paper/simulated/synthetic.csv",
             *(f"paper/{data}/main-{table}.csv" for data in ("cifar10-cpu", "newsgroups-cpu") for table in MAIN),
@@ -61,6 +69,7 @@ PAGES: dict[str, tuple[list[str], set[str]]] = {
             "study/conditions.md",
             "study/steady.md",
             *(f"paper/{data}/outer-step.csv" for data in OUTER_STEPS),
+            *(f"paper/{data}-all-seed0/image-methods.csv" for data in ("cifar10", "svhn", "cifar100")),
             "paper/cross-domain-cpu/cross-domain-ece.csv",
             "shift/cifar10-ce-seed100.json",
             *(f"paper/{data}/main-{table}.csv" for data in ("cifar10-cpu", "newsgroups-cpu") for table in MAIN),
