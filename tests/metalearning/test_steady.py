@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.metalearning.models import K, batch, make_net
 from torch import nn
 
 import metacal
@@ -64,3 +65,14 @@ def test_what_is_given_by_hand_comes_before_the_preset():
     settings = {"memory": 0, "estimator": "one_step", "per_unit_step": False}
     meta = metacal.MetaCalibrator(head, head, metacal.VectorLabelSmoothing(4), preset="steady", **settings)
     assert meta.settings.memory == 0 and not meta.settings.per_unit_step and meta.estimator is not small_step
+
+
+def test_the_gradient_that_is_told_is_the_one_that_is_taken():
+    """Per unit step, a schedule that drops the learning rate does not make it look as if omega had arrived."""
+    told = []
+    for lr in (0.1, 0.001):
+        net = make_net(norm=False, dropout=0.0)
+        meta = metacal.MetaCalibrator(net, net.fc, metacal.ScalarLabelSmoothing(K), every=1, preset="steady")
+        meta.step(*batch(12, 1), meta=batch(10, 2), lr=lr)
+        told.append(meta.history[-1]["gradient_norm"])
+    assert told[0] == pytest.approx(told[1], rel=1e-4)

@@ -332,7 +332,7 @@ class MetaCalibrator:
         taken = adam_step_(omega, grads, self._adam, settings, settings.interval(self._iterations))
         self.hyperparameters.project_()
         self._meta_steps += 1
-        norm = torch.stack([g.square().sum() for g in found.total]).sum().sqrt()
+        norm = torch.stack([g.square().sum() for g in grads]).sum().sqrt()
         inner_step = torch.full((), step, device=norm.device)
         values = {"meta_loss": found.meta_loss, "gradient_norm": norm, "inner_step": inner_step}
         self._history.add(self._iterations, {**values, **self.hyperparameters.summary()})
