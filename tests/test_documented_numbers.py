@@ -44,7 +44,7 @@ PAGES: dict[str, tuple[list[str], set[str]]] = {
             "study/conditions.md",
             "study/steady.md",
             "paper/cifar10-methods/image-methods.csv",
-            *(f"paper/{data}-all-seed0/image-methods.csv" for data in ("cifar10", "svhn", "cifar100")),
+            *(f"paper/{data}-all-seed0/image-methods.csv" for data in ("svhn", "cifar100")),
             "paper/cifar10-equal-data-seed0/equal-data.csv",
             "paper/cifar10-ablation-seed0/ablation.csv",
             *(f"paper/{data}/outer-step.csv" for data in OUTER_STEPS),
