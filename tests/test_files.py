@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from metacal.errors import StorageError
-from metacal.files import read_json, write_json, write_text
+from metacal.files import read_json, write_json, write_text, write_whole
 
 
 def strict(text):
@@ -86,6 +86,9 @@ def test_what_cannot_be_replaced_is_written_to(tmp_path, monkeypatch, cause):
     monkeypatch.setattr(os, "replace", refuse)
     write_json(path, {"ece": 0.1})
     assert read_json(path) == {"ece": 0.1} and list(tmp_path.iterdir()) == [path]
-    with pytest.raises(StorageError, match=r"new\.json could not be written"):
+    with pytest.raises(StorageError, match=r"new\.json could not be written: .* is kept"):
         write_json(tmp_path / "new.json", {})
+    with pytest.raises(StorageError) as told:
+        write_whole(path, refuse)
+    assert "kept" not in str(told.value), "it was written to, and may be cut off"
     assert list(tmp_path.iterdir()) == [path]

@@ -24,12 +24,14 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     a folder that must not be changed, is written to.
 
     Raises:
-        StorageError: it could not be written; what was at ``path`` before is still there.
+        StorageError: it could not be written; what was at ``path`` before is still there, unless it was written to.
     """
+    kept = " What was there is kept."
     place = Path(os.path.realpath(path))
     temporary = place.with_name(f".{place.name}.{uuid4().hex}")
     try:
         if path.exists() and not path.is_file():
+            kept = ""
             _write_in_place(path, write)
             return
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -44,10 +46,11 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
         except OSError as error:
             if error.errno not in IRREPLACEABLE or not place.exists():
                 raise
+            kept = ""
             _write_in_place(place, write)
         _sync_folder(place.parent)
     except OSError as error:
-        raise StorageError(f"{path} could not be written: {error.strerror or error}. What was there is kept.") from None
+        raise StorageError(f"{path} could not be written: {error.strerror or error}.{kept}") from None
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
