@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from metacal.cli import main
 from metacal.cli.app import app
 from metacal.errors import InvalidValueError
 
@@ -18,19 +17,6 @@ class Failing:
 
     def __init__(self, function):
         self.values = function
-
-
-@pytest.fixture
-def metacal(monkeypatch, capsys):
-    """Run the command in this process: ``(status, output, errors)``."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["metacal", *arguments])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        return caught.value.code, *capsys.readouterr()
-
-    return run
 
 
 def test_version(metacal):

@@ -2,31 +2,15 @@
 
 import json
 import re
-import sys
 
 import numpy as np
 import pytest
 import torch
 from tests.evaluation.files import NAMES, columns, draw, write
 
-from metacal.cli.app import main
 from metacal.cli.calibrate import METHODS
 from metacal.evaluation import read_predictions, score_predictions
 from metacal.posthoc import CALIBRATORS, Calibrator, TemperatureScaling
-
-
-@pytest.fixture
-def metacal(monkeypatch, capsys):
-    """Run the command in this process: ``(status, output, errors)``."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["metacal", *map(str, arguments)])
-        monkeypatch.setenv("COLUMNS", "150")
-        with pytest.raises(SystemExit) as caught:
-            main()
-        return caught.value.code, *capsys.readouterr()
-
-    return run
 
 
 @pytest.fixture

@@ -1,32 +1,24 @@
 """``metacal data`` as a shell meets it."""
 
 import json
-import sys
 
 import pytest
 from tests.data import files
 from tests.data.test_fetch import server  # noqa: F401
 from typer.testing import CliRunner
 
-from metacal.cli import main
 from metacal.cli.app import app
 
 
 @pytest.fixture
-def metacal(monkeypatch, capsys):
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["metacal", "data", *map(str, arguments)])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        return caught.value.code, *capsys.readouterr()
-
-    return run
+def data(metacal):
+    """A command on data: ``(status, output, errors)``."""
+    return lambda *words: metacal("data", *words)
 
 
-def test_ls_shows_what_is_there_and_how_to_get_the_rest(metacal, tmp_path, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
+def test_ls_shows_what_is_there_and_how_to_get_the_rest(data, tmp_path):
     files.write_tar(tmp_path / "cifar-100-binary.subset.tar.gz", files.cifar100_files())
-    status, output, errors = metacal("ls", "--data-dir", tmp_path, "--json", tmp_path / "ls.json")
+    status, output, errors = data("ls", "--data-dir", tmp_path, "--json", tmp_path / "ls.json")
     assert status == 0 and errors == "" and f"Data folder: {tmp_path}" in output
     lines = {line.split()[1]: line for line in output.splitlines() if line.startswith("│")}
     assert "built in" in lines["digits"] and "subset" in lines["cifar100"]
@@ -39,23 +31,23 @@ def test_ls_shows_what_is_there_and_how_to_get_the_rest(metacal, tmp_path, monke
     assert found["svhn"] == {**found["svhn"], "here": False, "files": [], "built_in": False}
 
 
-def test_the_variable_names_the_folder(metacal, tmp_path, monkeypatch):
+def test_the_variable_names_the_folder(data, tmp_path, monkeypatch):
     monkeypatch.setenv("METACAL_DATA", str(tmp_path))
-    assert f"Data folder: {tmp_path}" in metacal("ls")[1]
+    assert f"Data folder: {tmp_path}" in data("ls")[1]
 
 
-def test_fetch_then_check_then_damage(metacal, tmp_path, server):  # noqa: F811
+def test_fetch_then_check_then_damage(data, tmp_path, server):  # noqa: F811
     url, _ = server
     folder = tmp_path / "data"
-    status, output, errors = metacal("fetch", "cifar10", "digits", "--data-dir", folder, "--mirror", url)
+    status, output, errors = data("fetch", "cifar10", "digits", "--data-dir", folder, "--mirror", url)
     assert status == 0 and output.split() == [str(folder / "cifar-10-binary.tar.gz")]
     assert "digits is built in" in errors
-    status, output, _ = metacal("check", "cifar10", "--data-dir", folder, "--json", tmp_path / "check.json")
+    status, output, _ = data("check", "cifar10", "--data-dir", folder, "--json", tmp_path / "check.json")
     assert status == 0 and "as published" in output and "read without an error" in output
     (verdict,) = json.loads((tmp_path / "check.json").read_text())["cifar10"]
     assert verdict["good"] and verdict["expected"] == verdict["found"]
     (folder / "cifar-10-binary.tar.gz").write_bytes(b"rubbish")
-    status, output, errors = metacal("check", "cifar10", "--data-dir", folder)
+    status, output, errors = data("check", "cifar10", "--data-dir", folder)
     assert status == 2 and output == "" and errors.count("\n") == 1
     assert f"expected {verdict['expected']}, found md5:" in errors
 
@@ -69,9 +61,9 @@ def test_fetch_then_check_then_damage(metacal, tmp_path, server):  # noqa: F811
         (("fetch", "cifar10", "nothing-such"), "got 'nothing-such'"),
     ],
 )
-def test_errors_are_one_line_and_status_2(metacal, tmp_path, monkeypatch, arguments, message):
+def test_errors_are_one_line_and_status_2(data, tmp_path, monkeypatch, arguments, message):
     monkeypatch.setenv("METACAL_DATA", str(tmp_path))
-    status, output, errors = metacal(*arguments)
+    status, output, errors = data(*arguments)
     assert status == 2 and output == "" and message in errors and errors.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 

@@ -13,25 +13,11 @@ import torch
 from tests.evaluation.files import NAMES, columns, draw, write
 from typer.testing import CliRunner
 
-from metacal.cli.app import app, main
+from metacal.cli.app import app
 from metacal.evaluation import read_predictions, score_predictions
 from metacal.evaluation.evaluation import FIGURES, OOD_FIGURES
 
 FAST = ["--resamples", "10"]
-
-
-@pytest.fixture
-def metacal(monkeypatch, capsys):
-    """Run the command in this process: ``(status, output, errors)``."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["metacal", *map(str, arguments)])
-        monkeypatch.setenv("COLUMNS", "120")
-        with pytest.raises(SystemExit) as caught:
-            main()
-        return caught.value.code, *capsys.readouterr()
-
-    return run
 
 
 @pytest.fixture

@@ -1,11 +1,9 @@
 """What the terminal is told while something runs: text that is not ours is printed as it is, brackets and all."""
 
 import re
-import sys
 
 import pytest
 
-from metacal.cli import main
 from metacal.cli.calibrate import print_trials
 from metacal.cli.exhibits import print_exhibit
 from metacal.cli.progress import watching
@@ -29,19 +27,6 @@ def watched(request, monkeypatch):
     if request.param == "terminal":
         monkeypatch.setenv("FORCE_COLOR", "1")
         monkeypatch.setenv("TERM", "xterm")
-
-
-@pytest.fixture
-def metacal(monkeypatch, capsys):
-    monkeypatch.setenv("COLUMNS", "300")
-
-    def run(*words):
-        monkeypatch.setattr(sys, "argv", ["metacal", *map(str, words)])
-        with pytest.raises(SystemExit) as left:
-            main()
-        return left.value.code, *capsys.readouterr()
-
-    return run
 
 
 def plain(text):

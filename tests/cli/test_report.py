@@ -1,7 +1,6 @@
 """``metacal report`` as a shell meets it: files in, a page out, and one line for what is wrong."""
 
 import json
-import sys
 import webbrowser
 
 import numpy as np
@@ -9,23 +8,15 @@ import pytest
 from tests.reporting.samples import CIFAR_10, some_predictions, some_run
 from typer.testing import CliRunner
 
-from metacal.cli import main
 from metacal.cli import report as verb
 from metacal.cli.app import app
 from metacal.reporting import read_run
 
 
 @pytest.fixture
-def metacal(monkeypatch, capsys):
-    """Run the command in this process, with rough intervals: ``(status, output, errors)``."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["metacal", *map(str, arguments), "--resamples", "10"])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        return caught.value.code, *capsys.readouterr()
-
-    return run
+def report(metacal):
+    """Write a report with rough intervals: ``(status, output, errors)``."""
+    return lambda *words: metacal("report", *words, "--resamples", "10")
 
 
 @pytest.fixture
@@ -36,61 +27,61 @@ def file(tmp_path):
     return path
 
 
-def test_a_page_is_written(metacal, file, tmp_path):
+def test_a_page_is_written(report, file, tmp_path):
     page = tmp_path / "page.html"
-    status, output, errors = metacal("report", file, "--logits", "logits", "-o", page)
+    status, output, errors = report(file, "--logits", "logits", "-o", page)
     assert (status, errors) == (0, "") and output == f"{page} ({page.stat().st_size / 1000:,.0f} kB)\n"
     html = page.read_text(encoding="utf-8")
     assert "said" in html and "200 samples, 10 classes" in html and "<h1>Calibration report</h1>" in html
 
 
-def test_figures_and_numbers_too(metacal, file, tmp_path):
+def test_figures_and_numbers_too(report, file, tmp_path):
     names = tmp_path / "names.txt"
     names.write_text("\n".join(CIFAR_10) + "\n", encoding="utf-8")
     page, numbers, figures = tmp_path / "page.html", tmp_path / "numbers.json", tmp_path / "figures"
-    status, output, _ = metacal(
-        "report", file, file, "--logits", "logits", "-o", page, "--json", numbers, "--figures", figures,
+    status, output, _ = report(
+        file, file, "--logits", "logits", "-o", page, "--json", numbers, "--figures", figures,
         "--class-names", names, "--title", "A <b>title</b>",
     )  # fmt: skip
     assert status == 0 and f"{figures} (22 files)" in output and str(numbers) in output
     assert len(list(figures.glob("*.png"))) == len(list(figures.glob("*.svg"))) == 11
-    report = json.loads(numbers.read_text(encoding="utf-8"))
-    assert [subject["name"] for subject in report["subjects"]] == ["said", "said (2)"]
-    assert report["subjects"][0]["predictions"]["classes"]["rows"][3]["name"] == "cat"
+    written = json.loads(numbers.read_text(encoding="utf-8"))
+    assert [subject["name"] for subject in written["subjects"]] == ["said", "said (2)"]
+    assert written["subjects"][0]["predictions"]["classes"]["rows"][3]["name"] == "cat"
     html = page.read_text(encoding="utf-8")
     assert "<h1>A &lt;b&gt;title&lt;/b&gt;</h1>" in html and "Comparison" in html and ">cat<" in html
 
 
-def test_numbers_are_those_of_the_functions(metacal, file, tmp_path):
+def test_numbers_are_those_of_the_functions(report, file, tmp_path):
     from metacal.functional import expected_calibration_error
 
     said, numbers = some_predictions(samples=200), tmp_path / "numbers.json"
-    metacal("report", file, "--logits", "logits", "-o", tmp_path / "page.html", "--json", numbers)
+    report(file, "--logits", "logits", "-o", tmp_path / "page.html", "--json", numbers)
     part = json.loads(numbers.read_text(encoding="utf-8"))["subjects"][0]["predictions"]
     expected = expected_calibration_error(logits=said.logits, targets=said.targets).item()
     assert part["reliability"]["given"]["ece"] == expected
     assert len(part["reliability"]["scaled"]) == 100
 
 
-def test_open(metacal, file, tmp_path, monkeypatch):
+def test_open(report, file, tmp_path, monkeypatch):
     opened = []
     monkeypatch.setattr(webbrowser, "open", opened.append)
     page = tmp_path / "page.html"
-    assert metacal("report", file, "--logits", "logits", "-o", page)[0] == 0 and opened == []
-    assert metacal("report", file, "--logits", "logits", "-o", page, "--open")[0] == 0
+    assert report(file, "--logits", "logits", "-o", page)[0] == 0 and opened == []
+    assert report(file, "--logits", "logits", "-o", page, "--open")[0] == 0
     assert opened == [page.resolve().as_uri()]
 
 
-def test_a_folder_is_a_run(metacal, tmp_path, monkeypatch):
+def test_a_folder_is_a_run(report, tmp_path, monkeypatch):
     monkeypatch.setattr(read_run, "read_run", lambda folder: some_run(predictions=some_predictions(samples=100)))
     page = tmp_path / "page.html"
-    assert metacal("report", tmp_path, "-o", page)[0] == 0
+    assert report(tmp_path, "-o", page)[0] == 0
     assert "What was learned" in page.read_text(encoding="utf-8")
 
 
-def test_a_large_page_is_remarked_on(metacal, file, tmp_path, monkeypatch):
+def test_a_large_page_is_remarked_on(report, file, tmp_path, monkeypatch):
     monkeypatch.setattr(verb, "LARGEST", 1000)
-    status, _, errors = metacal("report", file, "--logits", "logits", "-o", tmp_path / "page.html")
+    status, _, errors = report(file, "--logits", "logits", "-o", tmp_path / "page.html")
     assert status == 0 and "The page has 0.2 MB" in errors
 
 
@@ -104,16 +95,16 @@ def bad_files(folder):
     return ["missing.csv", "empty.csv", "header.csv", "nan.csv", "sum.csv", "zero.parquet", "pickle.npz"]
 
 
-def test_bad_files_are_one_line_and_status_2(metacal, tmp_path):
+def test_bad_files_are_one_line_and_status_2(report, tmp_path):
     for name in bad_files(tmp_path):
         page = tmp_path / "page.html"
-        status, output, errors = metacal("report", tmp_path / name, "-o", page)
+        status, output, errors = report(tmp_path / name, "-o", page)
         assert (status, output) == (2, "") and errors.count("\n") == 1, name
         assert errors.startswith("error: ") and name in errors and not page.exists()
 
 
-def test_a_folder_without_a_run(metacal, tmp_path):
-    status, _, errors = metacal("report", tmp_path)
+def test_a_folder_without_a_run(report, tmp_path):
+    status, _, errors = report(tmp_path)
     assert status == 2 and errors == (
         f"error: `{tmp_path}` must be a prediction file or the folder of a run, got a folder that holds no run; "
         "name the prediction files in it one by one.\n"
@@ -129,9 +120,9 @@ def test_a_folder_without_a_run(metacal, tmp_path):
         ("--figures", "said.npz", "`--figures` must name a folder that can be written to, got {}: "),
     ],
 )
-def test_places_that_cannot_be_used(metacal, file, tmp_path, monkeypatch, option, target, complaint):
+def test_places_that_cannot_be_used(report, file, tmp_path, monkeypatch, option, target, complaint):
     monkeypatch.chdir(tmp_path)
-    status, _, errors = metacal("report", file, "--logits", "logits", option, tmp_path / target)
+    status, _, errors = report(file, "--logits", "logits", option, tmp_path / target)
     assert status == 2 and errors.startswith(f"error: {complaint.format(tmp_path / target)}")
     assert errors.count("\n") == 1 and (option == "--figures" or not (tmp_path / "report.html").exists())
 
@@ -141,12 +132,12 @@ def test_help_has_examples():
     assert run.exit_code == 0 and "metacal report predictions.npz --open" in run.stdout
 
 
-def test_a_large_file_is_sampled_and_the_page_says_so(metacal, tmp_path):
+def test_a_large_file_is_sampled_and_the_page_says_so(report, tmp_path):
     said = some_predictions(samples=500)
     np.savez(tmp_path / "said.npz", logits=said.logits.numpy(), targets=said.targets.numpy())
     page, numbers = tmp_path / "page.html", tmp_path / "numbers.json"
-    arguments = ("report", tmp_path / "said.npz", "-o", page, "--json", numbers)
-    metacal(*arguments, "--sample", "200")
+    arguments = (tmp_path / "said.npz", "-o", page, "--json", numbers)
+    report(*arguments, "--sample", "200")
     text = page.read_text(encoding="utf-8")
     assert "200 samples, 10 classes: a random sample of the file’s 500 rows, which all figures here are of" in text
     part = json.loads(numbers.read_text(encoding="utf-8"))["subjects"][0]["predictions"]
@@ -155,5 +146,5 @@ def test_a_large_file_is_sampled_and_the_page_says_so(metacal, tmp_path):
     for one in part["mistakes"]["surest"]:  # rows of the file, not of the sample
         assert said.class_names.index(CIFAR_10[int(one["predicted"])]) == predicted[one["row"]]
         assert int(one["actual"]) == said.targets[one["row"]]
-    metacal(*arguments)
+    report(*arguments)
     assert "a random sample" not in page.read_text(encoding="utf-8")

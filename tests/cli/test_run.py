@@ -3,30 +3,15 @@
 import csv
 import json
 import shutil
-import sys
 
 import fsspec
 import pytest
 
-from metacal.cli import main
 from metacal.cli.selection import in_order, narrowed
 from metacal.errors import StorageError
 from metacal.experiments import EXHIBITS
 from metacal.runs.draw_store import DrawStore
 from metacal.runs.run_store import RunStore
-
-
-@pytest.fixture
-def metacal(monkeypatch, capsys, tmp_path):
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def run(*words):
-        monkeypatch.setattr(sys, "argv", ["metacal", *words])
-        with pytest.raises(SystemExit) as left:
-            main()
-        return left.value.code, *capsys.readouterr()
-
-    return run
 
 
 def test_ls_names_every_table_and_figure(metacal, tmp_path):

@@ -1,13 +1,11 @@
 """``metacal evaluate --shift`` and ``metacal data corrupt``: from a run to heat maps, and images to look at."""
 
 import json
-import sys
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from metacal.cli import main
 from metacal.data import load_dataset
 from metacal.data.shifted import shifted_sets
 from metacal.pipeline import run
@@ -23,19 +21,6 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "digits-run"
     run(build_spec(SPEC), RunFolder(folder))
     return folder
-
-
-@pytest.fixture
-def metacal(monkeypatch, capsys):
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["metacal", *map(str, words)])
-        with pytest.raises(SystemExit) as left:
-            main()
-        return left.value.code, *capsys.readouterr()
-
-    return call
 
 
 def test_a_run_under_shift(metacal, trained, tmp_path):
