@@ -76,6 +76,21 @@ def test_extras_are_installed_in_the_versions_that_are_claimed(extra):
         assert requirement.specifier.contains(version(requirement.name)), line
 
 
+def test_what_is_required_is_imported():
+    """By some module of the package; what only tests and tools need is an extra."""
+    import tomllib
+    from importlib.metadata import packages_distributions
+
+    from packaging.requirements import Requirement
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    required = {Requirement(line).name for line in project["dependencies"]}
+    source = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
+    imported = set(re.findall(r"^\s*(?:import|from) (\w+)", source, re.M))
+    used = {owner.lower() for name, owners in packages_distributions().items() if name in imported for owner in owners}
+    assert required - used == set()
+
+
 def test_every_function_is_in_the_reference():
     """One by one: a function with the name of its file would be taken for the file."""
     page = (ROOT / "docs" / "reference" / "functional.md").read_text(encoding="utf-8")
