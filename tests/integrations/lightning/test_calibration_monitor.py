@@ -69,6 +69,14 @@ def test_heads_of_one_logit_and_of_sequences(tmp_path, shape):
     assert figures["val_nll"] == pytest.approx(negative_log_likelihood(**scores).item(), abs=1e-6)
 
 
+def test_a_validation_that_fails_leaves_the_module_as_it_was(tmp_path):
+    module, monitor = Plain(), CalibrationMonitor("net.2")
+    module.validation_step = lambda batch, batch_idx: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        trainer(tmp_path, monitor).validate(module, loader(30, 5), verbose=False)
+    assert not module.net[2]._forward_hooks and not module.net[2]._forward_pre_hooks
+
+
 def test_tensorboard(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

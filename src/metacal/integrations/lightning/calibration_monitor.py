@@ -97,8 +97,7 @@ class CalibrationMonitor(Callback):
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Log, draw."""
-        assert self._tap is not None
-        self._tap.remove()
+        self._leave()
         if trainer.sanity_checking or not self._metrics:
             return
         for name, metric in self._metrics.items():
@@ -113,3 +112,13 @@ class CalibrationMonitor(Callback):
             for callback in at_work:
                 if callback.calibrator is not None:
                     log_smoothing(logger, callback.calibrator.hyperparameters, trainer.global_step, self.class_names)
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Leave the module as it was."""
+        self._leave()
+
+    def _leave(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
+        if self._tap is not None:
+            self._tap.remove()
