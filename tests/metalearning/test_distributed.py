@@ -71,6 +71,10 @@ def worker(rank, folder, reduction):
         labels = torch.full((rank + 1,), rank)
         joined = gather_batches([(features, labels), (features[:0], labels[:0])])
         assert joined[0][0].shape == (3, 2, 3) and joined[0][1].tolist() == [0, 1, 1] and len(joined[1][0]) == 0
+        images, many = torch.full((2, 3), 255, dtype=torch.uint8), torch.tensor([300, 999])
+        joined = gather_batches([(images, many)])
+        assert joined[0][0].dtype == torch.uint8 and (joined[0][0] == 255).all()
+        assert joined[0][1].tolist() == [300, 999, 300, 999]
         torch.save(drawn_meta_batches(net, rank), f"{folder}/drawn-{rank}.pt")
         dist.barrier()  # a process that leaves while the other is still talking can take it down
     finally:

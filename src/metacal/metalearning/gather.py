@@ -36,8 +36,11 @@ def gather_batches(batches: list[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, T
     shape = batches[0][0].shape[1:]
     if any(len(x) != len(y) for x, y in batches):
         raise InvalidValueError("`head` must be a linear layer to be given more than one row a label under DDP.")
+    # Integer features may be too narrow for labels; floating ones are float32 or wider.
+    dtype = batches[0][0].dtype
+    wide = dtype if dtype.is_floating_point else torch.int64
     rows = torch.cat(
-        [torch.cat((x.reshape(len(x), math.prod(shape)), y.unsqueeze(1).to(x.dtype)), dim=1) for x, y in batches]
+        [torch.cat((x.reshape(len(x), math.prod(shape)).to(wide), y.unsqueeze(1).to(wide)), dim=1) for x, y in batches]
     )
     own = torch.tensor([len(y) for _, y in batches], device=rows.device)
     sizes = [torch.empty_like(own) for _ in range(ranks)]
@@ -49,4 +52,4 @@ def gather_batches(batches: list[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, T
     dist.all_gather(received, padded)
     parts = [torch.split(block[: sum(length)], length) for block, length in zip(received, lengths, strict=True)]
     joined = [torch.cat([part[number] for part in parts]) for number in range(len(batches))]
-    return [(block[:, :-1].reshape(len(block), *shape), block[:, -1].round().to(torch.int64)) for block in joined]
+    return [(block[:, :-1].reshape(len(block), *shape).to(dtype), block[:, -1].to(torch.int64)) for block in joined]
