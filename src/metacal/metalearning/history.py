@@ -22,6 +22,8 @@ class History:
         if not self.names:
             self.names = list(values)
         self.last = torch.stack([values[name].detach().float() for name in self.names])
+        if self.rows and self.rows[0].device != self.last.device:  # restored, or the model has moved
+            self.rows = list(torch.stack(self.rows).to(self.last.device))
         if self.seen % self.stride == 0:
             self.steps.append(step)
             self.rows.append(self.last)
@@ -37,7 +39,7 @@ class History:
         """Rows as dictionaries of numbers, oldest first, each with its ``step``."""
         if not self.rows:
             return []
-        table = torch.stack([row.cpu() for row in self.rows]).tolist()
+        table = torch.stack(self.rows).tolist()
         return [
             {"step": step, **dict(zip(self.names, row, strict=True))}
             for step, row in zip(self.steps, table, strict=True)
@@ -45,7 +47,7 @@ class History:
 
     def state_dict(self) -> dict[str, object]:
         """Plain numbers and tensors."""
-        rows = torch.stack([row.cpu() for row in self.rows]) if self.rows else torch.zeros(0, len(self.names))
+        rows = torch.stack(self.rows).cpu() if self.rows else torch.zeros(0, len(self.names))
         names, steps = list(self.names), list(self.steps)
         last = {} if self.last is None else {"last": self.last.cpu()}
         return {"names": names, "steps": steps, "rows": rows, "stride": self.stride, "seen": self.seen, **last}
@@ -58,7 +60,6 @@ class History:
         assert isinstance(rows, Tensor)
         self.rows = list(rows.unbind(0))
         self.stride, self.seen = int(state["stride"]), int(state["seen"])  # type: ignore[call-overload]
-        is_last_kept = self.seen > 0 and (self.seen - 1) % self.stride == 0
-        last = state.get("last", self.rows[-1] if is_last_kept else None)  # states without it were saved before
+        last = state.get("last")
         assert last is None or isinstance(last, Tensor)
         self.last = last

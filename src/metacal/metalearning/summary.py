@@ -9,10 +9,9 @@ from metacal.metalearning.hyperparameter import Hyperparameter
 def describe(hyperparameters: Hyperparameter, history: History, meta_steps: int, skipped: int) -> str:
     """The numbers worth knowing, and what keeps omega from moving if something does."""
     numbers = ", ".join(f"{name} {float(value):.4g}" for name, value in hyperparameters.summary().items())
-    records = history.records()
-    if not records:
+    last = {name: float(value) for name, value in history.latest().items()}
+    if not last:
         return f"{numbers}; no meta step taken yet"
-    last = records[-1]
     parts = [
         numbers,
         f"meta-loss {last['meta_loss']:.4g}",
