@@ -81,7 +81,7 @@ CONSTRUCTION = {
         "`objective` must be a metacal Loss.*FunctionLoss",
     ),
     "base loss of a wrong type": (dict(base_loss=lambda z, y: z), "`base_loss` must be a metacal Loss"),
-    "base loss reduced": (dict(base_loss=CrossEntropy()), "`base_loss` must return one value a sample"),
+    "base loss reduced": (dict(base_loss=CrossEntropy()), "`base_loss` must return one value per sample"),
     "base loss without soft labels": (
         dict(base_loss=FocalLoss(reduction="none")),
         "`base_loss` must accept soft labels with these hyper-parameters: CrossEntropy does, got FocalLoss",
@@ -189,7 +189,7 @@ STEPS = {
     "base loss of a wrong shape": (
         lambda: calibrator(base_loss=FunctionLoss(nn.CrossEntropyLoss())),
         {},
-        r"`base_loss` must return one value a sample, shape \(8,\), got \(\)",
+        r"`base_loss` must return one value per sample, shape \(8,\), got \(\)",
     ),
     "objective without a reduction": (
         lambda: calibrator(objective=CrossEntropy(reduction="none")),

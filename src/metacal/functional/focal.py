@@ -25,14 +25,12 @@ def focal_loss(*, logits: Tensor, targets: Tensor, gamma: float | Tensor = 3.0, 
     """
     if not isinstance(gamma, Tensor):
         check_not_negative("gamma", gamma)
-    log_probs = _target_log_probs(logits, targets)
+    log_probs = target_log_probs(logits, targets)
     if isinstance(gamma, Tensor) and gamma.shape not in ((), log_probs.shape):
         raise InvalidValueError(
             f"`gamma` must have shape () or {tuple(log_probs.shape)}, one a sample, got {tuple(gamma.shape)}."
         )
-    # 1 - p without cancellation; at p = 1 exactly, the power's slope (infinite for gamma < 1) is left out.
-    missing = (-torch.expm1(log_probs)).clamp(min=torch.finfo(log_probs.dtype).tiny)
-    return reduce_losses(-(missing**gamma) * log_probs, reduction)
+    return reduce_losses(-focal_weight(log_probs, gamma) * log_probs, reduction)
 
 
 def flsd_loss(*, logits: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
@@ -45,11 +43,19 @@ def flsd_loss(*, logits: Tensor, targets: Tensor, reduction: str = "mean") -> Te
         >>> (flsd_loss(logits=logits, targets=targets, reduction="none") == threes).tolist()
         [True, False]
     """
-    log_probs = _target_log_probs(logits, targets).detach()
+    log_probs = target_log_probs(logits, targets).detach()
     gamma = torch.where(log_probs.exp() < 0.2, 5.0, 3.0)
     return focal_loss(logits=logits, targets=targets, gamma=gamma, reduction=reduction)
 
 
-def _target_log_probs(logits: Tensor, targets: Tensor) -> Tensor:
+def focal_weight(log_probs: Tensor, gamma: float | Tensor) -> Tensor:
+    """``(1 - p) ** gamma`` from log p, without cancellation; its infinite slope at p = 1 (gamma < 1) is left out."""
+    missing = (-torch.expm1(log_probs)).clamp(min=torch.finfo(log_probs.dtype).tiny)
+    weight: Tensor = missing**gamma
+    return weight
+
+
+def target_log_probs(logits: Tensor, targets: Tensor) -> Tensor:
+    """Log-probability of each sample's true class, ``(n,)``."""
     wide, targets = class_logits_and_targets(logits, targets)
     return torch.log_softmax(wide, dim=1).gather(1, targets.unsqueeze(1)).squeeze(1)

@@ -168,6 +168,11 @@ def row_sum_tolerance(dtype: torch.dtype) -> float:
     return 1e-2 if dtype in (torch.float16, torch.bfloat16) else 1e-3
 
 
+def as_rows(tensor: Tensor) -> Tensor:
+    """Whatever stands before the last dimension as one: ``(n, T, K)`` is n T rows of K."""
+    return tensor.flatten(0, -2) if tensor.ndim > 2 else tensor
+
+
 def class_logits(logits: Tensor) -> Tensor:
     """Logits ``(n, K)`` in float32 or wider; one logit a sample, ``(n,)`` or ``(n, 1)``, becomes the pair (0, z).
 

@@ -30,7 +30,7 @@ class AdamState:
     Attributes:
         first: running means of gradients.
         second: running means of squared gradients.
-        sizes: adapting step sizes, a scalar a parameter tensor, per training step; 0 before the first step.
+        sizes: adapting step sizes, one for each parameter tensor, per training step; 0 before the first step.
         elapsed: training steps that the steps taken stand for, ``()``.
         taken: steps taken, ``()``.
         skipped: steps skipped for a non-finite gradient, ``()``.
@@ -88,7 +88,7 @@ def adam_step_(
 
     Args:
         parameters: omega.
-        gradients: one a parameter.
+        gradients: one for each parameter.
         state: changed in place.
         settings: step size and betas, per training step.
         interval: training steps that this step stands for: the size is multiplied by it, the betas raised to its power.

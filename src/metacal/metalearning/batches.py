@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from metacal.errors import InvalidTypeError, InvalidValueError
-from metacal.functional.inputs import at_least_float32
+from metacal.functional.inputs import as_rows, at_least_float32
 
 
 def call_model(model: nn.Module, x: Any) -> Any:
@@ -99,7 +99,7 @@ def moved(value: Any, device: torch.device) -> Any:
 
 
 def share_samples(first: Any, second: Any) -> bool:
-    """Whether two inputs, if they are float tensors with one sample a row, have a row in common to the bit."""
+    """Whether two inputs, if they are float tensors with one sample per row, have a row in common to the bit."""
     if not (isinstance(first, Tensor) and isinstance(second, Tensor)) or first.shape[1:] != second.shape[1:]:
         return False
     if first.ndim < 2 or not first.is_floating_point() or first.dtype != second.dtype:
@@ -115,8 +115,7 @@ def share_samples(first: Any, second: Any) -> bool:
 
 def rows_of(features: Tensor, head: nn.Module) -> Tensor:
     """Detached; a linear layer works on the last dimension, so whatever stands before it is rows."""
-    is_linear = isinstance(head, nn.Linear)
-    return features.detach().flatten(0, -2) if is_linear and features.ndim > 2 else features.detach()
+    return as_rows(features.detach()) if isinstance(head, nn.Linear) else features.detach()
 
 
 def widened(batch: tuple[Tensor, Tensor], head: nn.Module) -> tuple[Tensor, Tensor]:

@@ -48,9 +48,9 @@ def check_wrapper(model: nn.Module) -> None:
         )
 
 
-def check_omega(hyperparameters: nn.Module) -> None:
+def check_omega(hyperparameters: Hyperparameter) -> None:
     """Raise unless there is something to learn."""
-    if not any(parameter.requires_grad for parameter in hyperparameters.parameters()):
+    if not hyperparameters.omega():
         raise InvalidValueError("`hyperparameters` must have a parameter that requires a gradient, got none.")
 
 
@@ -70,10 +70,12 @@ def checked_loss(name: str, loss: Loss) -> Loss:
 
 
 def checked_base_loss(loss: Loss) -> Loss:
-    """The loss, if it gives one value a sample as far as can be seen."""
+    """The loss, if it gives one value per sample as far as can be seen."""
     checked_loss("base_loss", loss)
     if getattr(loss, "reduction", "none") != "none":
-        raise InvalidValueError(f"`base_loss` must return one value a sample, got {loss!r}; give it reduction='none'.")
+        raise InvalidValueError(
+            f"`base_loss` must return one value per sample, got {loss!r}; give it reduction='none'."
+        )
     return loss
 
 
@@ -88,7 +90,7 @@ def check_soft_labels(base: Loss, hyperparameters: Hyperparameter) -> None:
     both = nn.ModuleList([base, hyperparameters])
     with leaving_no_trace(both, mode="train", seed=0, device=omega.device), torch.no_grad():
         try:
-            targets = hyperparameters(InnerLoss(label, num_classes, targets=label)).targets
+            targets = hyperparameters(InnerLoss.plain(label, num_classes)).targets
         except Exception:
             return  # not made for one sample; the first step will tell
         failure = _failure(base, logits, targets)
@@ -142,7 +144,7 @@ def checked_labels(y: Tensor, logits: Tensor, name: str, num_classes: int | None
 
 
 def class_count(logits: Tensor) -> int:
-    """K; one logit a sample makes two classes."""
+    """K; one logit per sample makes two classes."""
     return 2 if logits.ndim == 1 or logits.shape[-1] == 1 else logits.shape[-1]
 
 
@@ -151,6 +153,7 @@ def checked_lr(lr: float | Tensor) -> float:
     is_number = lr.numel() == 1 if isinstance(lr, Tensor) else isinstance(lr, (int, float)) and not isinstance(lr, bool)
     if not is_number:
         raise InvalidTypeError(f"`lr` must be a number >= 0, got {lr!r}.")
-    if not 0.0 <= float(lr) < math.inf:
-        raise InvalidValueError(f"`lr` must be a number >= 0, got {float(lr)}.")
-    return float(lr)
+    rate = float(lr)
+    if not 0.0 <= rate < math.inf:
+        raise InvalidValueError(f"`lr` must be a number >= 0, got {rate}.")
+    return rate

@@ -35,7 +35,7 @@ def gather_batches(batches: list[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, T
         return batches
     shape = batches[0][0].shape[1:]
     if any(len(x) != len(y) for x, y in batches):
-        raise InvalidValueError("`head` must be a linear layer to be given more than one row a label under DDP.")
+        raise InvalidValueError("`head` must be a linear layer to be given more than one row per label under DDP.")
     # Integer features may be too narrow for labels; floating ones are float32 or wider.
     dtype = batches[0][0].dtype
     wide = dtype if dtype.is_floating_point else torch.int64

@@ -34,6 +34,10 @@ class Hyperparameter(nn.Module):
         """What the meta-objective sees instead of the logits: the direct effect on held-out data, usually none."""
         return logits
 
+    def omega(self) -> dict[str, nn.Parameter]:
+        """What is learned: the parameters that require a gradient, by name."""
+        return {name: parameter for name, parameter in self.named_parameters() if parameter.requires_grad}
+
     def bounds(self) -> dict[str, tuple[float | None, float | None]]:
         """Lowest and highest feasible value of each parameter; None is no bound."""
         return {}

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from metacal.errors import InvalidValueError
-from metacal.functional.inputs import class_logits
+from metacal.functional.inputs import as_rows, class_logits
 from metacal.losses import CrossEntropy, Loss
 
 
@@ -24,7 +24,7 @@ class InnerLoss:
         num_classes: K; a model with one logit has K = 2.
         targets: what the base loss is given: the labels, or soft labels ``(n, K)``.
         logits_transform: applied to the logits before the base loss.
-        sample_weight: maps (transformed) logits to a weight a sample, ``(n,)``.
+        sample_weight: maps (transformed) logits to one weight per sample, ``(n,)``.
         penalty: maps the head's parameters, by name, to a scalar that is added to the summed loss.
     """
 
@@ -34,6 +34,11 @@ class InnerLoss:
     logits_transform: Callable[[Tensor], Tensor] | None = None
     sample_weight: Callable[[Tensor], Tensor] | None = None
     penalty: Callable[[Mapping[str, Tensor]], Tensor] | None = None
+
+    @classmethod
+    def plain(cls, labels: Tensor, num_classes: int) -> "InnerLoss":
+        """The loss of hard labels, with no slot filled yet."""
+        return cls(labels, num_classes, targets=labels)
 
     def with_targets(self, targets: Tensor) -> "InnerLoss":
         """The same with other targets."""
@@ -76,17 +81,17 @@ class InnerLoss:
         """The summed loss of the batch: ``sum_i w_i base(z_i, t_i) + penalty``.
 
         Args:
-            base: returns one value a sample, ``(n,)``.
-            logits: the head's output.
+            base: returns one value per sample, ``(n,)``.
+            logits: the head's output; of shape ``(n, T, K)`` it is that of n T samples.
             parameters: the head's parameters by name, for the penalty.
         """
-        wide = class_logits(logits)
+        wide = class_logits(as_rows(logits))
         if self.logits_transform is not None:
             wide = self.logits_transform(wide)
         losses: Tensor = base(wide, self.targets)
         if losses.shape != self.labels.shape:
             raise InvalidValueError(
-                f"`base_loss` must return one value a sample, shape {tuple(self.labels.shape)}, got "
+                f"`base_loss` must return one value per sample, shape {tuple(self.labels.shape)}, got "
                 f"{tuple(losses.shape)}; most losses do with reduction='none'."
             )
         if self.sample_weight is not None:

@@ -1,9 +1,10 @@
 """A learned focal-loss exponent, for all classes or each."""
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from metacal.functional.arguments import check_integer
+from metacal.functional.focal import focal_weight, target_log_probs
 from metacal.metalearning.hyperparameter import Hyperparameter
 from metacal.metalearning.inner_loss import InnerLoss
 
@@ -34,12 +35,7 @@ class LearnableFocalGamma(Hyperparameter):
         labels = inner.labels
         gamma = self.gamma if self.gamma.ndim == 0 else self.gamma[labels]
 
-        def weight(logits: Tensor) -> Tensor:
-            at_target = torch.log_softmax(logits, dim=1).gather(1, labels.unsqueeze(1)).squeeze(1)
-            missing: Tensor = (-torch.expm1(at_target)).clamp(min=torch.finfo(logits.dtype).tiny) ** gamma
-            return missing
-
-        return inner.with_weight(weight)
+        return inner.with_weight(lambda logits: focal_weight(target_log_probs(logits, labels), gamma))
 
     def bounds(self) -> dict[str, tuple[float | None, float | None]]:
         """Gamma in [0, 10]."""

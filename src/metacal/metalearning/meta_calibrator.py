@@ -71,9 +71,9 @@ class MetaCalibrator:
             its effect is simulated. Pass the model itself to simulate a step on all of it (small models).
         hyperparameters: one `Hyperparameter`, or a list or dictionary of several.
         objective: any `Loss`; what held-out data is judged by. Default ``CrossEntropy() + 0.5 * DECE()``.
-        base_loss: any `Loss` of one value a sample, with soft labels if these are learned; default cross-entropy.
+        base_loss: any `Loss` of one value per sample, with soft labels if these are learned; default cross-entropy.
         inner_reduction: ``"mean"`` or ``"sum"`` of the training loss, as your loop uses it.
-        every: take a meta step at every so-manieth iteration; `math.inf` never. Adam's step is multiplied by it and
+        every: iterations from one meta step to the next; `math.inf` takes none. Adam's step is multiplied by it and
             its betas raised to its power, so that its memory in training steps stays the same. Default: each of the
             first 1,000 iterations, then every 16th.
         meta_lr: Adam's step size for the hyper-parameters, per training step; where it starts, if it adapts.
@@ -132,6 +132,7 @@ class MetaCalibrator:
             meta_lr=meta_lr,
             per_unit_step=per_unit_step,
             adaptive=adaptive,
+            estimator=estimator,
             memory=memory,
         )
         check_choice("meta_forward", meta_forward, ("train", "eval"))
@@ -139,7 +140,7 @@ class MetaCalibrator:
             objective = CrossEntropy() + 0.5 * DECE(gradient=self.settings.dece_gradient)
         self.objective = checked_loss("objective", objective)
         self.base_loss = CrossEntropy(reduction="none") if base_loss is None else checked_base_loss(base_loss)
-        self.estimator = find_estimator(self.settings.estimator if estimator is None else estimator)
+        self.estimator = find_estimator(self.settings.estimator)
         self.meta_forward, self.seed = meta_forward, seed
         self._history, self._memory = History(), MetaMemory(self.settings.memory)
         self._pending: list[tuple[Tensor, Tensor]] = []
@@ -171,10 +172,9 @@ class MetaCalibrator:
         Returns:
             Scalar with history, in the reduction of ``inner_reduction``; a sum times the number of DDP's processes.
         """
-        rate = checked_lr(lr)
         self._follow_head()
         features, logits = self._forward(x)
-        labels = self._advance(x, features, logits, y, meta, rate, boundary)
+        labels = self._advance(x, features, logits, y, meta, lr, boundary)
         return self._training_loss(logits, labels, boundary)
 
     def watching(self) -> AbstractContextManager[list[Any]]:
@@ -188,11 +188,10 @@ class MetaCalibrator:
         whatever ``loss`` is multiplied by. Its value stays, and so do terms that do not depend on the logits. For the
         rest it has to be ``base_loss`` of the head's output, mean or sum: this is looked at now and then.
         """
-        rate = checked_lr(lr)
         self._follow_head()
         features, logits = self._tap.take()
         with torch.enable_grad():
-            labels = self._advance(None, features, logits, y, meta, rate, boundary)
+            labels = self._advance(None, features, logits, y, meta, lr, boundary)
             steer_gradient(loss, logits, self._inner(labels, logits), self.base_loss, looks=is_look_due(self._steered))
         self._steered += 1
 
@@ -212,8 +211,7 @@ class MetaCalibrator:
             features, logits = self._forward(x, unwrapped(self.model))
         labels = self._labels(y, logits, "targets")
         problem = self._problem([(rows_of(features, self.head), labels)], self._draw(meta), checked_lr(lr))
-        names = [name for name, value in self.hyperparameters.named_parameters() if value.requires_grad]
-        return dict(zip(names, self._estimate(problem).total, strict=True))
+        return dict(zip(self.hyperparameters.omega(), self._estimate(problem).total, strict=True))
 
     @torch.no_grad()
     def calibrate(self, logits: Tensor) -> Tensor:
@@ -222,7 +220,7 @@ class MetaCalibrator:
 
     @property
     def history(self) -> list[dict[str, float]]:
-        """A dictionary a meta step, thinned out when there are very many: step, meta-loss, gradient norm, summary."""
+        """A dictionary for each meta step (step, meta-loss, gradient norm, summary), thinned out if there are many."""
         return self._history.records()
 
     @property
@@ -274,7 +272,7 @@ class MetaCalibrator:
         self._tap.remove()
 
     def _advance(
-        self, x: Any, features: Tensor, logits: Tensor, y: Tensor, meta: Any, lr: float, boundary: bool
+        self, x: Any, features: Tensor, logits: Tensor, y: Tensor, meta: Any, lr: float | Tensor, boundary: bool
     ) -> Tensor:
         """The meta step, if one is due, for a training batch that has been run; returns its labels."""
         self.last_logits = logits.detach()
@@ -283,12 +281,12 @@ class MetaCalibrator:
         self._pending = [] if boundary else parts
         if boundary:
             if parts:
-                self._meta_step(parts, x, meta, lr)
+                self._meta_step(parts, x, meta, checked_lr(lr))
             self._iterations += 1
         return labels
 
     def _omega(self) -> tuple[nn.Parameter, ...]:
-        return tuple(parameter for parameter in self.hyperparameters.parameters() if parameter.requires_grad)
+        return tuple(self.hyperparameters.omega().values())
 
     def _forward(self, x: Any, model: nn.Module | None = None) -> tuple[Tensor, Tensor]:
         with self._tap.listening():

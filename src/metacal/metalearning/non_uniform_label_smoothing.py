@@ -1,15 +1,15 @@
-"""Learned label smoothing with a strength a class and a distribution over the wrong classes (the paper's MC)."""
+"""Learned label smoothing with a strength for each class and a distribution over the wrong classes (the paper's MC)."""
 
 import torch
 from torch import Tensor, nn
 
 from metacal.functional.arguments import check_choice
-from metacal.metalearning.hyperparameter import MAX_STRENGTH, LabelSmoothingHyperparameter
+from metacal.metalearning.vector_label_smoothing import VectorLabelSmoothing
 
 EPSILON = 1e-6
 
 
-class NonUniformLabelSmoothing(LabelSmoothingHyperparameter):
+class NonUniformLabelSmoothing(VectorLabelSmoothing):
     r"""Soft label of true class c: :math:`y_k (1 - s_c) + s_c \frac{d_{ck}}{\epsilon + \sum_j d_{cj}}`.
 
     The distribution has no share for the true class itself, :math:`d_{cc} = 0`.
@@ -35,7 +35,6 @@ class NonUniformLabelSmoothing(LabelSmoothingHyperparameter):
         super().__init__(num_classes)
         check_choice("initial", initial, ("zero", "uniform"))
         start = 1.0 / (num_classes - 1) if initial == "uniform" else 0.0
-        self.strength = nn.Parameter(torch.zeros(num_classes))
         self.distribution = nn.Parameter(torch.full((num_classes, num_classes), start))
 
     def soft_labels(self, labels: Tensor) -> Tensor:
@@ -47,9 +46,4 @@ class NonUniformLabelSmoothing(LabelSmoothingHyperparameter):
 
     def bounds(self) -> dict[str, tuple[float | None, float | None]]:
         """Strengths in [0, 0.5], distribution >= 0."""
-        return {"strength": (0.0, MAX_STRENGTH), "distribution": (0.0, None)}
-
-    def summary(self) -> dict[str, Tensor]:
-        """Mean, lowest and highest strength."""
-        strength = self.strength.detach()
-        return {"strength": strength.mean(), "strength_min": strength.min(), "strength_max": strength.max()}
+        return {**super().bounds(), "distribution": (0.0, None)}

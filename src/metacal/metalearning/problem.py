@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from metacal.errors import InvalidValueError
-from metacal.functional.inputs import at_least_float32, class_logits
+from metacal.functional.inputs import as_rows, at_least_float32, class_logits
 from metacal.losses import Loss
 from metacal.metalearning.hyperparameter import Hyperparameter
 from metacal.metalearning.inner_loss import InnerLoss
@@ -41,7 +41,7 @@ class MetaProblem:
     Attributes:
         head: the module that is stepped: the classifier, or a whole small model.
         hyperparameters: omega.
-        base_loss: training loss, one value a sample.
+        base_loss: training loss, one value per sample.
         objective: meta-objective, on held-out data with hard labels.
         features: what the head was given for the training batch, ``(n, ...)``, without history.
         labels: int64 ``(n,)``.
@@ -67,7 +67,7 @@ class MetaProblem:
     @property
     def omega(self) -> tuple[nn.Parameter, ...]:
         """What is learned: the hyper-parameters that require a gradient."""
-        return tuple(parameter for parameter in self.hyperparameters.parameters() if parameter.requires_grad)
+        return tuple(self.hyperparameters.omega().values())
 
     @property
     def scale(self) -> float:
@@ -76,7 +76,7 @@ class MetaProblem:
 
     def inner(self) -> InnerLoss:
         """The training loss with the slots that omega fills."""
-        return self.hyperparameters(InnerLoss(self.labels, self.num_classes, targets=self.labels))  # type: ignore[no-any-return]
+        return self.hyperparameters(InnerLoss.plain(self.labels, self.num_classes))  # type: ignore[no-any-return]
 
     def parameters(self) -> dict[str, Tensor]:
         """The head's parameters as fresh leaves, float32 or wider: nothing reaches the model's own ``.grad``.
@@ -90,7 +90,7 @@ class MetaProblem:
         """The head's output with other parameters in place, ``(n, K)``, float32 or wider."""
         floats = {n: at_least_float32(value) for n, value in self.head.named_buffers() if value.is_floating_point()}
         output = functional_call(self.head, {**floats, **parameters}, (features,))
-        return class_logits(output.reshape(-1, output.shape[-1]) if output.ndim > 2 else output)
+        return class_logits(as_rows(output))
 
     def inner_value(self, parameters: Mapping[str, Tensor]) -> Tensor:
         """The (reduced) training loss at given parameters."""

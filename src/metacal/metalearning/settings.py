@@ -1,10 +1,20 @@
 """How omega is updated: the settings of the outer step, and named presets of them."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.functional.arguments import check_choice, check_integer, check_positive
+
+
+def check_every(every: float) -> None:
+    """Raise unless ``every`` is a whole number >= 1 or infinity."""
+    if isinstance(every, bool) or not isinstance(every, (int, float)):
+        raise InvalidTypeError(f"`every` must be an integer >= 1 or math.inf, got {every!r}.")
+    if not every >= 1 or (math.isfinite(every) and every != int(every)):
+        raise InvalidValueError(f"`every` must be an integer >= 1 or math.inf, got {every}.")
 
 
 @dataclass(frozen=True)
@@ -21,7 +31,7 @@ class OuterSettings:
             schedule does not change its scale: what is seen late, at a small rate, counts as much as what was before.
             It can overshoot in long runs at a small rate, and is not for what acts through the step and directly too.
         adaptive: let the step size grow while gradients agree and shrink while they do not (see `adam_step_`).
-        estimator: name of the hypergradient's, unless it is given.
+        estimator: the hypergradient's, by name or as a function.
         dece_gradient: which of DECE's gradients the objective has, unless it is given.
         memory: samples that meta batches are filled up to with those before; 0 is none.
     """
@@ -33,9 +43,15 @@ class OuterSettings:
     betas: tuple[float, float] = (0.9, 0.999)
     per_unit_step: bool = False
     adaptive: bool = True
-    estimator: str = "one_step"
+    estimator: str | Callable[..., Any] = "one_step"
     dece_gradient: str = "full"
     memory: int = 0
+
+    def __post_init__(self) -> None:
+        check_choice("inner_reduction", self.inner_reduction, ("mean", "sum"))
+        check_every(self.every)
+        check_positive("meta_lr", self.meta_lr)
+        check_integer("memory", self.memory, 0)
 
     def interval(self, iteration: int) -> float:
         """Iterations from the meta step of this iteration to the next."""
@@ -51,43 +67,12 @@ PRESETS = {
 }
 
 
-def outer_settings(
-    preset: str | None,
-    *,
-    inner_reduction: str | None,
-    every: float | None,
-    meta_lr: float | None,
-    per_unit_step: bool | None,
-    adaptive: bool | None,
-    memory: int | None,
-) -> OuterSettings:
+def outer_settings(preset: str | None, **given: Any) -> OuterSettings:
     """A preset with what was given by hand in place; None stands for not given."""
     if preset not in PRESETS:
         named = ", ".join(repr(name) for name in PRESETS if name)
         raise InvalidValueError(f"`preset` must be None or one of {named}, got {preset!r}.")
-    settings = PRESETS[preset]
-    if inner_reduction is not None:
-        check_choice("inner_reduction", inner_reduction, ("mean", "sum"))
-        settings = replace(settings, inner_reduction=inner_reduction)
-    if every is not None:
-        check_every(every)
-        settings = replace(settings, every=every, dense_start=0)
-    if meta_lr is not None:
-        check_positive("meta_lr", meta_lr)
-        settings = replace(settings, meta_lr=meta_lr)
-    if per_unit_step is not None:
-        settings = replace(settings, per_unit_step=per_unit_step)
-    if adaptive is not None:
-        settings = replace(settings, adaptive=adaptive)
-    if memory is not None:
-        check_integer("memory", memory, 0)
-        settings = replace(settings, memory=memory)
-    return settings
-
-
-def check_every(every: float) -> None:
-    """Raise unless ``every`` is a whole number >= 1 or infinity."""
-    if isinstance(every, bool) or not isinstance(every, (int, float)):
-        raise InvalidTypeError(f"`every` must be an integer >= 1 or math.inf, got {every!r}.")
-    if not every >= 1 or (math.isfinite(every) and every != int(every)):
-        raise InvalidValueError(f"`every` must be an integer >= 1 or math.inf, got {every}.")
+    chosen = {name: value for name, value in given.items() if value is not None}
+    if "every" in chosen:
+        chosen["dense_start"] = 0
+    return replace(PRESETS[preset], **chosen)

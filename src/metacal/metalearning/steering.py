@@ -47,7 +47,7 @@ def steer_gradient(loss: Tensor, logits: Tensor, inner: InnerLoss, base: Loss, *
         )
     if not loss.requires_grad or not logits.requires_grad:
         raise InvalidValueError("`loss` must depend on the head's output, got one without a gradient there.")
-    plain = _gradient(InnerLoss(inner.labels, inner.num_classes, targets=inner.labels), base, logits)
+    plain = _gradient(InnerLoss.plain(inner.labels, inner.num_classes), base, logits)
     if looks:
         _check_loss(loss, logits, plain, inner)
     change = _gradient(inner, base, logits) - plain
@@ -67,9 +67,8 @@ def steer_gradient(loss: Tensor, logits: Tensor, inner: InnerLoss, base: Loss, *
 def _gradient(inner: InnerLoss, base: Loss, logits: Tensor) -> Tensor:
     """Of the summed loss, at the logits; float32 or wider."""
     leaf = logits.detach().to(torch.promote_types(logits.dtype, torch.float32)).requires_grad_()
-    rows = leaf.flatten(0, -2) if leaf.ndim > 2 else leaf
     with torch.autocast(logits.device.type, enabled=False):
-        value = inner.value(base, rows, {})
+        value = inner.value(base, leaf, {})
     return torch.autograd.grad(value, leaf)[0]
 
 

@@ -14,7 +14,7 @@ from metacal.metalearning.inner_loss import InnerLoss
 def filled_inner_loss(hyperparameters: Hyperparameter, labels: Tensor, logits: Tensor) -> InnerLoss:
     """The loss of a training batch, its slots filled with omega, which no gradient reaches."""
     omega = {name: value.detach() for name, value in hyperparameters.named_parameters()}
-    start = InnerLoss(labels, class_count(logits), targets=labels)
+    start = InnerLoss.plain(labels, class_count(logits))
     with torch.autocast(logits.device.type, enabled=False):
         inner: InnerLoss = functional_call(hyperparameters, omega, (start,))
     return inner
@@ -33,6 +33,5 @@ def training_loss(
     with torch.autocast(logits.device.type, enabled=False):
         if share != 1.0:
             inner = inner.with_penalty_scaled(share)
-        rows = logits.flatten(0, -2) if logits.ndim > 2 else logits
-        total = inner.value(base, rows, dict(head.named_parameters()))
+        total = inner.value(base, logits, dict(head.named_parameters()))
     return total / len(inner.labels) if reduction == "mean" else total * processes

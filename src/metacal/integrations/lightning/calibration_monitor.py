@@ -10,7 +10,7 @@ from torch import Tensor
 
 from metacal.evaluation.predictions import Predictions
 from metacal.functional.arguments import check_integer, check_num_bins
-from metacal.functional.inputs import class_logits
+from metacal.functional.inputs import as_rows, class_logits
 from metacal.integrations.labels import Targets, labels_of
 from metacal.integrations.lightning.meta_calibration import MetaCalibration
 from metacal.integrations.loggers import log_reliability, log_smoothing
@@ -81,8 +81,7 @@ class CalibrationMonitor(Callback):
         """Count the batch."""
         assert self._tap is not None and self._watch is not None
         self._watch.close()
-        found = self._tap.take()[1].detach().float()
-        logits = class_logits(found.flatten(0, -2) if found.ndim > 2 else found)
+        logits = class_logits(as_rows(self._tap.take()[1].detach().float()))
         labels = labels_of(batch, self.targets).reshape(-1).to(logits.device)
         if not self._metrics:
             options: dict[str, Any] = {"num_classes": logits.shape[1], "inputs": "logits"}
