@@ -92,3 +92,14 @@ def test_what_cannot_be_replaced_is_written_to(tmp_path, monkeypatch, cause):
         write_whole(path, refuse)
     assert "kept" not in str(told.value), "it was written to, and may be cut off"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_comes_but_once_is_asked_for_once(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+    path, parts = tmp_path / "mounted.csv", iter([b"a,", b"b"])
+    path.write_text("old")
+    monkeypatch.setattr(os, "replace", refuse)
+    write_whole(path, lambda file: file.writelines(parts))
+    assert path.read_text() == "a,b" and list(tmp_path.iterdir()) == [path]

@@ -4,9 +4,11 @@ import errno
 import json
 import math
 import os
+import shutil
 import stat
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 from uuid import uuid4
@@ -35,11 +37,13 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
             _write_in_place(path, write)
             return
         place.parent.mkdir(parents=True, exist_ok=True)
+        fill = write
         try:
             with temporary.open("xb") as file:
                 write(file)
                 file.flush()
                 os.fsync(file.fileno())
+            fill = partial(_copy, temporary)
             if place.exists():
                 os.chmod(temporary, stat.S_IMODE(place.stat().st_mode))
             os.replace(temporary, place)
@@ -47,13 +51,18 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
             if error.errno not in IRREPLACEABLE or not place.exists():
                 raise
             kept = ""
-            _write_in_place(place, write)
+            _write_in_place(place, fill)
         _sync_folder(place.parent)
     except OSError as error:
         raise StorageError(f"{path} could not be written: {error.strerror or error}.{kept}") from None
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def _copy(path: Path, file: IO[bytes]) -> None:
+    with path.open("rb") as written:
+        shutil.copyfileobj(written, file)
 
 
 def _write_in_place(path: Path, write: Callable[[IO[bytes]], object]) -> None:
