@@ -24,7 +24,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "models": set(),
     "posthoc": {"functional", "files"},
     "training": {"functional", "losses", "metalearning", "data", "files"},
-    "evaluation": {"functional", "posthoc"},
+    "evaluation": {"functional", "posthoc", "files"},
     "runs": {"evaluation", "files"},
     "experiments": {"runs"},
     "reporting": {"functional", "evaluation", "posthoc", "runs", "files"},

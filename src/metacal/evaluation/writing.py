@@ -1,13 +1,15 @@
 """Probabilities to a file, batch by batch, in a form that `read_predictions` reads back."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from torch import Tensor
 
 from metacal.errors import InvalidValueError
+from metacal.files import write_whole
 
 SUFFIXES = (".parquet", ".arrow", ".feather", ".csv", ".npz")
 
@@ -29,27 +31,32 @@ def write_predictions(path: Path, batches: Iterable[tuple[Tensor, Tensor | None]
 
     Columns are ``prob_NAME`` for each class and ``target``, which holds class names (numbers where the classes are
     numbered from 0). An NPZ has arrays ``probs``, ``targets`` and ``class_names``. The file appears under its name
-    only when it is whole.
+    only when it is whole (see `write_whole`).
 
     Raises:
-        InvalidValueError: the file cannot be written.
+        InvalidValueError: the path is not one to write to.
+        StorageError: the file cannot be written.
     """
     check_writable(path)
-    unfinished = path.with_name(path.name + ".unfinished")
-    try:
-        try:
-            rows = (_write_npz if path.suffix.lower() == ".npz" else _write_table)(
-                unfinished, path.suffix.lower(), batches, list(class_names)
-            )
-            unfinished.replace(path)
-        finally:
-            unfinished.unlink(missing_ok=True)
-    except OSError as error:
-        raise InvalidValueError(f"`--out` must name a file that can be written, got {path}: {error}.") from None
+    suffix, rows = path.suffix.lower(), 0
+
+    def counted() -> Iterator[tuple[Tensor, Tensor | None]]:
+        nonlocal rows
+        for probs, targets in batches:
+            rows += len(probs)
+            yield probs, targets
+
+    def write(file: IO[bytes]) -> None:
+        if suffix == ".npz":
+            _write_npz(file, counted(), class_names)
+        else:
+            _write_table(file, suffix, counted(), list(class_names))
+
+    write_whole(path, write)
     return rows
 
 
-def _write_npz(path: Path, suffix: str, batches: Iterable[tuple[Tensor, Tensor | None]], class_names: list[str]) -> int:
+def _write_npz(file: IO[bytes], batches: Iterable[tuple[Tensor, Tensor | None]], class_names: Sequence[str]) -> None:
     pairs = list(batches)
     arrays: dict[str, Any] = {
         "probs": np.concatenate([probs.numpy() for probs, _ in pairs]),
@@ -57,34 +64,29 @@ def _write_npz(path: Path, suffix: str, batches: Iterable[tuple[Tensor, Tensor |
     }
     if pairs[0][1] is not None:
         arrays["targets"] = np.concatenate([targets.numpy() for _, targets in pairs if targets is not None])
-    with path.open("wb") as file:
-        np.savez_compressed(file, **arrays)
-    return len(arrays["probs"])
+    np.savez_compressed(file, **arrays)
 
 
 def _write_table(
-    path: Path, suffix: str, batches: Iterable[tuple[Tensor, Tensor | None]], class_names: list[str]
-) -> int:
+    file: IO[bytes], suffix: str, batches: Iterable[tuple[Tensor, Tensor | None]], class_names: list[str]
+) -> None:
     import pyarrow as pa
     import pyarrow.csv
     import pyarrow.ipc
     import pyarrow.parquet
 
     is_numbered = class_names == [str(number) for number in range(len(class_names))]
-    writer, rows = None, 0
-    for probs, targets in batches:
-        columns = {
-            f"prob_{name}": column.numpy() for name, column in zip(class_names, probs.t().contiguous(), strict=True)
-        }
-        if targets is not None:
-            numbers = targets.numpy()
-            columns["target"] = numbers if is_numbered else pa.array(class_names).take(pa.array(numbers))
-        table = pa.table(columns)
-        if writer is None:
-            open_writer = {".parquet": pa.parquet.ParquetWriter, ".csv": pa.csv.CSVWriter}.get(suffix, pa.ipc.new_file)
-            writer = open_writer(str(path), table.schema)
-        writer.write_table(table)
-        rows += table.num_rows
-    if writer is not None:
-        writer.close()
-    return rows
+    open_writer = {".parquet": pa.parquet.ParquetWriter, ".csv": pa.csv.CSVWriter}.get(suffix, pa.ipc.new_file)
+    writer = None
+    with ExitStack() as opened:
+        for probs, targets in batches:
+            columns = {
+                f"prob_{name}": column.numpy() for name, column in zip(class_names, probs.t().contiguous(), strict=True)
+            }
+            if targets is not None:
+                numbers = targets.numpy()
+                columns["target"] = numbers if is_numbered else pa.array(class_names).take(pa.array(numbers))
+            table = pa.table(columns)
+            if writer is None:
+                writer = opened.enter_context(open_writer(file, table.schema))
+            writer.write_table(table)
