@@ -100,6 +100,17 @@ def test_a_binary_models_single_column(suffix, tmp_path):
     check(read_predictions(named, class_names=["no", "yes"]), probs, targets, ("no", "yes"))
 
 
+def test_a_single_column_of_a_class_and_one_of_lists_under_such_a_name(tmp_path):
+    _, probs, targets = draw(num_classes=2)
+    path = write(tmp_path / "one.parquet", {"p_spam": probs[:, 1].numpy(), "y": targets.numpy()})
+    check(read_predictions(path), probs, targets, ("not spam", "spam"))
+    _, probs, targets = draw()
+    path = write(tmp_path / "lists.parquet", {"p_spam": probs.tolist(), "y": targets.tolist()})
+    check(read_predictions(path), probs, targets, ("0", "1", "2"))
+    with pytest.raises(InvalidFileError, match="p_spam has 3 classes but 2 names were given"):
+        read_predictions(path, class_names=["not spam", "spam"])
+
+
 def test_a_single_logit(tmp_path):
     path = write(tmp_path / "said.csv", {"logit": np.array([2.0, -1.0]), "y": np.array([1, 0])})
     predictions = read_predictions(path)

@@ -141,15 +141,16 @@ class PredictionFile:
         if first is None or not len(first[layout.scores[0]]):
             raise InvalidFileError(f"{self.path}: holds no rows, only a header; write the predictions again.")
         column = first[layout.scores[0]]
-        num_classes = 2 if isinstance(column, Strings) or column.ndim == 1 else column.shape[1]
-        if not isinstance(column, Strings) and (column.ndim > 2 or num_classes < 2):
+        shape = () if isinstance(column, Strings) else column.shape[1:]
+        num_classes = shape[0] if shape else 2
+        if len(shape) > 1 or num_classes < 2:
             raise InvalidFileError(
                 f"{self.path}: {layout.scores[0]} must have a row of K scores for each sample, got shape "
-                f"{tuple(column.shape)}; save it as (n, K)."
+                f"{(len(column), *shape)}; save it as (n, K)."
             )
         names = layout.class_names
-        if names is not None and len(names) != num_classes and names[0].startswith("not "):
-            names = None  # made up for a single probability, but the column holds lists
+        if names is None and layout.positive is not None and not shape:
+            names = (f"not {layout.positive}", layout.positive)
         if names is not None and len(names) != num_classes:
             raise InvalidFileError(
                 f"{self.path}: {layout.scores[0]} has {num_classes} classes but {len(names)} names were given; "

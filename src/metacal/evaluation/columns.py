@@ -24,6 +24,7 @@ class Layout:
         target: the target's column, or None.
         class_names: the classes in order, where the columns (or the caller) name them.
         numbers: what an integer target stands for: position k's number; None if numbers are positions.
+        positive: the class that the name of a single column tells, if it holds numbers: that of class 1.
     """
 
     scores: tuple[str, ...]
@@ -31,6 +32,7 @@ class Layout:
     target: str | None
     class_names: tuple[str, ...] | None
     numbers: tuple[int, ...] | None
+    positive: str | None = None
 
 
 def find_layout(
@@ -144,9 +146,8 @@ def _ordered(
                 f"one column of scores, {found[0]}, but a binary model's must be that of class 1; rename it, or give "
                 "a column for each class."
             )
-        if names is None and label and not label.isdigit():
-            names = (f"not {label}", label)
-        return Layout((found[0],), is_logits, target, names, None)
+        positive = label if label and not label.isdigit() else None
+        return Layout((found[0],), is_logits, target, names, None, positive)
     numbers = None
     if all(label.isdigit() for label in labels):
         order = sorted(range(len(found)), key=lambda position: int(labels[position]))
