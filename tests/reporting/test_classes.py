@@ -22,7 +22,7 @@ def test_rows_are_those_of_a_loop():
         assert row.accuracy == pytest.approx(int(right.sum()) / row.predicted)
         assert row.recall == pytest.approx(int(right.sum()) / row.support)
         assert row.confidence == pytest.approx(said.probs[own].amax(dim=1).double().mean().item(), abs=1e-7)
-        expected = expected_calibration_error(probs=said.probs[own], targets=said.targets[own], num_bins=10)
+        expected = expected_calibration_error(logits=said.logits[own], targets=said.targets[own], num_bins=10)
         assert row.ece == pytest.approx(expected.item(), abs=1e-9) and row.bins.ece == row.ece
     errors = [prepared.rows[number].ece for number in prepared.worst_first]
     assert errors == sorted(errors, reverse=True) and len(errors) == 10

@@ -3,9 +3,11 @@
 import json
 
 import pytest
+import torch
 from tests.reporting.samples import quick_report, some_predictions, some_run
 
 from metacal.errors import InvalidTypeError, InvalidValueError
+from metacal.evaluation import Predictions
 from metacal.reporting import RunView, prepare_report
 
 
@@ -30,6 +32,14 @@ def test_every_number_survives_json():
     report = quick_report([some_predictions(samples=3), some_run(predictions=some_predictions(samples=200))])
     figures = report.as_dict()
     assert json.loads(json.dumps(figures, allow_nan=False)) == figures
+
+
+def test_a_hair_between_two_scores_decides_everywhere_alike():
+    said = Predictions.from_logits(torch.tensor([[0.0, 1e-9]] * 40), torch.ones(40, dtype=torch.int64))
+    (subject,) = quick_report([said]).subjects
+    shown = subject.predictions
+    assert shown.summary.accuracy == 1.0 and shown.mistakes.count == 0 and shown.risk_coverage.risks == [0.0]
+    assert [row.predicted for row in shown.classes.rows] == [0, 40] and shown.classes.rows[1].recall == 1.0
 
 
 def test_an_empty_run_says_so():

@@ -22,7 +22,6 @@ from metacal.evaluation.verdict import confidence_verdict
 from metacal.functional.binning import equal_width_statistics
 from metacal.functional.classwise_calibration_error import class_statistics
 from metacal.functional.confidence import confidence_and_correctness
-from metacal.functional.inputs import read_inputs
 from metacal.functional.sample_size import sample_size_warning
 
 STREAMED = ("accuracy", "nll", "brier", "ece", "mce")
@@ -165,8 +164,7 @@ def evaluate_predictions(
     # From the logits themselves where there are any: probabilities may have been rounded to 0, or to a tie.
     given = {"logits" if predictions.is_logits else "probs": predictions.scores}
     figures = score_predictions(**given, targets=targets, num_bins=num_bins).as_dict()
-    inputs = read_inputs(**given, targets=targets, validate=False)  # type: ignore[arg-type]
-    confidences, correct = confidence_and_correctness(inputs)
+    confidences, correct = confidence_and_correctness(predictions.inputs)
     for name, (low, high) in figure_intervals(predictions, num_bins, num_resamples, seed).items():
         figures |= {f"{name}_low": low, f"{name}_high": high}
     curve = risk_coverage(confidences, correct)
@@ -184,7 +182,10 @@ def evaluate_predictions(
         figures=figures | {"aurc": curve.area},
         coverage_at_risk={risk: curve.coverage_at_risk(risk) for risk in RISKS},
         classes=class_figures(
-            counts, predictions.probs.double().mean(dim=0), class_statistics(inputs, num_bins), predictions.class_names
+            counts,
+            predictions.probs.double().mean(dim=0),
+            class_statistics(predictions.inputs, num_bins),
+            predictions.class_names,
         ),
         confused=confused_pairs(counts, predictions.class_names),
         verdict=confidence_verdict(statistics),

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from metacal.errors import InvalidValueError
-from metacal.functional.inputs import at_least_float32, read_inputs
+from metacal.functional.inputs import Inputs, at_least_float32, read_inputs
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,11 @@ class Predictions:
     def num_classes(self) -> int:
         """K."""
         return self.scores.shape[1]
+
+    @property
+    def inputs(self) -> Inputs:
+        """As measures read them; values were checked when these predictions were made."""
+        return Inputs(self.scores, self.targets, self.is_logits, keep=None, validate=False)
 
     @property
     def predicted(self) -> Tensor:

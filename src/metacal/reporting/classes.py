@@ -12,7 +12,7 @@ from metacal.functional.binning import (
     equal_width_index,
 )
 from metacal.functional.classwise_calibration_error import class_statistics
-from metacal.functional.inputs import read_inputs
+from metacal.functional.confidence import confidence_and_correctness
 from metacal.reporting.reliability import Bins, finite, rows_of, to_bins
 
 MOST_SHOWN = 200
@@ -72,14 +72,12 @@ def prepare_classes(predictions: Predictions, num_bins: int = 10) -> Classes:
         >>> first.predicted, first.accuracy, second.recall
         (2, 0.5, 0.5)
     """
-    probs, targets, size = predictions.probs, predictions.targets, predictions.num_classes
-    confidences, predicted = probs.amax(dim=1), probs.argmax(dim=1)
-    correct = predicted == targets
-    index = equal_width_index(confidences, num_bins) + predicted * num_bins
-    statistics = accumulate(index, confidences, correct, equal_width_edges(num_bins, probs.device), size)
+    targets, size = predictions.targets, predictions.num_classes
+    confidences, correct = confidence_and_correctness(predictions.inputs)
+    index = equal_width_index(confidences, num_bins) + predictions.predicted * num_bins
+    statistics = accumulate(index, confidences, correct, equal_width_edges(num_bins, targets.device), size)
     support = torch.bincount(targets, minlength=size).tolist()
-    one_against_rest = class_statistics(read_inputs(probs=probs, targets=targets, validate=False), 15)
-    errors = calibration_error(one_against_rest).tolist()
+    errors = calibration_error(class_statistics(predictions.inputs, 15)).tolist()
     own = rows_of(statistics)
     own_errors = finite(calibration_error(statistics).tolist())
     predicted_classes = (number for number, error in enumerate(own_errors) if error is not None)

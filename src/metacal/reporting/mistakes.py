@@ -6,6 +6,8 @@ import torch
 
 from metacal.evaluation.predictions import Predictions
 from metacal.functional.arguments import check_integer
+from metacal.functional.confidence import confidence_and_correctness
+from metacal.functional.inputs import at_least_float32
 
 
 @dataclass(frozen=True)
@@ -66,27 +68,29 @@ def prepare_mistakes(predictions: Predictions, most: int = 15, most_pairs: int =
     """
     check_integer("most", most, 1)
     check_integer("most_pairs", most_pairs, 1)
-    probs, targets, names = predictions.probs, predictions.targets, predictions.class_names
-    predicted = probs.argmax(dim=1)
-    rows = (predicted != targets).nonzero().squeeze(1)
-    confidences = probs[rows, predicted[rows]]
+    targets, names = predictions.targets, predictions.class_names
+    confidences, correct = confidence_and_correctness(predictions.inputs)
+    rows = (~correct).nonzero().squeeze(1)
+    confidences, predicted = confidences[rows], predictions.scores[rows].argmax(dim=1)
     order = confidences.argsort(descending=True, stable=True)[:most]
+    actual = targets[rows[order]]
+    probs = predictions.inputs.to_probs(at_least_float32(predictions.scores[rows[order]]))
     numbers = rows if predictions.row_numbers is None else predictions.row_numbers[rows]
     surest = [
-        Mistake(row, names[said], confidence, names[actual], actual_prob)
-        for row, said, confidence, actual, actual_prob in zip(
+        Mistake(row, names[said], confidence, names[true], actual_prob)
+        for row, said, confidence, true, actual_prob in zip(
             numbers[order].tolist(),
-            predicted[rows[order]].tolist(),
+            predicted[order].tolist(),
             confidences[order].tolist(),
-            targets[rows[order]].tolist(),
-            probs[rows[order], targets[rows[order]]].tolist(),
+            actual.tolist(),
+            probs.gather(1, actual.unsqueeze(1)).squeeze(1).tolist(),
             strict=True,
         )
     ]
     cells, places, counts = torch.unique(
-        targets[rows] * predictions.num_classes + predicted[rows], return_inverse=True, return_counts=True
+        targets[rows] * predictions.num_classes + predicted, return_inverse=True, return_counts=True
     )
-    sums = torch.zeros(len(cells), dtype=torch.float64, device=probs.device)
+    sums = torch.zeros(len(cells), dtype=torch.float64, device=targets.device)
     sums = sums.index_add(0, places, confidences.double())
     frequent = counts.argsort(descending=True, stable=True)[:most_pairs]
     pairs = [

@@ -1,7 +1,7 @@
 """`prepare_report`: every number of a report, from predictions and runs, before anything is drawn."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from metacal.errors import InvalidTypeError, InvalidValueError
@@ -133,16 +133,12 @@ def _prepare_subject(subject: Predictions | RunView, name: str, num_resamples: i
 
 
 def _prepare_predictions(predictions: Predictions, num_resamples: int) -> PredictionPart:
-    # Probabilities are asked for again and again: one softmax for all.
-    fixed = (
-        predictions if not predictions.is_logits else replace(predictions, scores=predictions.probs, is_logits=False)
-    )
     return PredictionPart(
         summary=prepare_summary(predictions, num_resamples),
         reliability=prepare_reliability(predictions),
-        classes=prepare_classes(fixed),
-        mistakes=prepare_mistakes(fixed),
-        risk_coverage=prepare_risk_coverage(fixed),
+        classes=prepare_classes(predictions),
+        mistakes=prepare_mistakes(predictions),
+        risk_coverage=prepare_risk_coverage(predictions),
     )
 
 

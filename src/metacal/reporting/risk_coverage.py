@@ -9,7 +9,6 @@ from metacal.evaluation.evaluation import RISKS
 from metacal.evaluation.predictions import Predictions
 from metacal.evaluation.selective import risk_coverage
 from metacal.functional.confidence import confidence_and_correctness
-from metacal.functional.inputs import read_inputs
 
 POINTS = 200
 
@@ -45,8 +44,7 @@ def prepare_risk_coverage(predictions: Predictions) -> RiskCoverage:
         >>> [round(risk, 3) for risk in curve.risks], round(curve.aurc, 3)
         ([0.0, 0.5, 0.333], 0.278)
     """
-    inputs = read_inputs(probs=predictions.probs, targets=predictions.targets, validate=False)
-    confidences, correct = confidence_and_correctness(inputs)
+    confidences, correct = confidence_and_correctness(predictions.inputs)
     curve = risk_coverage(confidences, correct)
     cuts = curve.is_cut.nonzero().squeeze(1)
     kept = torch.linspace(0, len(cuts) - 1, min(POINTS, len(cuts)), dtype=torch.float64, device=cuts.device)

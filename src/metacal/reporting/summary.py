@@ -7,6 +7,7 @@ from metacal.evaluation.evaluation import Evaluation, evaluate_predictions
 from metacal.evaluation.intervals import RESAMPLES
 from metacal.evaluation.predictions import Predictions
 from metacal.evaluation.temperature_gain import cross_fitted_logits
+from metacal.functional.confidence import confidence_and_correctness
 
 MEASURES = {
     "accuracy": ("Accuracy", "share of right answers; more is better, for all others less is"),
@@ -100,7 +101,7 @@ def prepare_summary(predictions: Predictions, num_resamples: int = RESAMPLES) ->
         total=predictions.total,
         num_classes=predictions.num_classes,
         accuracy=before.figures["accuracy"],
-        confidence=float(predictions.probs.amax(dim=1).double().mean()),
+        confidence=float(confidence_and_correctness(predictions.inputs)[0].double().mean()),
         sentences=_sentences(before, after),
         warning=before.warning,
         scores=rows,
