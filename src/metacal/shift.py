@@ -16,7 +16,8 @@ from metacal.data.corruptions import CORRUPTIONS, SEVERITIES
 from metacal.data.corruptions.corrupt import check_images
 from metacal.data.shifted import shifted_sets
 from metacal.errors import InvalidValueError
-from metacal.evaluation.domain_scores import DomainScores, average, held_out_temperature, score_domain, worst
+from metacal.evaluation.domain_scores import DomainScores, average, score_domain, worst
+from metacal.functional import fit_temperature
 from metacal.functional.arguments import check_integer
 from metacal.models import create_model
 from metacal.pipeline import evaluation_batches, make_fabric
@@ -69,7 +70,7 @@ def measure_shift(
         return predict(fabric, model, evaluation_batches(spec, dataset, examples, fabric))
 
     logits, targets = logits_of(clean_validation(spec, dataset, folder))
-    temperature = held_out_temperature(logits, targets)
+    temperature = fit_temperature(logits=logits, targets=targets).temperature
     clean = score_domain("clean", *logits_of(first(dataset.test, size)), temperature)
     domains = [(name, severity) for name in CORRUPTIONS for severity in SEVERITIES]
     sets = shifted_sets(replace(dataset, test=first(dataset.test, size)), domains, folder=data_dir)

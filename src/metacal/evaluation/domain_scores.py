@@ -1,16 +1,14 @@
 """Figures of one model on several domains: each on its own, their average, and the worst of them."""
 
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from torch import Tensor
 
-from metacal.errors import InvalidValueError, MetacalWarning
+from metacal.errors import InvalidValueError
 from metacal.functional import brier_score, expected_calibration_error, negative_log_likelihood
 from metacal.functional.inputs import at_least_float32
-from metacal.posthoc import TemperatureScaling
 
 FIGURES = ("error", "ece", "ece_after_temperature", "nll", "nll_after_temperature", "brier")
 
@@ -69,13 +67,6 @@ def score_domain(name: str, logits: Tensor, targets: Tensor, temperature: float 
         float(brier_score(logits=wide, targets=targets)),
         float(confidences.double().mean()),
     )
-
-
-def held_out_temperature(logits: Tensor, targets: Tensor) -> float:
-    """The temperature that held-out data asks for, by likelihood; what is odd about it shows in the figure itself."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", MetacalWarning)
-        return TemperatureScaling().fit(logits=logits, targets=targets).temperature
 
 
 def score_domains(

@@ -7,7 +7,8 @@ import torch
 from metacal.data import Dataset, Splits
 from metacal.data.shifted import ShiftedSets
 from metacal.evaluation import Predictions, score_predictions
-from metacal.evaluation.domain_scores import held_out_temperature, score_domains, summarised
+from metacal.evaluation.domain_scores import score_domains, summarised
+from metacal.functional import fit_temperature
 from metacal.pipeline.data import evaluation_batches
 from metacal.runs import RunFolder, RunSpec
 from metacal.training import Training
@@ -49,7 +50,7 @@ def finish(
     if sets is not None:
         domains = torch.arange(len(sets)).repeat_interleave(torch.tensor(sizes)).to(said["test"].targets.device)
         # As for the checkpoint: the temperature is chosen on the domains that validation has.
-        temperature = held_out_temperature(said["val"].logits, said["val"].targets)
+        temperature = fit_temperature(logits=said["val"].logits, targets=said["val"].targets).temperature
         each = score_domains(said["test"].logits, said["test"].targets, domains, sets.names, temperature)
         scores["domains"] = {"source": sets.source, "temperature": temperature, **summarised(each)}
     if fabric.is_global_zero:

@@ -1,26 +1,25 @@
 """A table of the paper, ours beside the published: the numbers; `table_formats` writes them."""
 
 import statistics
-import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import PurePath
 from typing import Any
 
-from metacal.errors import InvalidValueError, MetacalWarning
+from metacal.errors import InvalidValueError
 from metacal.evaluation.domain_scores import average, score_domains, worst
 from metacal.evaluation.predictions import Predictions
-from metacal.functional import classwise_calibration_error, expected_calibration_error
-from metacal.posthoc import TemperatureScaling
+from metacal.functional import (
+    classwise_calibration_error,
+    expected_calibration_error,
+    fit_temperature_by_grid,
+    fit_temperature_by_lbfgs,
+)
 from metacal.runs.paper import Column, PaperTable, Published, Row, average_ranks
 from metacal.runs.run_store import RunStore
 from metacal.runs.store import RunFolder
 
-CALIBRATIONS = {
-    "grid": TemperatureScaling(method="grid"),
-    "lbfgs-10": TemperatureScaling(method="lbfgs", max_iterations=10),
-    "lbfgs-50": TemperatureScaling(method="lbfgs", max_iterations=50),
-}
+LBFGS_ITERATIONS = {"lbfgs-10": 10, "lbfgs-50": 50}
 DIGITS = 2
 HIGHER_IS_BETTER = ("accuracy_percent",)
 
@@ -145,12 +144,10 @@ def measure(folder: RunFolder, calibrated: str | None = None, over: str | None =
         over: ``average`` or ``worst``: each figure over the test domains of the run.
     """
     scores, val, test = folder.read_scores(), folder.read_predictions("val"), folder.read_predictions("test")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", MetacalWarning)  # the table shows the temperature itself
-        scaling = CALIBRATIONS[calibrated or "grid"].fit(logits=val.logits, targets=val.targets)
+    temperature = _fitted_temperature(val, calibrated or "grid")
     if over is not None:
-        return _over_domains(folder, test, scaling.temperature, over)
-    scaled = test.logits / scaling.temperature
+        return _over_domains(folder, test, temperature, over)
+    scaled = test.logits / temperature
     ece = 100 * float(expected_calibration_error(logits=test.logits, targets=test.targets))
     return {
         "ece_percent": ece,
@@ -159,8 +156,15 @@ def measure(folder: RunFolder, calibrated: str | None = None, over: str | None =
         "accuracy_percent": 100 * scores["test"]["accuracy"],
         "classwise_ece_percent": 100 * float(classwise_calibration_error(logits=test.logits, targets=test.targets)),
         "training_hours": scores["train_seconds"] / 3600,
-        "temperature": scaling.temperature,
+        "temperature": temperature,
     }
+
+
+def _fitted_temperature(val: Predictions, how: str) -> float:
+    if how == "grid":
+        return fit_temperature_by_grid(logits=val.logits, targets=val.targets)
+    iterations = LBFGS_ITERATIONS[how]
+    return fit_temperature_by_lbfgs(logits=val.logits, targets=val.targets, max_iterations=iterations).temperature
 
 
 def _over_domains(folder: RunFolder, test: Predictions, temperature: float, over: str) -> dict[str, float]:
