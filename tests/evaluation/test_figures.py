@@ -17,7 +17,7 @@ from metacal.evaluation import (
     temperature_gain,
 )
 from metacal.evaluation.confusion import confused_pairs, confusion_counts
-from metacal.evaluation.evaluation import FIGURES
+from metacal.evaluation.evaluation import FIGURES, MEASURES
 from metacal.evaluation.intervals import figure_intervals, streamed_interval
 from metacal.functional import equal_width_statistics, negative_log_likelihood
 
@@ -149,6 +149,16 @@ def test_an_evaluation_holds_every_figure_and_valid_json():
     assert found["brier"] == pytest.approx(found["brier_calibration"] + found["brier_refinement"])
     few = evaluate_predictions(Predictions.from_probs(probs[:20], targets[:20], NAMES), num_resamples=10)
     assert few.warning.startswith("20 samples are too few for 15 bins")
+
+
+def test_the_seed_is_that_of_every_interval():
+    logits, _, targets = draw(n=300)
+    first, second = (
+        evaluate_predictions(Predictions.from_logits(2.0 * logits, targets), num_resamples=10, seed=seed).figures
+        for seed in (0, 1)
+    )
+    for name in MEASURES:
+        assert first[name] == second[name] and first[f"{name}_high"] != second[f"{name}_high"], name
 
 
 def test_an_infinite_likelihood_is_null_in_json():

@@ -53,7 +53,9 @@ def evaluate(
     sample: Annotated[
         int, typer.Option("--sample", min=100, help="Rows kept for figures that need rows; more rows are sampled.")
     ] = SAMPLE,
-    resamples: Annotated[int, typer.Option("--resamples", min=10, help="Bootstrap resamples.")] = RESAMPLES,
+    resamples: Annotated[
+        int, typer.Option("--resamples", min=10, help="Bootstrap resamples; ECE has 1,000.")
+    ] = RESAMPLES,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the sample and of the bootstrap.")] = 0,
     shift: Annotated[
         str | None,

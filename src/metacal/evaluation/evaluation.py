@@ -113,7 +113,7 @@ def evaluate_file(
         ood: a file of samples from outside the distribution; adds AUROC and FPR95.
         num_bins: M.
         sample: rows to keep.
-        num_resamples: of the bootstrap.
+        num_resamples: of the bootstrap; the interval of the ECE has 1,000 of its own.
         seed: of the sample and of the bootstrap.
         on_rows: called with the number of rows read so far.
 
@@ -163,7 +163,7 @@ def evaluate_predictions(
     targets = predictions.targets
     # From the logits themselves where there are any: probabilities may have been rounded to 0, or to a tie.
     given = {"logits" if predictions.is_logits else "probs": predictions.scores}
-    figures = score_predictions(**given, targets=targets, num_bins=num_bins).as_dict()
+    figures = score_predictions(**given, targets=targets, num_bins=num_bins, seed=seed).as_dict()
     confidences, correct = confidence_and_correctness(predictions.inputs)
     for name, (low, high) in figure_intervals(predictions, num_bins, num_resamples, seed).items():
         figures |= {f"{name}_low": low, f"{name}_high": high}

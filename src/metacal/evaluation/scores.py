@@ -43,9 +43,9 @@ class Scores:
 
 
 def score_predictions(
-    *, logits: Tensor | None = None, probs: Tensor | None = None, targets: Tensor, num_bins: int = 15
+    *, logits: Tensor | None = None, probs: Tensor | None = None, targets: Tensor, num_bins: int = 15, seed: int = 0
 ) -> Scores:
-    """Score multiclass logits or probabilities ``(n, K)`` against targets ``(n,)``.
+    """Score multiclass logits or probabilities ``(n, K)`` against targets ``(n,)``; ``seed`` is of the ECE's interval.
 
     Examples:
         >>> from metacal.evaluation.example import example_predictions
@@ -62,7 +62,7 @@ def score_predictions(
     inputs = replace(checked, validate=False)  # reading the confidences has checked every value
     equal_width = equal_width_statistics(confidences, correct, num_bins)
     equal_mass = equal_mass_statistics(confidences, correct, num_bins)
-    ece = binned_interval(confidences, correct, num_bins)
+    ece = binned_interval(confidences, correct, num_bins, seed=seed)
     nll_sum = likelihood_sums(inputs)[0]
     brier_sum, count = brier_sums(inputs)
     classes = class_statistics(inputs, num_bins)
