@@ -14,6 +14,7 @@ from metacal.evaluation import (
     evaluate_predictions,
     ood_figures,
     risk_coverage,
+    score_predictions,
     temperature_gain,
 )
 from metacal.evaluation.confusion import confused_pairs, confusion_counts
@@ -98,10 +99,24 @@ def test_the_gain_is_of_samples_that_the_temperature_has_not_seen():
     assert temperature_gain(logits=logits[:1], targets=targets[:1]) is None
 
 
+def intervals_of(predictions, num_resamples):
+    scores = score_predictions(**{predictions.inputs.name: predictions.scores}, targets=predictions.targets)
+    return figure_intervals(predictions, scores.as_dict(), num_resamples=num_resamples)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_intervals_without_width_hold_their_figure(dtype):
+    logits = torch.tensor([[0.3, 1.7, -0.4]], dtype=dtype).repeat(50, 1)
+    said = Predictions.from_logits(logits, torch.zeros(50, dtype=torch.int64))
+    figures = evaluate_predictions(said, num_resamples=10).figures
+    for name in MEASURES:
+        assert figures[f"{name}_low"] <= figures[name] <= figures[f"{name}_high"], name
+
+
 def test_intervals_of_means_are_those_of_the_normal_law():
     logits, _, targets = draw(n=1000)
     predictions = Predictions.from_logits(1.5 * logits, targets)
-    intervals = figure_intervals(predictions, num_resamples=50)
+    intervals = intervals_of(predictions, num_resamples=50)
     probs = predictions.probs.double()
     columns = {
         "accuracy": (probs.argmax(1) == targets).double(),
@@ -118,7 +133,7 @@ def test_intervals_of_means_are_those_of_the_normal_law():
 
 def test_intervals_reach_zero_for_a_calibrated_model():
     logits, _, targets = draw(n=2000)
-    intervals = figure_intervals(Predictions.from_logits(logits, targets), num_resamples=30)
+    intervals = intervals_of(Predictions.from_logits(logits, targets), num_resamples=30)
     for name in ("mce", "adaptive_ece", "sweep_ece", "smooth_ece", "classwise_ece", "debiased_ece"):
         assert intervals[name][0] == 0.0 < intervals[name][1], name
 
@@ -202,4 +217,4 @@ def test_a_temperature_at_a_bound_is_marked():
 def test_three_of_three_are_not_certain(target, expected):
     """The accuracy of samples that are all right, or all wrong, has Wilson's interval: theirs would have no width."""
     said = Predictions.from_probs(torch.tensor([[0.9, 0.1]] * 3), torch.full((3,), target))
-    assert figure_intervals(said, num_resamples=10)["accuracy"] == pytest.approx(expected, abs=1e-4)
+    assert intervals_of(said, num_resamples=10)["accuracy"] == pytest.approx(expected, abs=1e-4)

@@ -165,7 +165,7 @@ def evaluate_predictions(
     given = {"logits" if predictions.is_logits else "probs": predictions.scores}
     figures = score_predictions(**given, targets=targets, num_bins=num_bins, seed=seed).as_dict()
     confidences, correct = confidence_and_correctness(predictions.inputs)
-    for name, (low, high) in figure_intervals(predictions, num_bins, num_resamples, seed).items():
+    for name, (low, high) in figure_intervals(predictions, figures, num_bins, num_resamples, seed).items():
         figures |= {f"{name}_low": low, f"{name}_high": high}
     curve = risk_coverage(confidences, correct)
     gain = temperature_gain(logits=predictions.logits, targets=targets, num_bins=num_bins, seed=seed)

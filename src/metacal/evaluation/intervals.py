@@ -1,7 +1,7 @@
 """Bootstrap intervals of all figures at once: each resample is drawn once and every figure is read off it."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
@@ -17,9 +17,9 @@ from metacal.functional.binning import (
 )
 from metacal.functional.bootstrap import basic_interval
 from metacal.functional.classwise_calibration_error import class_statistics
+from metacal.functional.confidence import confidence_and_correctness
 from metacal.functional.debiased_calibration_error import debiased_error
 from metacal.functional.equal_mass import SortedSamples
-from metacal.functional.inputs import read_inputs
 from metacal.functional.share_interval import share_interval
 from metacal.functional.smooth_calibration_error import smooth_error
 from metacal.functional.sweep_calibration_error import sweep_sorted
@@ -35,7 +35,11 @@ Figures = dict[str, float]
 
 
 def figure_intervals(
-    predictions: Predictions, num_bins: int = 15, num_resamples: int = RESAMPLES, seed: int = 0
+    predictions: Predictions,
+    figures: Mapping[str, float],
+    num_bins: int = 15,
+    num_resamples: int = RESAMPLES,
+    seed: int = 0,
 ) -> dict[str, tuple[float, float]]:
     """95 % intervals of the figures of `score_predictions`, by name (ECE has its own, in `Scores`).
 
@@ -44,12 +48,13 @@ def figure_intervals(
 
     Args:
         predictions: what to measure.
+        figures: what `score_predictions` found: the estimates that the intervals are around.
         num_bins: M.
         num_resamples: draws.
         seed: of the draws.
     """
     probs, targets = predictions.probs, predictions.targets
-    confidences, correct = probs.amax(dim=1), predictions.predicted == targets
+    confidences, correct = confidence_and_correctness(predictions.inputs)
     ordered, order = confidences.sort()
     right = correct[order]
     at_target = probs.gather(1, targets.unsqueeze(1)).squeeze(1).double()
@@ -65,36 +70,36 @@ def figure_intervals(
         samples = SortedSamples(confidences, correct, is_sorted=True)
         equal_mass = samples.statistics(num_bins)
         equal_width = accumulate(equal_width_index(confidences, num_bins), confidences, correct, edges)
-        figures = {
+        found = {
             "mce": calibration_error(equal_width, "max"),
             "adaptive_ece": calibration_error(equal_mass),
             "debiased_ece": debiased_error(equal_mass),
             "sweep_ece": calibration_error(sweep_sorted(samples)),
             "smooth_ece": smooth_error(confidences, correct, SMOOTH_BISECTIONS),
         }
-        return {name: value.item() for name, value in figures.items()}
+        return {name: value.item() for name, value in found.items()}
 
     def of_rows(rows: Tensor) -> Figures:
         means = {"accuracy": right[rows].double(), "nll": losses[0][rows], "brier": losses[1][rows]}
-        figures = of_confidences(ordered[rows], right[rows]) | {name: v.mean().item() for name, v in means.items()}
-        return figures if classwise is None else figures | {"classwise_ece": classwise(rows).item()}
+        found = of_confidences(ordered[rows], right[rows]) | {name: v.mean().item() for name, v in means.items()}
+        return found if classwise is None else found | {"classwise_ece": classwise(rows).item()}
 
     all_rows = torch.arange(len(targets), device=probs.device)
-    estimates, draws, chances = of_rows(all_rows), [], []
+    draws, chances = [], []
     for _ in range(num_resamples):
         drawn = torch.randint(len(targets), targets.shape, generator=generator, device=probs.device)
         counts = torch.bincount(drawn, minlength=len(targets))
         draws.append(of_rows(torch.repeat_interleave(all_rows, counts)))
         luck = torch.rand(ordered.shape, dtype=ordered.dtype, generator=generator, device=probs.device) < ordered
         chances.append(of_confidences(ordered, luck))
-    found = {name: (value, _column(draws, name), _column(chances, name)) for name, value in estimates.items()}
-    statistics = class_statistics(read_inputs(probs=probs, targets=targets, validate=False), num_bins)
+    resampled = {name: (_column(draws, name), _column(chances, name)) for name in draws[0]}
+    statistics = class_statistics(predictions.inputs, num_bins)
     values = calibration_error(resampled_bins(statistics, num_resamples, seed)).mean(dim=1)
     if classwise is not None:
-        values = found["classwise_ece"][1]
+        values = resampled["classwise_ece"][0]
     chance = calibration_error(resampled_bins(statistics, num_resamples, seed, is_calibrated=True)).mean(dim=1)
-    found["classwise_ece"] = (calibration_error(statistics).mean().item(), values, chance)
-    ends = {name: _ends(name, *parts) for name, parts in found.items()}
+    resampled["classwise_ece"] = values, chance
+    ends = {name: _ends(name, figures[name], *parts) for name, parts in resampled.items()}
     if bool(right.all()) or not bool(right.any()):  # resampling would give the accuracy a width of 0
         low, high = share_interval(right.sum(), torch.tensor(len(right)))
         ends["accuracy"] = low.item(), high.item()
