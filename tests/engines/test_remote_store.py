@@ -9,6 +9,7 @@ import pytest
 from tests.engines.samples import Record, figures, specs
 
 from metacal.engines import LocalEngine, RunFailed, RunFinished, RunProgressed, RunStarted
+from metacal.engines.estimate import estimate_seconds
 from metacal.engines.remote_store import RemoteStore, rank
 from metacal.errors import InUseError, InvalidValueError, StorageError
 from metacal.runs import Hardware
@@ -42,6 +43,21 @@ def test_what_is_made_here_is_read_elsewhere(place, tmp_path):
     assert figures(elsewhere, runs) == figures(here, runs) == figures(alone, runs)
     system, root = fsspec.core.url_to_fs(place)
     assert not [name for name in system.find(root) if name.endswith(("lease.json", "run.lock"))]
+
+
+def test_all_runs_of_a_store_are_those_that_are_there(place, tmp_path):
+    complete, begun, old = specs(3)
+    here, elsewhere = store_at(place, tmp_path / "here"), store_at(place, tmp_path / "elsewhere")
+    for spec in (complete, begun, old):
+        here.folder(spec).write_spec(spec, {})
+    here.folder(complete).write_scores({"spec": complete.hash, "test": {}, "train_seconds": 7.0})
+    stored = here.folder(old).path / "spec.json"
+    stored.write_text(stored.read_text().replace('"schema": 2', '"schema": 1'))
+    for spec in (complete, begun, old):
+        here.push(spec)
+    assert [folder.read_spec() for folder in elsewhere.complete()] == [complete]
+    assert elsewhere.of_other_versions() == [here.folder(old).path.name]
+    assert estimate_seconds([begun], elsewhere) == 7.0
 
 
 def test_a_run_goes_on_elsewhere(place, tmp_path):

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from metacal.errors import MetacalError
+from metacal.errors import MetacalError, StorageError
 
 if TYPE_CHECKING:
     from metacal.reporting.paper_figures import FigureData
@@ -39,11 +40,13 @@ def opened(place: str) -> "RunStore":
     """The store at a path or URL; runs in it that cannot be used are said."""
     from metacal.engines.remote_store import open_store
 
-    runs = open_store(place)
-    if others := runs.of_other_versions():
+    runs, others = open_store(place), []
+    with suppress(StorageError):  # one that is out of reach says so when a run is asked for
+        others = runs.of_other_versions()
+    if others:
         Console(stderr=True).print(
             f"{len(others)} runs in {escape(place)} were written by another version of metacal and are not used, "
-            f"{escape(others[0].path.name)} for one; `metacal validate` names them.",
+            f"{escape(others[0])} for one; `metacal validate` names them.",
             style="yellow",
             highlight=False,
             soft_wrap=True,

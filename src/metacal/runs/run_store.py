@@ -37,17 +37,17 @@ class RunStore:
     def pull(self, spec: RunSpec) -> None:
         """Have a run in its folder; it is there already, unless the store is elsewhere."""
 
-    def of_other_versions(self) -> list[RunFolder]:
-        """Runs that another version of the spec describes: they have other places, and are never taken for ours."""
-        found = (RunFolder(path.parent) for path in sorted(self.root.glob("*/spec.json")))
-        return [folder for folder in found if folder.schema not in (SCHEMA, None)]
-
     @contextmanager
     def outlines(self) -> Iterator[list[RunFolder]]:
         """Every run that was begun, in order of name; of a store that is elsewhere, specs and scores alone."""
         yield [RunFolder(path.parent) for path in sorted(self.root.glob("*/spec.json"))]
 
+    def of_other_versions(self) -> list[str]:
+        """Names of runs that another version of the spec describes: they are never taken for ours."""
+        with self.outlines() as folders:
+            return [folder.path.name for folder in folders if folder.schema not in (SCHEMA, None)]
+
     def complete(self) -> Iterator[RunFolder]:
-        """Every complete run, in order of name."""
-        for scores in sorted(self.root.glob("*/scores.json")):
-            yield RunFolder(scores.parent)
+        """Outlines of all complete runs, in order of name, each for as long as it takes to go to the next."""
+        with self.outlines() as folders:
+            yield from (folder for folder in folders if folder.is_complete)
