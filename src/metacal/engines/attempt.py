@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from metacal.engines.events import Listener, RunProgressed, RunStarted
-from metacal.engines.remote_store import RemoteStore
 from metacal.errors import InUseError, MetacalError
 from metacal.pipeline import run
 from metacal.runs import Hardware, RunSpec
@@ -50,8 +49,6 @@ def attempt(
         return Outcome("stopped", signal=stop.signal or 0)
     listener = told_of_epochs(spec, emit)
     try:
-        if not isinstance(store, RemoteStore):
-            return Outcome("finished", scores=complete(spec, store, hardware, data_dir, listener, stop))
         with store.lease(spec):
             store.pull(spec)
             try:
@@ -83,7 +80,7 @@ def complete(
     return run(spec, folder, hardware=hardware, data_dir=data_dir, resume=True, emit=emit, stop=stop)
 
 
-def pushing(spec: RunSpec, store: RemoteStore, emit: TrainingListener) -> TrainingListener:
+def pushing(spec: RunSpec, store: RunStore, emit: TrainingListener) -> TrainingListener:
     """A listener that copies the run to where it is kept when a checkpoint was saved, now and then."""
     last = time.monotonic()
 

@@ -20,6 +20,9 @@ class RunStore:
         'runs'
     """
 
+    push_seconds = 0.0
+    """From one copy of a run in progress to the next."""
+
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root)
 
@@ -36,6 +39,14 @@ class RunStore:
 
     def pull(self, spec: RunSpec) -> None:
         """Have a run in its folder; it is there already, unless the store is elsewhere."""
+
+    def push(self, spec: RunSpec) -> None:
+        """Have a run in the store; it is there already, unless the store is elsewhere."""
+
+    @contextmanager
+    def lease(self, spec: RunSpec) -> Iterator[None]:
+        """Hold a run where it is kept; the lock of its folder does that, unless the store is elsewhere."""
+        yield
 
     @contextmanager
     def outlines(self) -> Iterator[list[RunFolder]]:
