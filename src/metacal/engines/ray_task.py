@@ -56,14 +56,18 @@ def execute_task(
     def tell(event: RunEvent) -> None:
         told[:] = [mailbox.put.remote(event)]
 
-    def ask() -> None:
-        while not done.wait(ASK_EVERY):
-            with suppress(ray.exceptions.RayError):
-                stop.signal = ray.get(mailbox.asked_to_stop.remote(), timeout=30.0)
+    def ask(seconds: float) -> None:
+        with suppress(ray.exceptions.RayError):
+            asked: int | None = ray.get(mailbox.asked_to_stop.remote(), timeout=seconds)
+            if asked is not None:  # a mailbox that was lost and restarted has forgotten what it said before
+                stop.signal = asked
 
-    with suppress(ray.exceptions.RayError):
-        stop.signal = ray.get(mailbox.asked_to_stop.remote(), timeout=5.0)
-    asking = threading.Thread(target=ask, daemon=True)
+    def keep_asking() -> None:
+        while not done.wait(ASK_EVERY):
+            ask(30.0)
+
+    ask(5.0)
+    asking = threading.Thread(target=keep_asking, daemon=True)
     asking.start()
     try:
         outcome = attempt(spec, store, hardware=hardware, data_dir=data_dir, emit=tell, stop=stop)
