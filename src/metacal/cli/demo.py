@@ -101,15 +101,13 @@ def simulate(kept: "DrawStore", say: Callable[[str], None], stop: "StopRequest")
     """Scores of the simulated study; draws that are there are read."""
     from metacal.runs.paper import Draw
     from metacal.simulated_study import fit_draw
-    from metacal.training import Stopped
 
     scores = []
     for size in SIZES:
         for seed in DRAWS:
             say(f"Simulated data: {2 * size} labels, draw {seed + 1} of {len(DRAWS)}")
             draw = Draw(size, seed, TEST_POINTS)
-            if stop:
-                raise Stopped(stop.signal or 0)
+            stop.raise_if_asked()
             if not kept.has(draw):
                 kept.write(draw, fit_draw(*draw))
             scores += [

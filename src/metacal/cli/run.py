@@ -129,13 +129,11 @@ def fit_draws(draws: "Iterable[Draw]", store: Path, stop: "StopRequest") -> None
     """Fit the study's models on draws of simulated data that are not there yet."""
     from metacal.runs.draw_store import DrawStore
     from metacal.simulated_study import fit_draw
-    from metacal.training import Stopped
 
     kept = DrawStore(store)
     missing = [draw for draw in draws if not kept.has(draw)]
     for draw in track(missing, "simulated data", console=Console(stderr=True), disable=not missing, transient=True):
-        if stop:
-            raise Stopped(stop.signal or 0)
+        stop.raise_if_asked()
         kept.write(draw, fit_draw(*draw))
 
 

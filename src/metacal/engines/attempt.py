@@ -29,7 +29,7 @@ class Outcome:
     kind: Literal["finished", "failed", "in use", "stopped"]
     scores: dict[str, Any] = field(default_factory=dict)
     error: str = ""
-    signal: int = 0
+    signal: int | None = None
 
 
 def attempt(
@@ -45,10 +45,9 @@ def attempt(
 
     No error leaves this function: a run that fails must not take others with it.
     """
-    if stop:
-        return Outcome("stopped", signal=stop.signal or 0)
     listener = told_of_epochs(spec, emit)
     try:
+        stop.raise_if_asked()
         with store.lease(spec):
             store.pull(spec)
             try:

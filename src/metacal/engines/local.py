@@ -80,8 +80,7 @@ class LocalEngine:
     ) -> None:
         while len(ledger):
             spec = ledger.take()
-            if stop:
-                raise Stopped(stop.signal or 0)
+            stop.raise_if_asked()
             if spec is None:
                 time.sleep(PAUSE)
                 continue

@@ -70,7 +70,7 @@ class WorkerPool:
                 for ready in connection.wait(list(lines), timeout=PAUSE) if lines else ():
                     self._listen(lines[ready], ledger, emit, asked)  # type: ignore[index]
             if asked:
-                raise Stopped(stop.signal or signal.SIGTERM)
+                raise Stopped(stop.signal)
             for worker in self._workers.values():
                 worker.line.close()  # an idle worker leaves when its line is closed
                 worker.process.join()

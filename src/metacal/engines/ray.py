@@ -126,7 +126,7 @@ class Crew:
                 if deadline is not None and time.monotonic() > deadline:
                     break
             if deadline is not None:
-                raise Stopped(stop.signal or 0)
+                raise Stopped(stop.signal)
         finally:
             for task in self._tasks:
                 with suppress(self.ray.exceptions.RayError):

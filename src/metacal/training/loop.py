@@ -71,7 +71,7 @@ def run_epoch(training: Training, progress: Progress) -> None:
             clock.tick()
             if should_stop(training, progress, is_last=progress.batch == len(phase.batches)):
                 save(training, progress)
-                raise Stopped(training.stop.signal or 15)
+                raise Stopped(training.stop.signal)
             if clock.since_save > training.save_seconds and training.fabric.world_size == 1:
                 save(training, progress)
                 clock.since_save = 0.0

@@ -18,6 +18,11 @@ class StopRequest:
     def __bool__(self) -> bool:
         return self.signal is not None
 
+    def raise_if_asked(self) -> None:
+        """Raise `Stopped` if it was."""
+        if self:
+            raise Stopped(self.signal)
+
     @contextmanager
     def listening(self) -> Iterator["StopRequest"]:
         """Take SIGINT and SIGTERM as requests; the second one acts at once, as it would have without us."""
@@ -41,8 +46,12 @@ class StopRequest:
 
 
 class Stopped(Exception):  # noqa: N818 - not an error: what was asked for
-    """Training was asked to stop, and stopped with everything saved."""
+    """Training was asked to stop, and stopped with everything saved.
 
-    def __init__(self, signal_number: int) -> None:
-        super().__init__(f"stopped by {signal.Signals(signal_number).name}; everything is saved")
-        self.signal = signal_number
+    Args:
+        signal_number: by which signal; None, where another process was asked, stands for SIGTERM.
+    """
+
+    def __init__(self, signal_number: int | None) -> None:
+        self.signal = int(signal.SIGTERM if signal_number is None else signal_number)
+        super().__init__(f"stopped by {signal.Signals(self.signal).name}; everything is saved")
