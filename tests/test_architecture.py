@@ -31,7 +31,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pipeline": {"functional", "losses", "metalearning", "data", "models", "training", "evaluation", "runs"},
     "shift": {"functional", "data", "models", "training", "evaluation", "runs", "pipeline"},
     "simulated_study": {"functional", "losses", "metalearning", "data"},
-    "engines": {"functional", "runs", "models", "pipeline", "training", "files"},
+    "engines": {"functional", "runs", "models", "pipeline", "training", "files", "simulated_study"},
     "integrations": {"functional", "metalearning", "metrics", "data", "posthoc", "evaluation", "reporting"},
     "cli": {
         "functional",
@@ -49,7 +49,6 @@ MAY_IMPORT: dict[str, set[str]] = {
         "pipeline",
         "engines",
         "shift",
-        "simulated_study",
         "",
     },
     "": {

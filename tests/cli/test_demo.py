@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from metacal import pipeline, simulated_study
 from metacal.cli import demo
 from metacal.cli.app import app
+from metacal.engines import draws
 from metacal.errors import InvalidValueError
 
 
@@ -37,7 +38,7 @@ def test_tables_page_and_json(tmp_path, monkeypatch):
     def never(*arguments, **keywords):
         raise AssertionError("done twice")
 
-    monkeypatch.setattr(simulated_study, "fit_draw", never)
+    monkeypatch.setattr(draws, "fit_draw", never)
     again = CliRunner().invoke(app, arguments)
     assert again.exit_code == 0 and json.loads((tmp_path / "figures.json").read_text()) == figures
 
@@ -45,7 +46,7 @@ def test_tables_page_and_json(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("part", ["fit_draw", "run"])
 def test_stopped_in_the_middle_it_goes_on(tmp_path, monkeypatch, part):
-    home = {"fit_draw": simulated_study, "run": pipeline}[part]
+    home = {"fit_draw": draws, "run": pipeline}[part]
     done, calls = getattr(home, part), []
 
     def interrupted(*arguments, **keywords):

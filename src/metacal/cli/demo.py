@@ -1,7 +1,7 @@
 """``metacal demo``: what meta-learning does for calibration, and a page to look at, in under three minutes."""
 
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -99,22 +99,22 @@ def spec_of(method: str, seed: int) -> Any:
 
 def simulate(kept: "DrawStore", say: Callable[[str], None], stop: "StopRequest") -> list[dict[str, Any]]:
     """Scores of the simulated study; draws that are there are read."""
+    from metacal.engines.draws import fit_missing
     from metacal.runs.paper import Draw
-    from metacal.simulated_study import fit_draw
 
-    scores = []
-    for size in SIZES:
-        for seed in DRAWS:
-            say(f"Simulated data: {2 * size} labels, draw {seed + 1} of {len(DRAWS)}")
-            draw = Draw(size, seed, TEST_POINTS)
-            stop.raise_if_asked()
-            if not kept.has(draw):
-                kept.write(draw, fit_draw(*draw))
-            scores += [
-                {"method": method, "size": size, "seed": seed, "accuracy": each["accuracy"], "ece": each["ece"]}
-                for method, each in kept.read(draw)["methods"].items()
-            ]
-    return scores
+    draws = [Draw(size, seed, TEST_POINTS) for size in SIZES for seed in DRAWS]
+
+    def told() -> "Iterator[Draw]":
+        for draw in draws:
+            say(f"Simulated data: {2 * draw.size} labels, draw {draw.seed + 1} of {len(DRAWS)}")
+            yield draw
+
+    fit_missing(told(), kept, stop)
+    return [
+        {"method": method, "size": draw.size, "seed": draw.seed, "accuracy": each["accuracy"], "ece": each["ece"]}
+        for draw in draws
+        for method, each in kept.read(draw)["methods"].items()
+    ]
 
 
 def train_digits(store: "RunStore", say: Callable[[str], None], stop: "StopRequest") -> list[dict[str, Any]]:

@@ -127,14 +127,13 @@ def run(
 
 def fit_draws(draws: "Iterable[Draw]", store: Path, stop: "StopRequest") -> None:
     """Fit the study's models on draws of simulated data that are not there yet."""
+    from metacal.engines.draws import fit_missing
     from metacal.runs.draw_store import DrawStore
-    from metacal.simulated_study import fit_draw
 
     kept = DrawStore(store)
     missing = [draw for draw in draws if not kept.has(draw)]
-    for draw in track(missing, "simulated data", console=Console(stderr=True), disable=not missing, transient=True):
-        stop.raise_if_asked()
-        kept.write(draw, fit_draw(*draw))
+    shown = track(missing, "simulated data", console=Console(stderr=True), disable=not missing, transient=True)
+    fit_missing(shown, kept, stop)
 
 
 def listed(text: str) -> list[str]:
