@@ -13,6 +13,7 @@ from metacal.cli.places import check_places
 from metacal.files import write_json
 from metacal.runs import RunFolder, are_of_hardware, read_assignments, read_hardware
 from metacal.runs.processes import is_first_process
+from metacal.runs.run_store import RunStore
 
 SHOWN = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "classwise_ece")
 
@@ -76,7 +77,7 @@ def train(
         spec, hardware = RunFolder(run_dir).read_spec(), read_hardware(words)
     else:
         spec, hardware = read_assignments(words, datasets=SOURCES, models=MODELS)
-    folder = RunFolder(run_dir or Path("runs") / f"{spec.title}-{spec.hash[:8]}")
+    folder = RunStore("runs").folder(spec) if run_dir is None else RunFolder(run_dir)
     home = folder.path.resolve()
     if json_file is not None and json_file.resolve().parent not in (home, *home.parents):  # which the run makes itself
         check_places(json=json_file)
