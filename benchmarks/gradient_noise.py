@@ -21,8 +21,7 @@ from metacal.functional.dece import soft_accuracies, soft_bin_memberships
 from metacal.losses import DECE, CrossEntropy, FunctionLoss, Loss
 from metacal.metalearning import MetaProblem, ScalarLabelSmoothing
 from metacal.metalearning.one_step import small_step
-from metacal.models import create_model
-from metacal.pipeline import load_data
+from metacal.pipeline import build_model, load_data
 from metacal.runs import RunFolder
 from metacal.training import Checkpoints
 
@@ -103,9 +102,7 @@ def main() -> None:
     torch.set_num_threads(1)
     spec = RunFolder(arguments.run).read_spec()
     dataset, splits = load_data(spec, arguments.data_dir)
-    model = create_model(
-        spec.model, num_classes=dataset.num_classes, input_shape=dataset.input_shape, **spec.model_options
-    )
+    model = build_model(spec, dataset)
     state, _ = Checkpoints(arguments.run / "checkpoints").load_last()
     if state is None:
         raise SystemExit(f"{arguments.run} must have a checkpoint, found none.")

@@ -29,7 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "experiments": {"runs"},
     "reporting": {"functional", "evaluation", "runs", "files"},
     "pipeline": {"functional", "losses", "metalearning", "data", "models", "training", "evaluation", "runs"},
-    "shift": {"functional", "data", "models", "training", "evaluation", "runs", "pipeline"},
+    "shift": {"functional", "data", "training", "evaluation", "runs", "pipeline"},
     "simulated_study": {"functional", "losses", "metalearning", "data"},
     "engines": {"functional", "runs", "models", "pipeline", "training", "files", "simulated_study"},
     "integrations": {"functional", "metalearning", "metrics", "data", "posthoc", "evaluation", "reporting"},

@@ -245,10 +245,10 @@ def test_settings_that_cannot_be(tmp_path, changes, message):
 
 
 def test_a_model_that_does_not_fit_the_data(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_spec, "create_model", lambda *names, **keywords: MLP(5, 10))
+    monkeypatch.setattr(run_spec, "build_model", lambda spec, dataset: MLP(5, 10))
     with pytest.raises(InvalidValueError, match=r"`model` must take inputs of shape \(64, 1, 8, 8\), got: "):
         run(settings(), RunFolder(tmp_path / "run"))
-    monkeypatch.setattr(run_spec, "create_model", lambda *names, **keywords: MLP(64, 7))
+    monkeypatch.setattr(run_spec, "build_model", lambda spec, dataset: MLP(64, 7))
     with pytest.raises(InvalidValueError, match=r"must return logits of shape \(64, 10\), got \(64, 7\)"):
         run(settings(), RunFolder(tmp_path / "run"))
     assert not (tmp_path / "run").exists()

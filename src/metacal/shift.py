@@ -19,8 +19,7 @@ from metacal.errors import InvalidValueError
 from metacal.evaluation.domain_scores import DomainScores, average, score_domain, worst
 from metacal.functional import fit_temperature
 from metacal.functional.arguments import check_integer
-from metacal.models import create_model
-from metacal.pipeline import evaluation_batches, make_fabric
+from metacal.pipeline import build_model, evaluation_batches, make_fabric
 from metacal.runs import Hardware, RunFolder, RunSpec
 from metacal.training import Checkpoints
 from metacal.training.predict import predict
@@ -55,14 +54,7 @@ def measure_shift(
     dataset = load_dataset(spec.dataset, folder=data_dir, **spec.dataset_options)
     check_images(dataset.test.inputs)
     fabric = make_fabric(spec, hardware or Hardware())
-    module = create_model(
-        spec.model,
-        num_classes=dataset.num_classes,
-        input_shape=dataset.input_shape,
-        embeddings=dataset.embeddings,
-        **spec.model_options,
-    )
-    model = fabric.setup_module(module)
+    model = fabric.setup_module(build_model(spec, dataset))
     best, _ = Checkpoints(folder.checkpoints).load_best()
     model.load_state_dict(best["model"])
 

@@ -5,6 +5,7 @@
 
 from metacal.pipeline.data import evaluation_batches, load_data
 from metacal.pipeline.machine import make_fabric
+from metacal.pipeline.model import build_model
 from metacal.pipeline.run_spec import run
 
-__all__ = ["evaluation_batches", "load_data", "make_fabric", "run"]
+__all__ = ["build_model", "evaluation_batches", "load_data", "make_fabric", "run"]

@@ -10,9 +10,9 @@ from lightning_fabric import Fabric
 
 from metacal.data import Dataset, Splits
 from metacal.data.shifted import shifted_sets
-from metacal.models import create_model
 from metacal.pipeline.data import load_data
 from metacal.pipeline.machine import make_fabric, wants_channels_last
+from metacal.pipeline.model import build_model
 from metacal.pipeline.preparing import check_output, prepare
 from metacal.pipeline.scoring import finish
 from metacal.runs import Hardware, RunFolder, RunSpec
@@ -50,13 +50,7 @@ def run(
     hardware = hardware or Hardware()
     fabric = make_fabric(spec, hardware)
     torch.manual_seed(spec.seed)
-    model = create_model(
-        spec.model,
-        num_classes=dataset.num_classes,
-        input_shape=dataset.input_shape,
-        embeddings=dataset.embeddings,
-        **spec.model_options,
-    )
+    model = build_model(spec, dataset)
     if wants_channels_last(hardware, dataset, fabric):
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     training = prepare(spec, dataset, splits, model, fabric, folder, emit, StopRequest() if stop is None else stop)
