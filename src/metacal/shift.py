@@ -32,7 +32,6 @@ def measure_shift(
     folder: RunFolder,
     shift: str,
     *,
-    hardware: Hardware | None = None,
     data_dir: Path | None = None,
     size: int | None = None,
     progress: Callable[[str, int, int], None] | None = None,
@@ -43,7 +42,6 @@ def measure_shift(
         folder: of a complete run.
         shift: ``cifar10-c`` or ``cifar100-c`` (published arrays where they are in the data folder, else generated), or
             ``corruptions``: generated for the test images of any dataset.
-        hardware: where it is executed.
         data_dir: folder of the datasets.
         size: look at so many test images only, the first ones.
         progress: is told the domain's name, how many are done and how many there are.
@@ -53,7 +51,7 @@ def measure_shift(
         check_integer("size", size, 1)
     dataset = load_dataset(spec.dataset, folder=data_dir, **spec.dataset_options)
     check_images(dataset.test.inputs)
-    fabric = make_fabric(spec, hardware or Hardware())
+    fabric = make_fabric(spec, Hardware())
     model = fabric.setup_module(build_model(spec, dataset))
     best, _ = Checkpoints(folder.checkpoints).load_best()
     model.load_state_dict(best["model"])
