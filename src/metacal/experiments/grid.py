@@ -3,10 +3,9 @@
 from metacal.runs.paper import Column, Row
 
 
-def image_row(dataset: str, model: str, label: str | None = None) -> Row:
-    """A row of image runs; ``label`` is what a table calls the model, if it has another name for it there."""
-    settings = {"dataset": DATASETS[dataset], "model": MODELS[model]}
-    return Row(dataset, label or model, settings)
+def image_row(dataset: str, model: str) -> Row:
+    """A row of image runs."""
+    return Row(dataset, model, {"dataset": DATASETS[dataset], "model": MODELS[model]})
 
 
 DATASETS = {"CIFAR-10": "cifar10", "CIFAR-100": "cifar100", "SVHN": "svhn"}
