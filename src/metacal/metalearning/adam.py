@@ -5,7 +5,7 @@ shrinks while they do not: a start that is too small catches up, and noise does 
 the host for a decision.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -36,12 +36,12 @@ class AdamState:
         skipped: steps skipped for a non-finite gradient, ``()``.
     """
 
-    first: list[Tensor] = field(default_factory=list)
-    second: list[Tensor] = field(default_factory=list)
-    sizes: list[Tensor] = field(default_factory=list)
-    elapsed: Tensor = field(default_factory=lambda: torch.zeros(()))
-    taken: Tensor = field(default_factory=lambda: torch.zeros(()))
-    skipped: Tensor = field(default_factory=lambda: torch.zeros(()))
+    first: list[Tensor]
+    second: list[Tensor]
+    sizes: list[Tensor]
+    elapsed: Tensor
+    taken: Tensor
+    skipped: Tensor
 
     @classmethod
     def zeros(cls, parameters: tuple[Tensor, ...]) -> "AdamState":
