@@ -8,8 +8,8 @@ from typing import TypeVar
 Item = TypeVar("Item")
 
 
-def read_ahead(items: Callable[[], Iterator[Item]], depth: int = 1) -> Generator[Item]:
-    """Yield what ``items()`` yields, fetched by a thread that is at most ``depth`` items ahead.
+def read_ahead(items: Callable[[], Iterator[Item]]) -> Generator[Item]:
+    """Yield what ``items()`` yields, fetched by a thread that is at most one item ahead.
 
     An error of the iterator is raised here, in its turn. Whoever stops early stops the thread.
 
@@ -17,7 +17,7 @@ def read_ahead(items: Callable[[], Iterator[Item]], depth: int = 1) -> Generator
         >>> list(read_ahead(lambda: iter("abc")))
         ['a', 'b', 'c']
     """
-    waiting: queue.Queue[tuple[Item | None, BaseException | None]] = queue.Queue(maxsize=depth)
+    waiting: queue.Queue[tuple[Item | None, BaseException | None]] = queue.Queue(maxsize=1)
     stop = threading.Event()
 
     def put(item: Item | None, error: BaseException | None = None) -> bool:

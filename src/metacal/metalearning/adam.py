@@ -19,6 +19,9 @@ RATE = 0.5
 NEUTRAL = 0.1
 """Cosine between a gradient and the mean of those before it at which a step size stays as it is."""
 
+EPSILON = 1e-8
+"""Adam's."""
+
 SMALLEST, LARGEST = 1e-5, 1e-3
 """Bounds of an adapting step size, per training step."""
 
@@ -82,7 +85,6 @@ def adam_step_(
     state: AdamState,
     settings: OuterSettings,
     interval: float = 1,
-    epsilon: float = 1e-8,
 ) -> Tensor:
     """One step in place on parameters and state; nothing changes where any gradient is not finite.
 
@@ -92,7 +94,6 @@ def adam_step_(
         state: changed in place.
         settings: step size and betas, per training step.
         interval: training steps that this step stands for: the size is multiplied by it, the betas raised to its power.
-        epsilon: Adam's.
 
     Returns:
         bool scalar on the device: whether the step was taken.
@@ -111,7 +112,7 @@ def adam_step_(
         size.copy_(torch.where(finite, _adapted(size, safe, first, settings), size))
         first.copy_(torch.where(finite, torch.lerp(safe, first, beta_first), first))
         second.copy_(torch.where(finite, torch.lerp(safe.square(), second, beta_second), second))
-        change = (first / first_weight) / ((second / second_weight).sqrt() + epsilon)
+        change = (first / first_weight) / ((second / second_weight).sqrt() + EPSILON)
         parameter -= torch.where(finite, interval * size * change, 0.0).to(parameter.dtype)
     return finite
 

@@ -24,6 +24,8 @@ SMOOTHINGS: dict[str, Callable[[int], Hyperparameter]] = {
     "vector": VectorLabelSmoothing,
     "scalar": ScalarLabelSmoothing,
 }
+AT_ONCE = 8192
+"""Rows whose logits are computed together."""
 TRAIN, META = 1, 2
 """Set the orders of training and meta batches apart."""
 
@@ -94,9 +96,9 @@ def train(
 
 
 @torch.no_grad()
-def compute_logits(network: nn.Module, rows: Rows, batch_size: int = 8192) -> Tensor:
+def compute_logits(network: nn.Module, rows: Rows) -> Tensor:
     """``(n, K)`` float64 in host memory; computed in float64, so that a row's do not depend on its batch."""
     wide = copy.deepcopy(network).double()
-    indices = torch.split(torch.arange(len(rows)), batch_size)
+    indices = torch.split(torch.arange(len(rows)), AT_ONCE)
     parts = [wide(rows.features(index).double()).cpu() for index in indices]
     return torch.cat(parts)
