@@ -260,12 +260,6 @@ def test_a_loss_that_is_not_finite(tmp_path):
         run(settings(lr=1e30, epochs=3, clip_norm=None), folder)
 
 
-def test_fsdp_with_something_learned_is_refused(tmp_path):
-    with pytest.raises(InvalidValueError, match="`strategy` must be auto or ddp for mc, got fsdp"):
-        run(settings(method="mc"), RunFolder(tmp_path / "run"), hardware=Hardware(strategy="fsdp"))
-    assert not (tmp_path / "run").exists()
-
-
 def test_nothing_is_written_for_a_split_that_cannot_be(tmp_path):
     with pytest.raises(InvalidValueError, match="val"):
         run(settings(val_size=100_000), RunFolder(tmp_path / "run"))

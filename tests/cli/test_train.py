@@ -186,7 +186,7 @@ def test_two_processes_stop_and_go_on_to_the_same_end(tmp_path):
         (["dataset=digits", "method=mc-x", "epoch=3"], ["mc-x", "epoch", "epochs"]),
         (["dataset=digits", "val_size=5000"], ["val"]),
         (["dataset=simulated", "model=resnet8"], ["resnet8"]),
-        (["dataset=digits", "strategy=fsdp", "method=mc"], ["fsdp"]),
+        (["dataset=digits", "strategy=fsdp"], ["`strategy`: must be auto or ddp: checkpoints hold", "got 'fsdp'"]),
         (["dataset=digits", "model=nowhere:Net"], ["nowhere"]),
         (["dataset=missing.npz"], ["missing.npz"]),
     ],

@@ -24,11 +24,6 @@ def chosen_accelerator(name: str) -> str:
 
 def make_fabric(spec: RunSpec, hardware: Hardware) -> Fabric:
     """Devices, precision and processes, started."""
-    if hardware.strategy == "fsdp":
-        reason = (
-            "the meta step needs the whole head" if spec.method.hyperparameters else "checkpoints hold whole models"
-        )
-        raise InvalidValueError(f"`strategy` must be auto or ddp for {spec.method.name}, got fsdp: {reason}.")
     if hardware.threads is not None:
         torch.set_num_threads(hardware.threads)
     try:

@@ -229,9 +229,10 @@ def _not_one_of(kind: str, name: str, known: Iterable[str]) -> str:
 
 def _sentences(error: ValidationError) -> list[str]:
     """Pydantic's complaints as one line each: the key, the rule and the value received."""
+    told = [(problem, problem["msg"].removeprefix("Value error, ")) for problem in error.errors()]
     return [
-        f"`{'.'.join(str(part) for part in problem['loc'])}`: {problem['msg']}, got {problem['input']!r}"
+        f"`{'.'.join(str(part) for part in problem['loc'])}`: {rule}, got {problem['input']!r}"
         if problem["loc"]
-        else problem["msg"].removeprefix("Value error, ")
-        for problem in error.errors()
+        else rule
+        for problem, rule in told
     ]

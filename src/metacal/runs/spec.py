@@ -167,6 +167,13 @@ class Hardware(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     accelerator: Literal["auto", "cpu", "gpu", "cuda"] = "auto"
     devices: Count = 1
-    strategy: Literal["auto", "ddp", "fsdp"] = "auto"
+    strategy: Literal["auto", "ddp"] = "auto"
     threads: Count | None = None
     channels_last: bool | None = None
+
+    @field_validator("strategy", mode="before")
+    @classmethod
+    def _models_stay_whole(cls, value: Any) -> Any:
+        if value not in ("auto", "ddp"):
+            raise ValueError("must be auto or ddp: checkpoints hold whole models, the meta step needs the whole head")
+        return value
