@@ -56,6 +56,8 @@ def finish(
     if fabric.is_global_zero:
         folder.write_predictions("val", said["val"])
         folder.write_predictions("test", said["test"], domains, sets.names if sets is not None else ())
-        folder.write_hyperparameters(training.phases[0].objective.export(best["learned"]))
+        objective = training.phases[0].objective
+        objective.load_learned(best["learned"])
+        folder.write_hyperparameters(objective.export())
         folder.write_scores(scores)
     return scores

@@ -27,8 +27,12 @@ class Objective(Protocol):
         """Every hyper-parameter in full, by name, as it is now."""
         ...
 
-    def export(self, learned: dict[str, Tensor]) -> dict[str, Any]:
-        """What `learned` gave at some time, as plain numbers; soft labels among them. The objective then holds it."""
+    def load_learned(self, learned: dict[str, Tensor]) -> None:
+        """Take up what `learned` gave at some time."""
+        ...
+
+    def export(self) -> dict[str, Any]:
+        """What `learned` gives, as plain numbers; soft labels among them."""
         ...
 
     def summary(self) -> dict[str, float]:
@@ -66,7 +70,10 @@ class PlainObjective:
         """Nothing."""
         return {}
 
-    def export(self, learned: dict[str, Tensor]) -> dict[str, Any]:
+    def load_learned(self, learned: dict[str, Tensor]) -> None:
+        """Nothing."""
+
+    def export(self) -> dict[str, Any]:
         """Nothing."""
         return {}
 
@@ -105,9 +112,12 @@ class MetaObjective:
         named = self.calibrator.hyperparameters.named_parameters()
         return {name: value.detach().clone() for name, value in named}
 
-    def export(self, learned: dict[str, Tensor]) -> dict[str, Any]:
-        """Take omega up again and say it in plain numbers."""
+    def load_learned(self, learned: dict[str, Tensor]) -> None:
+        """Take omega up again."""
         self.calibrator.hyperparameters.load_state_dict(learned, strict=False)
+
+    def export(self) -> dict[str, Any]:
+        """Omega in plain numbers."""
         return self.calibrator.export()
 
     def summary(self) -> dict[str, float]:
