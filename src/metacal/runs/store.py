@@ -117,17 +117,16 @@ class RunFolder:
     def schema(self) -> Any:
         """The version of the spec that the run was begun with; None if its file does not say."""
         try:
-            stored = read_json(self.path / "spec.json")
+            return schema_of(read_json(self.path / "spec.json"))
         except StorageError:
             return None
-        return stored.get("schema") if isinstance(stored, dict) else None
 
     def read_spec(self) -> RunSpec:
         """The spec of the run that was begun here."""
         stored = read_json(self.path / "spec.json")
-        if self.schema != SCHEMA:
+        if (schema := schema_of(stored)) != SCHEMA:
             raise InvalidValueError(
-                f"{self.path / 'spec.json'} must be of schema {SCHEMA}, got {self.schema}: another version of metacal "
+                f"{self.path / 'spec.json'} must be of schema {SCHEMA}, got {schema}: another version of metacal "
                 "wrote this run; read it with that version, or name another folder and run it again."
             )
         try:
@@ -260,6 +259,11 @@ class RunFolder:
         writer.writeheader()
         writer.writerows(rows)
         write_text(self.path / "history.csv", text.getvalue())
+
+
+def schema_of(stored: Any) -> Any:
+    """The version that a stored spec names; None if it names none."""
+    return stored.get("schema") if isinstance(stored, dict) else None
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:
