@@ -36,11 +36,11 @@ class Ledger:
                 if store.state(spec) != "complete":
                     self._waiting.append((0.0, spec))
                     continue
-                self._store.pull(spec)  # tables are made here
+                store.pull(spec)  # tables are made here
                 store.folder(spec).check_free_for(spec, resume=True)
-                self.settle(spec, Outcome("finished", scores=store.folder(spec).read_scores()))
+                self._note(spec, Outcome("finished", scores=store.folder(spec).read_scores()))
             except MetacalError as error:
-                self.settle(spec, Outcome("failed", error=sentence(error)))
+                self._note(spec, Outcome("failed", error=sentence(error)))
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -60,8 +60,9 @@ class Ledger:
 
     def settle(self, spec: RunSpec, outcome: Outcome) -> None:
         """Take note of an outcome; a run that another process holds goes to the back, to be looked at again."""
-        if outcome.kind == "finished":
-            outcome = self._copied(spec, outcome)
+        self._note(spec, self._copied(spec, outcome) if outcome.kind == "finished" else outcome)
+
+    def _note(self, spec: RunSpec, outcome: Outcome) -> None:
         if outcome.kind == "finished":
             self._emit(RunFinished(spec, outcome.scores))
         elif outcome.kind == "in use":
