@@ -103,11 +103,7 @@ def read_assignments(
     if models and model is not None and model not in models and ":" not in model:
         problems.append(_not_one_of("model", model, models))
     spec = _spec(settings, problems)
-    hardware = None
-    try:
-        hardware = Hardware.model_validate(machine)
-    except ValidationError as error:
-        problems += _sentences(error)
+    hardware = _hardware(machine, problems)
     if problems or spec is None or hardware is None:
         raise InvalidValueError("; ".join(problems) + ".")
     return spec, hardware
@@ -132,11 +128,8 @@ def read_hardware(words: Iterable[str]) -> Hardware:
     """
     problems: list[str] = []
     _, machine = _sorted_out(words, problems)
-    try:
-        hardware = Hardware.model_validate(machine)
-    except ValidationError as error:
-        problems += _sentences(error)
-    if problems:
+    hardware = _hardware(machine, problems)
+    if problems or hardware is None:
         raise InvalidValueError("; ".join(problems) + ".")
     return hardware
 
@@ -184,6 +177,15 @@ def _spec(settings: Mapping[str, Any], problems: list[str]) -> RunSpec | None:
         return None
     learns = bool(spec.method.hyperparameters) or "meta_preset" in given
     return spec if learns else spec.model_copy(update={"meta_preset": None})  # there is no outer step to take
+
+
+def _hardware(machine: Mapping[str, Any], problems: list[str]) -> Hardware | None:
+    """The hardware, or None with what is wrong added to ``problems``."""
+    try:
+        return Hardware.model_validate(machine)
+    except ValidationError as error:
+        problems += _sentences(error)
+        return None
 
 
 def _sorted_out(words: Iterable[str], problems: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
