@@ -69,7 +69,7 @@ def test_the_best_has_a_copy_that_steps_in(tmp_path):
 
 
 def test_killed_between_the_two_moves(two):
-    write_checkpoint(two.folder / "next.ckpt", {"number": 3})
+    write_checkpoint({"number": 3}, two.folder / "next.ckpt")
     os.replace(two.last, two.previous)  # and then the process was gone
     assert two.load_last()[0]["number"] == 2
 
@@ -96,6 +96,6 @@ def test_opening_one_runs_no_code(tmp_path):
         def __reduce__(self):
             return os.system, ("true",)
 
-    write_checkpoint(tmp_path / "evil.ckpt", {"evil": Evil()})
+    write_checkpoint({"evil": Evil()}, tmp_path / "evil.ckpt")
     with pytest.raises(Exception, match=r"weights_only|Weights only|Unsupported"):
         read_checkpoint(tmp_path / "evil.ckpt")

@@ -35,7 +35,7 @@ class Checkpoints:
     def save_last(self, state: dict[str, Any]) -> None:
         """Write the state to go on from; what was last becomes the one before."""
         fresh = self.folder / "next.ckpt"
-        write_checkpoint(fresh, state)
+        write_checkpoint(state, fresh)
         try:
             if self.last.exists():
                 os.replace(self.last, self.previous)
@@ -45,8 +45,7 @@ class Checkpoints:
 
     def save_best(self, state: dict[str, Any]) -> None:
         """Write the state that did best, twice: no later one takes its place."""
-        write_checkpoint(self.best, state)
-        write_checkpoint(self.spare, state)
+        write_checkpoint(state, self.best, self.spare)
 
     def load_last(self) -> tuple[dict[str, Any] | None, list[str]]:
         """The newest state that is whole, or None if there is none, and what was found wrong on the way to it."""
@@ -81,8 +80,8 @@ def first_whole(paths: Sequence[Path]) -> tuple[dict[str, Any] | None, list[str]
     return None, complaints
 
 
-def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
-    """Replace a checkpoint in one move."""
+def write_checkpoint(state: dict[str, Any], *paths: Path) -> None:
+    """Replace a checkpoint, or several with the same state, each in one move."""
     buffer = io.BytesIO()
     torch.save(state, buffer)
     data = buffer.getbuffer()
@@ -93,7 +92,8 @@ def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
         file.write(digest)
         file.write(data)
 
-    write_whole(path, fill)
+    for path in paths:
+        write_whole(path, fill)
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
