@@ -69,12 +69,13 @@ def run_epoch(training: Training, progress: Progress) -> None:
                 progress.add_later(loss)
             training.emit(BatchDone(progress.epoch, progress.batch, loss / len(y)))
             clock.tick()
-            if should_stop(training, progress, is_last=progress.batch == len(phase.batches)):
-                save(training, progress)
-                raise Stopped(training.stop.signal)
-            if clock.since_save > training.save_seconds and training.fabric.world_size == 1:
+            is_asked = should_stop(training, progress, is_last=progress.batch == len(phase.batches))
+            if is_asked or (clock.since_save > training.save_seconds and training.fabric.world_size == 1):
+                check_finite(training, progress)
                 save(training, progress)
                 clock.since_save = 0.0
+            if is_asked:
+                raise Stopped(training.stop.signal)
         progress.phase, progress.batch = number + 1, 0
     close_epoch(training, progress, training.phases[0].lr * factor)
     clock.tick()

@@ -16,9 +16,11 @@ Value = TypeVar("Value")
 
 
 def save(training: Training, progress: Progress) -> None:
-    """Put the whole state on disk; every process takes part, the first one writes, the others wait for it."""
+    """Put the whole state on disk; every process takes part, the first one writes, the others wait for it.
+
+    Whoever calls it has called `check_finite` since the last step.
+    """
     fabric = training.fabric
-    check_finite(training, progress)
     per_process = everyone(fabric, {"progress": progress.state_dict(), "random": random_state(fabric)})
     if fabric.is_global_zero:
         training.checkpoints.save_last(
