@@ -51,11 +51,14 @@ def ece_percent(logits, targets, num_bins=15):
     return 100 * sum(abs(right[mine].mean() - sure[mine].mean()) * mine.mean() for mine in parts if mine.any())
 
 
-@pytest.mark.parametrize("metric", ["ece_percent", "ece_after_temperature_percent", "error_percent"])
+METRICS = ("ece_percent", "ece_after_temperature_percent", "confidence_minus_accuracy_percent", "error_percent")
+
+
+@pytest.mark.parametrize("metric", METRICS)
 def test_cells_are_what_the_predictions_say(store, metric):
-    name = {"ece_percent": "main-ece", "error_percent": "main-error"}.get(metric, "main-ece-temperature")
-    (part,) = narrowed([TABLES[name]], rows=["svhn"], methods=["ce", "mc"], seeds=[0, 1])
-    for found, column in zip(prepare_table(part, store, "smoke").cells[0], part.columns, strict=True):
+    (part,) = narrowed([TABLES["image-methods"]], rows=["svhn"], methods=["ce", "mc"], seeds=[0, 1])
+    line = part.metrics.index(metric)
+    for found, column in zip(prepare_table(part, store, "smoke").cells[line], part.columns, strict=True):
         figures, heats = [], []
         for seed in (0, 1):
             folder = store.folder(part.spec(part.rows[0], column, seed, "smoke"))
@@ -63,6 +66,10 @@ def test_cells_are_what_the_predictions_say(store, metric):
             logits, targets = test.logits.double().numpy(), test.targets.numpy()
             if metric == "error_percent":
                 figures.append(100 * (logits.argmax(axis=1) != targets).mean())
+                continue
+            if metric == "confidence_minus_accuracy_percent":
+                sure = 1 / np.exp(logits - logits.max(axis=1, keepdims=True)).sum(axis=1)
+                figures.append(100 * (sure.mean() - (logits.argmax(axis=1) == targets).mean()))
                 continue
             eces = [ece_percent(val.logits.double().numpy() / heat, val.targets.numpy()) for heat in TEMPERATURES]
             heats.append(TEMPERATURES[int(np.argmin(eces))])
@@ -115,6 +122,14 @@ def test_the_simulated_study_says_that_smoke_is_reduced(tmp_path):
 def test_what_ties_as_printed_is_bold_together():
     assert best_of((cell(1.001), cell(1.004, column="LS"), cell(1.1, column="MC"))) == {"CE", "LS"}
     assert best_of((cell(1.0), cell(None, column="MC"))) == set()
+
+
+@pytest.mark.parametrize(
+    ("metric", "best"), [("ece_percent", "LS"), ("accuracy_percent", "CE"), ("confidence_minus_accuracy_percent", "MC")]
+)
+def test_what_is_best_depends_on_the_figure(metric, best):
+    cells = (cell(3.0), cell(-2.0, column="LS"), cell(1.0, column="MC"))
+    assert best_of(tuple(replace(each, metric=metric) for each in cells)) == {best}
 
 
 def test_published_and_difference_stand_beside_ours_in_every_format():

@@ -23,5 +23,11 @@ TABLE = PaperTable(
         method("MC-V", "mc-v"),
         method("MC-L2", "mc-l2"),
     ),
-    metrics=("ece_percent", "ece_after_temperature_percent", "classwise_ece_percent", "error_percent"),
+    metrics=(
+        "ece_percent",
+        "ece_after_temperature_percent",
+        "classwise_ece_percent",
+        "confidence_minus_accuracy_percent",
+        "error_percent",
+    ),
 )

@@ -22,5 +22,11 @@ TABLE = PaperTable(
     claim="(not in the paper)",
     rows=(*IMAGE_ROWS, NEWSGROUPS),
     columns=(CE, LS, *stepped("mc"), *stepped("mc-s")),
-    metrics=("ece_percent", "ece_after_temperature_percent", "classwise_ece_percent", "error_percent"),
+    metrics=(
+        "ece_percent",
+        "ece_after_temperature_percent",
+        "classwise_ece_percent",
+        "confidence_minus_accuracy_percent",
+        "error_percent",
+    ),
 )
