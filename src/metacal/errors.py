@@ -1,4 +1,7 @@
-"""The exceptions metacal raises: one base, and one class for each way an input can be wrong."""
+"""The exceptions metacal raises: one base, a class for each way an input can be wrong; and what a name may mean."""
+
+import difflib
+from collections.abc import Iterable
 
 
 class MetacalError(Exception):
@@ -47,3 +50,14 @@ class InUseError(StorageError):
 
 class TrainingError(MetacalError, RuntimeError):
     """Training cannot go on: the loss is no longer finite."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The known names most like a misspelt one, for a message; all of them if none is like it.
+
+    Examples:
+        >>> nearest("FGO", ["fog", "snow"]), nearest("x", ["fog", "snow"])
+        ('fog', 'fog, snow')
+    """
+    spelled = {each.lower(): each for each in known if each}
+    return ", ".join(spelled[each] for each in difflib.get_close_matches(name.lower(), spelled, cutoff=0.4) or spelled)

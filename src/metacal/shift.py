@@ -3,7 +3,6 @@
 The temperature is fitted on clean validation data, as one has it before anything shifts.
 """
 
-import difflib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from metacal.data.shifted import shifted_sets
 from metacal.errors import InvalidValueError
 from metacal.evaluation.domain_scores import DomainScores, average, score_domain, worst
 from metacal.functional import fit_temperature
-from metacal.functional.arguments import check_integer
+from metacal.functional.arguments import check_choice, check_integer
 from metacal.pipeline import build_model, evaluation_batches, make_fabric
 from metacal.runs import Hardware, RunFolder, RunSpec
 from metacal.training import Checkpoints
@@ -90,9 +89,7 @@ def measure_shift(
 
 def check_shift(folder: RunFolder, shift: str) -> RunSpec:
     """The spec of a complete run that this shift can be measured of."""
-    if shift not in SHIFTS:
-        near = difflib.get_close_matches(shift, SHIFTS, n=1, cutoff=0.3) or list(SHIFTS)
-        raise InvalidValueError(f"`--shift` must be one of {', '.join(SHIFTS)}, got {shift!r}; nearest: {near[0]}.")
+    check_choice("--shift", shift, tuple(SHIFTS))
     if not folder.is_complete:
         raise InvalidValueError(f"`RUN` must be the folder of a complete run, got {folder.path}.")
     spec, wanted = folder.read_spec(), SHIFTS[shift]

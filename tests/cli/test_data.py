@@ -55,8 +55,8 @@ def test_fetch_then_check_then_damage(data, tmp_path, server):  # noqa: F811
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("fetch", "cifar01"), "did you mean cifar10"),
-        (("check", "svnh"), "did you mean svhn"),
+        (("fetch", "cifar01"), "nearest: cifar10"),
+        (("check", "svnh"), "nearest: svhn"),
         (("check", "svhn"), "metacal data fetch svhn"),
         (("fetch", "cifar10", "nothing-such"), "got 'nothing-such'"),
     ],

@@ -57,7 +57,7 @@ def test_figures_are_those_of_the_best_checkpoint(metacal, trained):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--shift", "cifar10c"), "nearest: cifar10-c"),
+        (("--shift", "cifar10c"), "must be one of 'cifar10-c', "),
         (("--shift", "cifar10-c"), "got a run on digits; --shift corruptions"),
         (("--shift", "corruptions", "--probs", "p"), "must stand alone"),
         (("--shift", "corruptions", "--fail-above", "ece=0.1"), "must stand alone"),

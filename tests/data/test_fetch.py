@@ -104,7 +104,7 @@ def test_a_folder_that_cannot_be_written(server, tmp_path):
 
 def test_built_in_and_unknown_names(tmp_path):
     assert fetch.fetch_dataset("digits", folder=tmp_path) == [] == fetch.check_dataset("digits")
-    with pytest.raises(InvalidValueError, match="did you mean cifar10"):
+    with pytest.raises(InvalidValueError, match="nearest: cifar10"):
         fetch.fetch_dataset("cifar01", folder=tmp_path)
 
 

@@ -18,10 +18,10 @@ Y = np.arange(20) % 2
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("cifar11", "got 'cifar11'; did you mean cifar10"),
-        ("newsgroups", "did you mean 20newsgroups"),
-        ("mnist", "did you mean fashion-mnist"),
-        ("zzz", "must be one of digits, simulated, cifar10"),
+        ("cifar11", "got 'cifar11'; nearest: cifar10"),
+        ("newsgroups", "nearest: 20newsgroups"),
+        ("mnist", "nearest: fashion-mnist"),
+        ("zzz", "got 'zzz'; nearest: digits, simulated, cifar10"),
         ("none/there.npz", "must name a file or folder that exists, got none/there.npz"),
     ],
 )

@@ -1,11 +1,10 @@
 """Which tables, figures, rows, methods and seeds a command is about; what is unknown is named with its neighbours."""
 
-import difflib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from metacal.errors import InvalidValueError
+from metacal.errors import InvalidValueError, nearest
 from metacal.experiments import EXHIBITS
 from metacal.runs.paper import Column, Exhibit
 
@@ -25,7 +24,7 @@ def find_exhibits(name: str) -> list[Exhibit]:
         return together
     known = [*EXHIBITS, *(exhibit.tag for exhibit in EXHIBITS.values())]
     raise InvalidValueError(
-        f"`NAME` must be a table or figure that `metacal ls` lists, got {name!r}; nearest: {_near(name, known)}."
+        f"`NAME` must be a table or figure that `metacal ls` lists, got {name!r}; nearest: {nearest(name, known)}."
     )
 
 
@@ -108,10 +107,5 @@ def _check_known(option: str, unknown: list[str], known: list[str]) -> None:
     if unknown:
         if not known:
             raise InvalidValueError(f"`{option}` must be left out: what was named has none, got {', '.join(unknown)}.")
-        near = "; ".join(f"{name!r}, nearest: {_near(name, known)}" for name in unknown)
+        near = "; ".join(f"{name!r}, nearest: {nearest(name, known)}" for name in unknown)
         raise InvalidValueError(f"`{option}` must name what the tables and figures have, got {near}.")
-
-
-def _near(name: str, known: Iterable[str]) -> str:
-    names = [each for each in dict.fromkeys(known) if each]
-    return ", ".join(difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.3) or names)

@@ -1,6 +1,5 @@
 """`load_dataset`: from a name or a path to a `Dataset`."""
 
-import difflib
 import importlib
 import inspect
 import os
@@ -12,7 +11,7 @@ from typing import Any
 
 from metacal.data.dataset import Dataset
 from metacal.data.folder import data_folder
-from metacal.errors import InvalidTypeError, InvalidValueError, MissingDataError
+from metacal.errors import InvalidTypeError, InvalidValueError, MissingDataError, nearest
 
 
 @dataclass(frozen=True)
@@ -85,11 +84,9 @@ def find_source(name: str) -> Source:
     spelled = {_bare(known): source for known, source in SOURCES.items()}
     if _bare(name) in spelled:
         return spelled[_bare(name)]
-    near = difflib.get_close_matches(_bare(name), spelled, n=3, cutoff=0.5)
-    hint = f"; did you mean {' or '.join(spelled[each].name for each in near)}?" if near else "."
     raise InvalidValueError(
-        f"`dataset` must be one of {', '.join(SOURCES)}, or the path of an .npz file or of a folder of images by "
-        f"class, got {str(name)!r}{hint}"
+        f"`dataset` must be a known name, or the path of an .npz file or of a folder of images by class, got {name!r}; "
+        f"nearest: {nearest(name, SOURCES)}."
     )
 
 

@@ -1,6 +1,5 @@
 """Models by name, and a user's own by import path."""
 
-import difflib
 import importlib
 import math
 import os
@@ -11,7 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from metacal.errors import InvalidTypeError, InvalidValueError
+from metacal.errors import InvalidTypeError, InvalidValueError, nearest
 from metacal.models.global_pooling_cnn import GlobalPoolingCNN
 from metacal.models.mlp import MLP, LogisticRegression
 from metacal.models.resnet import BasicBlock, Bottleneck, ResNet
@@ -85,8 +84,8 @@ def create_model(
 
 def unknown_model(name: str) -> str:
     """What to say of a name that is not there."""
-    near = difflib.get_close_matches(name, MODELS, n=3, cutoff=0.4) or list(MODELS)
-    return f"`model` must be a known name or an import path 'module:Class', got {name!r}; nearest: {', '.join(near)}."
+    near = nearest(name, MODELS)
+    return f"`model` must be a known name or an import path 'module:Class', got {name!r}; nearest: {near}."
 
 
 def _imported(path: str) -> Callable[..., nn.Module]:

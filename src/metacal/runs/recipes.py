@@ -1,6 +1,5 @@
 """Recipes: the settings a dataset and a model are trained with unless told otherwise, and specs from ``key=value``."""
 
-import difflib
 import json
 import os
 from collections.abc import Collection, Iterable, Mapping
@@ -8,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from metacal.errors import InvalidValueError
+from metacal.errors import InvalidValueError, nearest
 from metacal.runs.method import METHODS
 from metacal.runs.spec import Hardware, RunSpec
 
@@ -224,9 +223,7 @@ def _value(text: str) -> Any:
 
 
 def _not_one_of(kind: str, name: str, known: Iterable[str]) -> str:
-    names = list(known)
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5) or names
-    return f"unknown {kind} {name!r}, nearest: {', '.join(near)}"
+    return f"unknown {kind} {name!r}, nearest: {nearest(name, known)}"
 
 
 def _sentences(error: ValidationError) -> list[str]:

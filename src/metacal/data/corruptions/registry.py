@@ -1,6 +1,5 @@
 """`CORRUPTIONS`: the 19 corruptions of CIFAR-C by name, with the constants of Hendrycks and Dietterich for CIFAR."""
 
-import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral
@@ -18,7 +17,7 @@ from metacal.data.corruptions.jpeg import jpeg_compression
 from metacal.data.corruptions.noise import gaussian_noise, impulse_noise, shot_noise, speckle_noise
 from metacal.data.corruptions.spatter import spatter
 from metacal.data.corruptions.weather import fog, snow
-from metacal.errors import InvalidTypeError, InvalidValueError
+from metacal.errors import InvalidTypeError, InvalidValueError, nearest
 
 SEVERITIES = (1, 2, 3, 4, 5)
 
@@ -110,8 +109,8 @@ def find_corruption(name: str) -> Corruption:
         raise InvalidTypeError(f"`name` must be the name of a corruption, got {name!r}.")
     found = CORRUPTIONS.get(name.lower().replace("-", "_").replace(" ", "_"))
     if found is None:
-        near = difflib.get_close_matches(name.lower(), CORRUPTIONS, n=3, cutoff=0.4) or list(CORRUPTIONS)
-        raise InvalidValueError(f"`name` must be one of the 19 corruptions, got {name!r}; nearest: {', '.join(near)}.")
+        near = nearest(name, CORRUPTIONS)
+        raise InvalidValueError(f"`name` must be one of the 19 corruptions, got {name!r}; nearest: {near}.")
     return found
 
 
