@@ -102,7 +102,7 @@ def maximum_likelihood(x: Tensor, y: Tensor, smoothing: float) -> nn.Linear:
 
 
 def meta_calibrated(x: Tensor, y: Tensor, x_meta: Tensor, y_meta: Tensor) -> nn.Linear:
-    """Full-batch gradient descent with a learned smoothing strength a class; the look-ahead is through all weights."""
+    """Full-batch gradient descent with learned smoothing, one strength per class; it looks ahead by all weights."""
     model = nn.Linear(2, 2).double()
     nn.init.zeros_(model.weight)
     nn.init.zeros_(model.bias)

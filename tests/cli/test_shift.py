@@ -33,7 +33,7 @@ def test_a_run_under_shift(metacal, trained, tmp_path):
     eces = [each["ece"] for each in study["domains"]]
     assert study["average"]["ece"] == pytest.approx(np.mean(eces)) and study["worst"]["ece"] == max(eces)
     assert "jpeg_compression" in output and "fitted on clean validation data" in output
-    assert f"average {study['average']['ece']:.4f}" in output and "(generated), 60 images a domain" in output
+    assert f"average {study['average']['ece']:.4f}" in output and "(generated), 60 images per domain" in output
     assert {path.suffix for path in (tmp_path / "f").iterdir()} == {".png", ".svg"}
     report = prepare_report([read_run(trained)], num_resamples=10)
     (shift,) = report.subjects[0].run.shifts

@@ -73,7 +73,7 @@ def test_soft_labels_with_class_weights_equal_torch(reduction):
 
 def test_class_weights_of_a_wrong_shape():
     for function, targets in ((cross_entropy, torch.tensor([0])), (soft_cross_entropy, torch.zeros(1, 2))):
-        with pytest.raises(InvalidValueError, match=r"`class_weights` must have shape \(2,\), one a class, got \(3,\)"):
+        with pytest.raises(InvalidValueError, match=r"must have shape \(2,\), one per class, got \(3,\)"):
             function(logits=torch.zeros(1, 2), targets=targets, class_weights=torch.ones(3))
 
 

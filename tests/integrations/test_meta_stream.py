@@ -1,4 +1,4 @@
-"""Meta batches without end: every sample once a pass, ranks apart, taken up where they were left."""
+"""Meta batches without end: every sample once per pass, ranks apart, taken up where they were left."""
 
 import pytest
 import torch

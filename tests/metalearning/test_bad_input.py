@@ -237,7 +237,7 @@ def test_other_constructors():
         UnitwiseL2(nn.ReLU())
     with pytest.raises(MetacalError, match=r"`state` must be what state_dict.. returned"):
         calibrator().load_state_dict({})
-    with pytest.raises(MetacalError, match="`loader` must give at least one batch a pass"):
+    with pytest.raises(MetacalError, match="`loader` must give at least one batch per pass"):
         next(metacal.data.cycle([]))
 
 

@@ -1,4 +1,4 @@
-"""The command line: one file a verb. The only place that prints, draws progress and exits."""
+"""The command line: one file per verb. The only place that prints, draws progress and exits."""
 
 from metacal.cli.app import main
 

@@ -66,7 +66,7 @@ def evaluate(
         ),
     ] = None,
     shift_size: Annotated[
-        int | None, typer.Option("--shift-size", min=1, help="With --shift: only so many test images a domain.")
+        int | None, typer.Option("--shift-size", min=1, help="With --shift: only so many test images per domain.")
     ] = None,
     figures: Annotated[
         Path | None,

@@ -28,7 +28,7 @@ ClassNames = Annotated[
     typer.Option(
         "--class-names",
         metavar="NAMES",
-        help="The classes in the order of the scores: names with commas, or a text file with one a line.",
+        help="The classes in the order of the scores: names with commas, or a text file with one per line.",
     ),
 ]
 

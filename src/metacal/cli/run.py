@@ -35,7 +35,7 @@ def run(
     methods: Annotated[str, typer.Option(metavar="NAMES", help="Only these methods, e.g. ce,ls,mc.")] = "",
     seeds: Annotated[str, typer.Option(metavar="NUMBERS", help="Only these seeds, e.g. 0,1.")] = "",
     preset: Annotated[
-        str, typer.Option(help="full: as published; cpu: minutes an image run, text in full; smoke: seconds.")
+        str, typer.Option(help="full: as published; cpu: minutes per image run, text in full; smoke: seconds.")
     ] = "full",
     store: Annotated[
         str, typer.Option("--store", metavar="PLACE", help="Of all runs: a folder, or a URL such as s3://bucket/runs.")
@@ -52,7 +52,7 @@ def run(
     engine: Annotated[str, typer.Option(help="local or ray.")] = "local",
     jobs: Annotated[int, typer.Option(help="Runs at a time (local).")] = 1,
     address: Annotated[str | None, typer.Option(help="Of the Ray cluster.")] = None,
-    gpus: Annotated[float, typer.Option(help="GPUs a run (ray).")] = 0.0,
+    gpus: Annotated[float, typer.Option(help="GPUs per run (ray).")] = 0.0,
     data_dir: Annotated[Path | None, typer.Option("--data-dir", metavar="DIR", help="Folder of the datasets.")] = None,
 ) -> None:
     """Run what tables and figures need and is not there yet, and show them beside what was published.

@@ -59,7 +59,7 @@ def print_shift(path: Path, shift: "Shift", console: Console) -> None:
     def say(text: str, style: str | None = None) -> None:
         console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
 
-    say(f"{path}: {shift.name} ({shift.source}), {shift.samples:,} images a domain", "bold")
+    say(f"{path}: {shift.name} ({shift.source}), {shift.samples:,} images per domain", "bold")
     for each in shift.maps:
         console.print(heat_table(shift, each))
         say(

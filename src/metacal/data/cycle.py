@@ -22,4 +22,4 @@ def cycle(loader: Iterable[Batch]) -> Iterator[Batch]:
             is_empty = False
             yield batch
         if is_empty:
-            raise InvalidValueError("`loader` must give at least one batch a pass, got none.")
+            raise InvalidValueError("`loader` must give at least one batch per pass, got none.")

@@ -14,7 +14,7 @@ REAL, GENERATED, OWN = "real", "generated", "the data's own"
 
 @dataclass(frozen=True, eq=False)
 class ShiftedSets:
-    """Test sets, one a domain.
+    """Test sets, one per domain.
 
     Attributes:
         names: of the domains.

@@ -183,5 +183,5 @@ def equal_width_index(confidences: Tensor, num_bins: int) -> Tensor:
 
 @lru_cache(maxsize=64)
 def equal_width_edges(num_bins: int, device: torch.device) -> Tensor:
-    """float64 ``(M + 1,)``: ``m / M``. One tensor a device, shared: not to be written to."""
+    """float64 ``(M + 1,)``: ``m / M``. One tensor per device, shared: not to be written to."""
     return torch.arange(num_bins + 1, dtype=torch.float64, device=device) / num_bins

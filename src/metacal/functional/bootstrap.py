@@ -115,8 +115,8 @@ def bootstrap_interval(
     high). It always holds the estimate itself.
 
     Args:
-        statistic: takes row numbers ``(R, n)``, one resample a row, and returns ``(R,)`` values.
-        samples: any tensor with one row a sample; only its length and device are used.
+        statistic: takes row numbers ``(R, n)``, one resample per row, and returns ``(R,)`` values.
+        samples: any tensor with one row per sample; only its length and device are used.
         num_resamples: R in all.
         level: coverage aimed at.
         seed: of the draws.

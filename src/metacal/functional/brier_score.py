@@ -81,7 +81,7 @@ def split_brier(score: Tensor, count: Tensor, statistics: BinStatistics) -> Deco
 
 
 def brier_loss(*, logits: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
-    """Brier score of ``softmax(logits)`` as a training loss, differentiable, one value a sample before reduction.
+    """Brier score of ``softmax(logits)`` as a training loss, differentiable, one value per sample before reduction.
 
     Args:
         logits: ``(n, K)``, or ``(n,)`` or ``(n, 1)`` for a binary model with one logit (two classes all the same).

@@ -43,7 +43,7 @@ def soft_cross_entropy(
 def cross_entropy(
     *, logits: Tensor, targets: Tensor, class_weights: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
-    """Cross-entropy with integer targets; one logit a sample is a binary model.
+    """Cross-entropy with integer targets; one logit per sample is a binary model.
 
     Args:
         logits: ``(n, K)``, ``(n, 1)`` or ``(n,)``, widened to float32 at least.
@@ -72,6 +72,6 @@ def _weights_for(logits: Tensor, class_weights: Tensor | None) -> Tensor | None:
     check_tensor("class_weights", class_weights)
     if class_weights.shape != logits.shape[1:]:
         raise InvalidValueError(
-            f"`class_weights` must have shape ({logits.shape[1]},), one a class, got {tuple(class_weights.shape)}."
+            f"`class_weights` must have shape ({logits.shape[1]},), one per class, got {tuple(class_weights.shape)}."
         )
     return class_weights.to(logits.dtype)

@@ -13,7 +13,7 @@ def focal_loss(*, logits: Tensor, targets: Tensor, gamma: float | Tensor = 3.0, 
     """``-(1 - p) ** gamma log p`` with p the true class's probability (Lin et al. 2017).
 
     Args:
-        logits: ``(n, K)``, or one logit a sample.
+        logits: ``(n, K)``, or one logit per sample.
         targets: int ``(n,)``.
         gamma: >= 0; one number, or a tensor ``(n,)`` or ``()`` (differentiable).
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
@@ -28,7 +28,7 @@ def focal_loss(*, logits: Tensor, targets: Tensor, gamma: float | Tensor = 3.0, 
     log_probs = target_log_probs(logits, targets)
     if isinstance(gamma, Tensor) and gamma.shape not in ((), log_probs.shape):
         raise InvalidValueError(
-            f"`gamma` must have shape () or {tuple(log_probs.shape)}, one a sample, got {tuple(gamma.shape)}."
+            f"`gamma` must have shape () or {tuple(log_probs.shape)}, one per sample, got {tuple(gamma.shape)}."
         )
     return reduce_losses(-focal_weight(log_probs, gamma) * log_probs, reduction)
 

@@ -174,7 +174,7 @@ def as_rows(tensor: Tensor) -> Tensor:
 
 
 def class_logits(logits: Tensor) -> Tensor:
-    """Logits ``(n, K)`` in float32 or wider; one logit a sample, ``(n,)`` or ``(n, 1)``, becomes the pair (0, z).
+    """Logits ``(n, K)`` in float32 or wider; one logit per sample, ``(n,)`` or ``(n, 1)``, becomes the pair (0, z).
 
     The differentiable measures are written for classes; a binary model with one logit is the two-class
     model whose first logit is 0. Only shape and dtype are looked at, so nothing waits for the device.

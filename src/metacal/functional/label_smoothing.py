@@ -34,7 +34,7 @@ def label_smoothing_loss(*, logits: Tensor, targets: Tensor, strength: float = 0
     """Cross-entropy with smoothed labels.
 
     Args:
-        logits: ``(n, K)``, or one logit a sample.
+        logits: ``(n, K)``, or one logit per sample.
         targets: int ``(n,)``.
         strength: s in [0, 1].
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.

@@ -14,7 +14,7 @@ def mmce(*, logits: Tensor, targets: Tensor) -> Tensor:
     :math:`r_i` is correctness minus confidence, :math:`k(c, c') = \exp(-|c - c'| / 0.4)`. Memory is n x n.
 
     Args:
-        logits: ``(n, K)``, or one logit a sample; see `dece`.
+        logits: ``(n, K)``, or one logit per sample; see `dece`.
         targets: int ``(n,)``.
 
     Examples:
@@ -39,7 +39,7 @@ def mmce_weighted(*, logits: Tensor, targets: Tensor) -> Tensor:
     the paper's runs belongs to that scale. Without right or without wrong predictions the value is 0.
 
     Args:
-        logits: ``(n, K)``, or one logit a sample; see `dece`.
+        logits: ``(n, K)``, or one logit per sample; see `dece`.
         targets: int ``(n,)``.
 
     Examples:

@@ -1,4 +1,4 @@
-"""How one loss a sample becomes one number."""
+"""How one loss per sample becomes one number."""
 
 from torch import Tensor
 

@@ -21,7 +21,7 @@ def soft_avuc(*, logits: Tensor, targets: Tensor, kappa: float = 0.5, temperatur
     value is :math:`\log(1 + (AU + IC) / (AC + IU))`. Correctness carries no gradient.
 
     Args:
-        logits: ``(n, K)``, or one logit a sample; see `dece`.
+        logits: ``(n, K)``, or one logit per sample; see `dece`.
         targets: int ``(n,)``.
         kappa: normalised entropy, in (0, 1), from which a prediction counts as uncertain. Not given in the paper.
         temperature: T, softness of that border. Not given in the paper.

@@ -19,7 +19,7 @@ def soft_binned_ece(
     and confidence; the value is :math:`(\sum_m w_m |A_m - C_m|^p)^{1/p}` with :math:`w_m = \sum_i u_{im} / n`.
 
     Args:
-        logits: ``(n, K)``, or one logit a sample; see `dece`.
+        logits: ``(n, K)``, or one logit per sample; see `dece`.
         targets: int ``(n,)``.
         num_bins: M.
         temperature: T.

@@ -62,7 +62,7 @@ def sweep_sorted(samples: SortedSamples) -> BinStatistics:
     most = min(len(samples), MAX_BINS)
     if not most:
         return samples.statistics(1)
-    # One bin a sample: merging neighbours of a rising sequence leaves it rising, so all before it pass too.
+    # One bin per sample: merging neighbours of a rising sequence leaves it rising, so all before it pass too.
     if most == len(samples) and bool(_never_falls(samples, torch.tensor([most], device=device))):
         return samples.statistics(most)
     for first in range(1, most + 1, BLOCK):

@@ -139,7 +139,7 @@ def loading_of(loader: DataLoader[Any]) -> dict[str, Any]:
 
 
 def _samples_of(loader: DataLoader[Any]) -> Any:
-    """The dataset that a loader goes through once a pass; None if its sampler does not tell.
+    """The dataset that a loader goes through once per pass; None if its sampler does not tell.
 
     Subclasses of torch's samplers may do anything, and a sampler may have been made for a shorter dataset.
     """

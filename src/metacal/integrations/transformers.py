@@ -105,7 +105,7 @@ class MetaCalibrationMixin:
         """Make the calibrator and the stream of meta batches; what is learned starts anew with every model."""
         if self.args.n_gpu > 1:
             raise InvalidValueError(
-                f"`model` must run on one GPU a process, got {self.args.n_gpu}; start it with torchrun or accelerate."
+                f"`model` must run on one GPU per process, got {self.args.n_gpu}; start it with torchrun or accelerate."
             )
         settings = dict(self.meta_calibration)
         batch_size = settings.pop("batch_size", self.args.train_batch_size)

@@ -27,7 +27,7 @@ class Loss(nn.Module):
     """
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """The loss of a batch: logits ``(n, K)`` (or one a sample), integer targets ``(n,)``."""
+        """The loss of a batch: logits ``(n, K)`` (or one per sample), integer targets ``(n,)``."""
         raise NotImplementedError(f"{type(self).__name__} must define forward(logits, targets).")
 
     def terms(self) -> Iterator[tuple[float, "Loss"]]:

@@ -122,7 +122,7 @@ class ScoreMetric(Metric):
         return BinStatistics(self.counts, self.correct_sums, self.confidence_units, edges)
 
     def add_sample_state(self) -> None:
-        """State that keeps every sample's confidence and correctness (5 bytes a sample for float32 scores)."""
+        """State that keeps every sample's confidence and correctness (5 bytes per sample for float32 scores)."""
         self.add_identity("samples")
         self.add_state("confidences", [], dist_reduce_fx="cat")
         self.add_state("correct", [], dist_reduce_fx="cat")

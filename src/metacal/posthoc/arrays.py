@@ -23,7 +23,7 @@ class Given:
         scores: ``(n, K)`` in float32 or float64.
         is_logits: whether they are logits.
         is_tensor: whether the caller passed a tensor.
-        is_flat: whether the caller passed one score a sample, that of class 1.
+        is_flat: whether the caller passed one score per sample, that of class 1.
     """
 
     scores: Tensor

@@ -20,7 +20,7 @@ FLAT = 1e-8
 class BetaCalibration(Calibrator):
     r"""``sigmoid(a log p - b log(1 - p) + c)`` with a, b >= 0, each class against the rest (Kull et al. 2017).
 
-    Needs probabilities (of logits the softmax is taken) and some hundred samples; three parameters a class bend
+    Needs probabilities (of logits the softmax is taken) and some hundred samples; three parameters per class bend
     over-confidence and under-confidence alike and never turn a class's own order round. Classes are mended apart, so
     the predicted class may change.
 

@@ -14,8 +14,8 @@ from metacal.posthoc.one_against_rest import is_class, normalised
 class HistogramBinning(Calibrator):
     """How often a class came among samples of a like probability, one against the rest (Zadrozny and Elkan 2001).
 
-    Needs probabilities (of logits the softmax is taken) and some dozens of samples a bin. Only so many different values
-    come out, ties are common, and the predicted class may change.
+    Needs probabilities (of logits the softmax is taken) and some dozens of samples per bin. Only so many different
+    values come out, ties are common, and the predicted class may change.
 
     Args:
         num_bins: M.

@@ -24,7 +24,7 @@ class Domains(BaseModel):
     """Domains by part of a run; corruptions of images, or names in a column of the user's data, not both.
 
     Attributes:
-        train: sampled from, one a step; a meta batch is of another one than the training batch.
+        train: sampled from, one per step; a meta batch is of another one than the training batch.
         val: what the checkpoint and a temperature are chosen on; None is ``train``.
         test: what is measured, each on its own.
 

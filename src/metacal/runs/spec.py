@@ -38,7 +38,7 @@ class RunSpec(BaseModel):
         augment: pad-crop-flip; None is what the dataset asks for.
         domains: what is trained on, chosen on and tested on, by domain; ``cifar-c`` names the paper's; None has none.
         epochs: passes over the training data.
-        batch_size: samples a step, over all devices.
+        batch_size: samples per step, over all devices.
         accumulate: cut each batch into so many parts, whose gradients are added up.
         optimizer: ``sgd``, ``adam`` or ``adamw``.
         lr: learning rate at the start.

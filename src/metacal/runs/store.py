@@ -3,7 +3,7 @@
 A run is a folder::
 
     spec.json            the resolved spec          environment.json   machine and versions
-    splits.safetensors   row numbers of each part   history.csv        one line an epoch
+    splits.safetensors   row numbers of each part   history.csv        one line per epoch
     epochs/0001.safetensors   that epoch's validation logits and hyper-parameters
     checkpoints/         last, the one before, best  (see metacal.training.checkpoints)
     predictions/val.safetensors, test.safetensors    logits and targets of the best checkpoint
@@ -164,7 +164,7 @@ class RunFolder:
                 file.unlink()
 
     def read_history(self) -> list[dict[str, float]]:
-        """One record an epoch, oldest first."""
+        """One record per epoch, oldest first."""
         path = self.path / "history.csv"
         if not path.exists():
             return []

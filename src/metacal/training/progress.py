@@ -32,7 +32,7 @@ class Progress:
         self._correct: list[Tensor] = []
 
     def add(self, loss: Tensor, logits: Tensor, targets: Tensor) -> None:
-        """Take in a batch: its loss summed over samples, logits ``(n, K)`` (or one a sample) and targets."""
+        """Take in a batch: its loss summed over samples, logits ``(n, K)`` (or one per sample) and targets."""
         self._losses.append(loss.detach().double())
         top = torch.softmax(class_logits(logits), dim=1).max(dim=1)
         self._confidences.append(top.values)

@@ -1,1 +1,1 @@
-"""One file a source: what it looks for on disk, and how that becomes a `Dataset`."""
+"""One file per source: what it looks for on disk, and how that becomes a `Dataset`."""

@@ -43,6 +43,6 @@ def as_examples(
 
 
 def read_names(content: bytes | None, fallback: Sequence[str]) -> tuple[str, ...]:
-    """Class names from a text file, one a line; ``fallback`` where it does not have as many."""
+    """Class names from a text file, one per line; ``fallback`` where it does not have as many."""
     names = [line.strip() for line in (content or b"").decode("utf-8", "replace").splitlines() if line.strip()]
     return tuple(names) if len(names) == len(fallback) else tuple(fallback)

@@ -27,7 +27,7 @@ class CalibrationMonitor(Callback):
 
     The figures, a reliability diagram and (with `MetaCalibration` at work) the learned smoothing matrix, go to every
     logger that takes images: TensorBoard, MLflow, Weights & Biases. Under DDP the logged numbers are those of all
-    ranks, the diagram that of the first rank's share. One logit a sample makes two classes; logits ``(n, T, K)``
+    ranks, the diagram that of the first rank's share. One logit per sample makes two classes; logits ``(n, T, K)``
     are those of n T samples.
 
     Args:
