@@ -1,6 +1,6 @@
 """Domains: training batches of one domain each, meta batches of another one, and examples as a domain shows them.
 
-A domain is a corruption of images with its severity (`corrupting`), or one of the places that samples come from, as the
+A domain is a corruption of images with its severity (`Corrupting`), or one of the places that samples come from, as the
 data says (`DomainBatches`). Which one a batch is of is a function of seed, epoch and batch number; a meta batch also
 looks at the training batch in progress, whose domain it must not have. So nothing needs to be kept to resume.
 """

@@ -32,7 +32,7 @@ SHAPES = {
     "svhn": Shape(73_257, (3, 32, 32), 10),
     "fashion-mnist": Shape(60_000, (1, 28, 28), 10),
     "20newsgroups": Shape(16_000, (250,), 20),  # its messages have some 216 words
-    "digits": Shape(1_437, (1, 8, 8), 10),
+    "digits": Shape(1_438, (1, 8, 8), 10),
 }
 VOCABULARY = 20_001
 

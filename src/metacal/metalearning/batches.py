@@ -43,7 +43,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
 
 def changes_logits(output: Any, logits: Tensor) -> bool:
-    """Whether a model returns something of the logits' shape that is neither the logits nor their log-softmax."""
+    """Whether a model returns something of the logits' shape that is none of logits, softmax, log-softmax."""
     if not isinstance(output, Tensor):
         output = getattr(output, "logits", None) if not isinstance(output, Mapping) else output.get("logits")
     if not isinstance(output, Tensor) or output is logits or output.shape != logits.shape:

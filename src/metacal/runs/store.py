@@ -8,6 +8,7 @@ A run is a folder::
     checkpoints/         last, the one before, best  (see metacal.training.checkpoints)
     predictions/val.safetensors, test.safetensors    logits and targets of the best checkpoint
     hyperparameters.json what was learned           scores.json        written last: the run is complete
+    superclasses.json    the superclass of every class, where classes have them
     shift/cifar10-c.json figures by corruption and severity, once `metacal evaluate --shift` has measured them
 """
 
