@@ -15,7 +15,7 @@ from metacal.functional.binning import (
     equal_width_edges,
     equal_width_index,
 )
-from metacal.functional.bootstrap import basic_interval
+from metacal.functional.bootstrap import basic_interval, calibrated_bins
 from metacal.functional.classwise_calibration_error import class_statistics
 from metacal.functional.confidence import confidence_and_correctness
 from metacal.functional.debiased_calibration_error import debiased_error
@@ -97,7 +97,7 @@ def figure_intervals(
     values = calibration_error(resampled_bins(statistics, num_resamples, seed)).mean(dim=1)
     if classwise is not None:
         values = resampled["classwise_ece"][0]
-    chance = calibration_error(resampled_bins(statistics, num_resamples, seed, is_calibrated=True)).mean(dim=1)
+    chance = calibration_error(calibrated_bins(statistics, num_resamples, seed)).mean(dim=1)
     resampled["classwise_ece"] = values, chance
     ends = {name: _ends(name, figures[name], *parts) for name, parts in resampled.items()}
     if bool(right.all()) or not bool(right.any()):  # resampling would give the accuracy a width of 0
@@ -108,29 +108,18 @@ def figure_intervals(
 
 def streamed_interval(statistics: BinStatistics, norm: str = "l1", seed: int = 0) -> tuple[float, float]:
     """95 % interval of an error over bins of very many samples: the bins' counts are drawn again, not the rows."""
-    values, chance = (
-        calibration_error(resampled_bins(statistics, 1000, seed, is_calibrated), norm)
-        for is_calibrated in (False, True)
-    )
+    draws = (resampled_bins(statistics, 1000, seed), calibrated_bins(statistics, 1000, seed))
+    values, chance = (calibration_error(drawn, norm) for drawn in draws)
     return _ends("ece", calibration_error(statistics, norm).item(), values, chance)
 
 
-def resampled_bins(
-    statistics: BinStatistics, num_resamples: int, seed: int = 0, is_calibrated: bool = False
-) -> BinStatistics:
-    """Counts and right answers of each set of bins drawn again, ``(R, ..., M)``; mean confidences stay.
-
-    With ``is_calibrated`` counts stay too, and right answers are drawn as a calibrated model would give them.
-    """
+def resampled_bins(statistics: BinStatistics, num_resamples: int, seed: int = 0) -> BinStatistics:
+    """Counts and right answers of each set of bins drawn again, ``(R, ..., M)``; mean confidences stay."""
     generator = np.random.default_rng(seed)
     shares, totals = statistics.weights.cpu().numpy(), statistics.total.cpu().numpy()
     shares = shares / shares.sum(axis=-1, keepdims=True)
-    if is_calibrated:
-        counts = np.broadcast_to(statistics.counts.cpu().numpy(), (num_resamples, *statistics.counts.shape)).copy()
-    else:
-        counts = generator.multinomial(totals, shares, size=(num_resamples, *totals.shape))
-    chances = statistics.confidences if is_calibrated else statistics.accuracies
-    right = generator.binomial(counts, chances.clamp(0.0, 1.0).cpu().numpy())
+    counts = generator.multinomial(totals, shares, size=(num_resamples, *totals.shape))
+    right = generator.binomial(counts, statistics.accuracies.clamp(0.0, 1.0).cpu().numpy())
     means = (statistics.confidence_units.double() / statistics.counts.clamp(min=1)).cpu()
     drawn = torch.from_numpy(counts)
     return BinStatistics(drawn, torch.from_numpy(right), (drawn * means).round().long(), statistics.edges.cpu())

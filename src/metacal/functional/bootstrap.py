@@ -154,19 +154,21 @@ def basic_interval(estimate: Tensor, values: Tensor, level: float = 0.95) -> Int
 def calibrated_quantile(
     statistics: BinStatistics, quantile: float, norm: str = "l1", *, num_resamples: int = 1000, seed: int = 0
 ) -> Tensor:
-    """The error that a perfectly calibrated model with these confidences exceeds with a chance of ``1 - quantile``.
+    """The error that a perfectly calibrated model with these confidences exceeds with a chance of ``1 - quantile``."""
+    return torch.quantile(calibration_error(calibrated_bins(statistics, num_resamples, seed), norm), quantile)
+
+
+def calibrated_bins(statistics: BinStatistics, num_resamples: int, seed: int = 0) -> BinStatistics:
+    """Sets of bins ``(R, ..., M)`` as a perfectly calibrated model with these confidences would fill them.
 
     Right answers of each bin are drawn from a binomial with the bin's mean confidence.
     """
     generator = torch.Generator(device=statistics.counts.device).manual_seed(seed)
-    counts = statistics.counts.double().expand(num_resamples, -1).contiguous()
-    chances = statistics.confidences.clamp(0.0, 1.0).expand(num_resamples, -1).contiguous()
-    draws = replace(
-        statistics,
-        counts=statistics.counts.expand(num_resamples, -1),
-        correct_sums=torch.binomial(counts, chances, generator=generator).long(),
-    )
-    return torch.quantile(calibration_error(draws, norm), quantile)
+    shape = (num_resamples, *statistics.counts.shape)
+    counts = statistics.counts.double().expand(shape).contiguous()
+    chances = statistics.confidences.clamp(0.0, 1.0).expand(shape).contiguous()
+    right = torch.binomial(counts, chances, generator=generator).long()
+    return replace(statistics, counts=statistics.counts.expand(shape), correct_sums=right)
 
 
 def binned_statistic(
