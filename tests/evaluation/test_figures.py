@@ -9,6 +9,7 @@ from tests.evaluation.files import NAMES, draw
 from metacal.errors import InvalidValueError
 from metacal.evaluation import (
     Predictions,
+    TemperatureGain,
     confidence_verdict,
     detection,
     evaluate_predictions,
@@ -204,6 +205,13 @@ def test_an_infinite_likelihood_is_infinite_before_temperature_too():
     evaluation = evaluate_predictions(Predictions.from_probs(probs, (torch.arange(100) + 1) // 2 % 2), num_resamples=10)
     assert evaluation.figures["nll"] == evaluation.gain.nll_before == float("inf")
     assert evaluation.as_dict()["temperature_scaling"]["nll_before"] is None
+
+
+def test_a_gain_helps_where_both_figures_fall():
+    figures = {"temperature": 2.0, "nll_before": 0.5, "ece_before": 0.1, "at_bound": False}
+    for nll, ece, helps in ((0.4, 0.05, True), (0.4, 0.2, False), (0.6, 0.05, False)):
+        gain = TemperatureGain(**figures, nll_after=nll, ece_after=ece, temperatures=torch.ones(3))
+        assert gain.helps == helps and gain.as_dict() == {**figures, "nll_after": nll, "ece_after": ece}
 
 
 def test_a_temperature_at_a_bound_is_marked():

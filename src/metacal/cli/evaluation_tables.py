@@ -98,7 +98,7 @@ def _print_meaning(evaluation: Evaluation, console: Console, is_named: bool) -> 
     say(evaluation.verdict)
     gain = evaluation.gain
     if gain is not None:
-        helps = "takes" if gain.nll_after < gain.nll_before else "would not help: it takes"
+        helps = "takes" if gain.helps else "would not help: it takes"
         bound = ", the end of its range" if gain.at_bound else ""
         before, after = _number(gain.nll_before), _number(gain.nll_after)
         say(

@@ -88,7 +88,7 @@ class Evaluation:
             "classes": [figures._asdict() for figures in self.classes],
             "confused_pairs": [pair._asdict() for pair in self.confused],
             "verdict": self.verdict,
-            "temperature_scaling": None if self.gain is None else _finite(self.gain._asdict()),
+            "temperature_scaling": None if self.gain is None else _finite(self.gain.as_dict()),
             "warning": self.warning,
         }
 
@@ -161,16 +161,12 @@ def evaluate_predictions(
         (0.0537, 0.006)
     """
     targets = predictions.targets
-    # From the logits themselves where there are any: probabilities may have been rounded to 0, or to a tie.
-    given = {"logits" if predictions.is_logits else "probs": predictions.scores}
-    figures = score_predictions(**given, targets=targets, num_bins=num_bins, seed=seed).as_dict()
+    figures = figures_with_intervals(predictions, num_bins=num_bins, num_resamples=num_resamples, seed=seed)
     confidences, correct = confidence_and_correctness(predictions.inputs)
-    for name, (low, high) in figure_intervals(predictions, figures, num_bins, num_resamples, seed).items():
-        figures |= {f"{name}_low": low, f"{name}_high": high}
     curve = risk_coverage(confidences, correct)
     gain = temperature_gain(logits=predictions.logits, targets=targets, num_bins=num_bins, seed=seed)
     if gain is not None and math.isinf(figures["nll"]):  # logits of a probability of 0 stop at the least float
-        gain = gain._replace(nll_before=math.inf)
+        gain = replace(gain, nll_before=math.inf)
     counts = confusion_counts(predictions.predicted, targets, predictions.num_classes)
     statistics = equal_width_statistics(confidences, correct, num_bins)
     return Evaluation(
@@ -192,6 +188,18 @@ def evaluate_predictions(
         gain=gain,
         warning=sample_size_warning(statistics),
     )
+
+
+def figures_with_intervals(
+    predictions: Predictions, *, num_bins: int = 15, num_resamples: int = RESAMPLES, seed: int = 0
+) -> dict[str, float]:
+    """`score_predictions` by name, with the ends of all intervals; arguments as in `evaluate_file`."""
+    # From the logits themselves where there are any: probabilities may have been rounded to 0, or to a tie.
+    given = {predictions.inputs.name: predictions.scores}
+    figures = score_predictions(**given, targets=predictions.targets, num_bins=num_bins, seed=seed).as_dict()
+    for name, (low, high) in figure_intervals(predictions, figures, num_bins, num_resamples, seed).items():
+        figures |= {f"{name}_low": low, f"{name}_high": high}
+    return figures
 
 
 @contextmanager

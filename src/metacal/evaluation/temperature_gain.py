@@ -1,6 +1,6 @@
 """What temperature scaling would bring, told honestly: each part of the samples is scaled by what the others say."""
 
-from typing import NamedTuple
+from dataclasses import asdict, dataclass, field
 
 import torch
 from torch import Tensor
@@ -14,7 +14,8 @@ from metacal.functional.temperature import fit_temperature
 FOLDS = 5
 
 
-class TemperatureGain(NamedTuple):
+@dataclass(frozen=True)
+class TemperatureGain:
     """Before and after, on samples the temperature was not fitted on.
 
     Attributes:
@@ -24,6 +25,7 @@ class TemperatureGain(NamedTuple):
         ece_before: as it is.
         ece_after: after scaling.
         at_bound: whether the temperature lies at an end of its range: these samples do not tell it.
+        temperatures: float64 ``(n,)``: of each sample, fitted on the parts that it is not in.
     """
 
     temperature: float
@@ -31,7 +33,21 @@ class TemperatureGain(NamedTuple):
     nll_after: float
     ece_before: float
     ece_after: float
-    at_bound: bool = False
+    at_bound: bool
+    temperatures: Tensor = field(repr=False, compare=False)
+
+    @property
+    def helps(self) -> bool:
+        """Whether both NLL and ECE fall."""
+        return self.nll_after < self.nll_before and self.ece_after < self.ece_before
+
+    def scaled(self, logits: Tensor) -> Tensor:
+        """The samples' logits ``(n, K)``, each divided by the temperature of the parts that it is not in."""
+        return _scaled(logits, self.temperatures)
+
+    def as_dict(self) -> dict[str, float]:
+        """Figures by name, for JSON."""
+        return {name: value for name, value in asdict(self).items() if name != "temperatures"}
 
 
 def temperature_gain(
@@ -60,28 +76,28 @@ def temperature_gain(
         raise InvalidValueError(f"`logits` must have shape (n, K), got {tuple(logits.shape)}.")
     if len(targets) < 2:
         return None
-    scaled = cross_fitted_logits(logits, targets, folds, seed)
+    temperatures = _cross_fitted(logits, targets, folds, seed)
     figures = {}
-    for name, scores in (("before", logits), ("after", scaled)):
+    for name, scores in (("before", logits), ("after", _scaled(logits, temperatures))):
         figures[f"nll_{name}"] = negative_log_likelihood(logits=scores, targets=targets, validate=False).item()
         ece = expected_calibration_error(logits=scores, targets=targets, num_bins=num_bins, validate=False)
         figures[f"ece_{name}"] = ece.item()
     whole = fit_temperature(logits=logits, targets=targets, validate=False)
-    return TemperatureGain(temperature=whole.temperature, at_bound=whole.at_bound, **figures)
+    return TemperatureGain(temperature=whole.temperature, at_bound=whole.at_bound, temperatures=temperatures, **figures)
 
 
-def cross_fitted_logits(logits: Tensor, targets: Tensor, folds: int = FOLDS, seed: int = 0) -> Tensor:
-    """Logits ``(n, K)`` of at least two samples, each part of them divided by the temperature of the other parts."""
+def _cross_fitted(logits: Tensor, targets: Tensor, folds: int, seed: int) -> Tensor:
+    """float64 ``(n,)``: for each sample the temperature of the parts that it is not in."""
     order = torch.randperm(len(targets), generator=torch.Generator().manual_seed(seed)).to(targets.device)
     part = torch.empty_like(order)
     part[order] = torch.arange(len(order), device=targets.device) % min(folds, len(order))
-    scaled = logits.clone()
+    temperatures = torch.empty(len(order), dtype=torch.float64, device=logits.device)
     for fold in range(min(folds, len(order))):
         held_out = part == fold
         fit = fit_temperature(logits=logits[~held_out], targets=targets[~held_out], validate=False)
-        scaled[held_out] = _centred(logits[held_out]) / fit.temperature
-    return scaled
+        temperatures[held_out] = fit.temperature
+    return temperatures
 
 
-def _centred(logits: Tensor) -> Tensor:
-    return logits - logits.amax(dim=1, keepdim=True)
+def _scaled(logits: Tensor, temperatures: Tensor) -> Tensor:
+    return (logits - logits.amax(dim=1, keepdim=True)) / temperatures.to(logits.dtype).unsqueeze(1)

@@ -1,12 +1,13 @@
 """The headline: scores with intervals, as given and after temperature scaling, and what they say in words."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
-from metacal.evaluation.evaluation import Evaluation, evaluate_predictions
+from metacal.evaluation.evaluation import Evaluation, evaluate_predictions, figures_with_intervals
 from metacal.evaluation.intervals import RESAMPLES
 from metacal.evaluation.predictions import Predictions
-from metacal.evaluation.temperature_gain import cross_fitted_logits
+from metacal.evaluation.temperature_gain import TemperatureGain
 from metacal.functional.confidence import confidence_and_correctness
 
 MEASURES = {
@@ -85,15 +86,13 @@ def prepare_summary(predictions: Predictions, num_resamples: int = RESAMPLES) ->
         'Over-confident: it says 90.0 % and is right 60.0 % of the time.'
     """
     before = evaluate_predictions(predictions, num_resamples=num_resamples)
+    gain = before.gain if len(predictions) >= FEWEST else None
     after = None
-    if len(predictions) >= FEWEST:
-        logits = cross_fitted_logits(predictions.logits, predictions.targets)
-        scaled = Predictions(logits, True, predictions.targets, predictions.class_names)
-        after = evaluate_predictions(scaled, num_resamples=(num_resamples + 1) // 2)
+    if gain is not None:
+        scaled = replace(predictions, scores=gain.scaled(predictions.logits), is_logits=True)
+        after = figures_with_intervals(scaled, num_resamples=(num_resamples + 1) // 2)
     rows = [
-        ScoreRow(
-            key, label, meaning, *_with_ends(before, key), *((None,) * 3 if after is None else _with_ends(after, key))
-        )
+        ScoreRow(key, label, meaning, *_with_ends(before.figures, key), *_with_ends(after, key))
         for key, (label, meaning) in MEASURES.items()
     ]
     return Summary(
@@ -102,32 +101,29 @@ def prepare_summary(predictions: Predictions, num_resamples: int = RESAMPLES) ->
         num_classes=predictions.num_classes,
         accuracy=before.figures["accuracy"],
         confidence=float(confidence_and_correctness(predictions.inputs)[0].double().mean()),
-        sentences=_sentences(before, after),
+        sentences=_sentences(before, gain),
         warning=before.warning,
         scores=rows,
-        temperature=before.gain.temperature if before.gain is not None and after is not None else None,
+        temperature=None if gain is None else gain.temperature,
     )
 
 
-def _with_ends(evaluation: Evaluation, key: str) -> tuple[float | None, float | None, float | None]:
-    value, low, high = (evaluation.figures[name] for name in (key, f"{key}_low", f"{key}_high"))
-    return (value, low, high) if math.isfinite(value) else (None, None, None)
+def _with_ends(figures: Mapping[str, float] | None, key: str) -> tuple[float | None, float | None, float | None]:
+    if figures is None or not math.isfinite(figures[key]):
+        return None, None, None
+    return figures[key], figures[f"{key}_low"], figures[f"{key}_high"]
 
 
-def _sentences(before: Evaluation, after: Evaluation | None) -> list[str]:
+def _sentences(before: Evaluation, gain: TemperatureGain | None) -> list[str]:
     sentences = [before.verdict]
     if before.verdict.startswith("Neither") and before.figures["ece_low"] > 0.0:
         sentences.append("But it is too sure at some levels of confidence and not sure enough at others.")
-    if after is not None and before.gain is not None:
-        ece = f"ECE from {before.figures['ece'] * 100:.2f} % to {after.figures['ece'] * 100:.2f} %"
-        helps = after.figures["ece"] < before.figures["ece"] and after.figures["nll"] < before.figures["nll"]
-        temperature = f"{before.gain.temperature:.2f}"
-        if before.gain.at_bound:
-            temperature = f"{before.gain.temperature:g} (the end of its range)"
-        effect = f"A temperature of {temperature} would take its {ece}"
-        if not helps:
-            effect = f"A temperature of {temperature} would not mend it, taking its {ece}"
+    if gain is not None:
+        temperature = f"{gain.temperature:g} (the end of its range)" if gain.at_bound else f"{gain.temperature:.2f}"
+        effect = "would take" if gain.helps else "would not mend it, taking"
         sentences.append(
-            f"{effect}, and change no answer (cross-fitted: each part of the samples with the temperature of the rest)."
+            f"A temperature of {temperature} {effect} its ECE from "
+            f"{gain.ece_before * 100:.2f} % to {gain.ece_after * 100:.2f} %, and change no answer (cross-fitted: each "
+            "part of the samples with the temperature of the rest)."
         )
     return sentences
