@@ -1,5 +1,7 @@
 """Temperature by a grid: the published procedure, which takes the first of 100 temperatures with the least ECE."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -29,7 +31,7 @@ def temperature_grid_errors(*, logits: Tensor, targets: Tensor, num_bins: int = 
         >>> GRID[int(errors.argmin())]  # 9 / 8.2 gives a confidence of 0.75, and 3 of 4 are right
         8.2
     """
-    return calibration_error(temperature_grid_statistics(logits, targets, num_bins, validate))
+    return calibration_error(scan_temperatures(logits, targets, num_bins, validate).statistics)
 
 
 def fit_temperature_by_grid(*, logits: Tensor, targets: Tensor, num_bins: int = 15, validate: bool = True) -> float:
@@ -38,27 +40,37 @@ def fit_temperature_by_grid(*, logits: Tensor, targets: Tensor, num_bins: int = 
     return GRID[int((errors == errors.min()).nonzero()[0])]
 
 
-def temperature_grid_statistics(
-    logits: Tensor, targets: Tensor, num_bins: int = 15, validate: bool = True
-) -> BinStatistics:
-    """Equal-width statistics ``(100, M)``, one row for each temperature of `GRID`."""
+class TemperatureScan(NamedTuple):
+    """What each temperature of `GRID` gives: equal-width statistics ``(100, M)`` and mean NLLs, float64 ``(100,)``."""
+
+    statistics: BinStatistics
+    nll: Tensor
+
+
+def scan_temperatures(logits: Tensor, targets: Tensor, num_bins: int = 15, validate: bool = True) -> TemperatureScan:
+    """Bins and likelihood of ``softmax(logits / T)`` for every temperature of `GRID`, in one pass over the rows."""
     check_num_bins(num_bins)
     inputs = read_inputs(logits=logits, targets=targets, validate=validate)
     if inputs.is_events:
         raise InvalidValueError(f"`logits` must have shape (n, K) for targets (n,), got {tuple(logits.shape)}.")
-    statistics = BinStatistics.zeros(len(GRID), num_bins, device=inputs.scores.device)
+    device = inputs.scores.device
+    statistics = BinStatistics.zeros(len(GRID), num_bins, device=device)
+    losses = torch.zeros(len(GRID), dtype=torch.float64, device=device)
     for scores, labels in inputs.chunks(temporaries=4):
         top = scores.amax(dim=1)
         centred = scores - top.unsqueeze(1)
         correct = is_first_top(scores, labels, top, torch.zeros_like(labels, dtype=torch.bool))
+        # In float64, which holds the difference of any two float32.
+        below_top = top.double() - scores.gather(1, labels.unsqueeze(1)).squeeze(1).double()
         rows = []
-        for temperature in GRID:
-            confidences = (centred / temperature).exp_().sum(dim=1).reciprocal_()
-            rows.append(equal_width_statistics(confidences, correct, num_bins))
+        for place, temperature in enumerate(GRID):
+            totals = (centred / temperature).exp_().sum(dim=1)
+            losses[place] += totals.log().double().sum() + below_top.sum() / temperature
+            rows.append(equal_width_statistics(totals.reciprocal_(), correct, num_bins))
         statistics = statistics + BinStatistics(
             torch.stack([row.counts for row in rows]),
             torch.stack([row.correct_sums for row in rows]),
             torch.stack([row.confidence_units for row in rows]),
             statistics.edges,
         )
-    return statistics
+    return TemperatureScan(statistics, losses / len(inputs.targets))

@@ -9,14 +9,10 @@ from torch import Tensor
 from metacal.evaluation.predictions import Predictions
 from metacal.functional.binning import BinStatistics, calibration_error
 from metacal.functional.expected_calibration_error import bin_statistics
-from metacal.functional.negative_log_likelihood import negative_log_likelihood
 from metacal.functional.sample_size import noise_floor
 from metacal.functional.share_interval import share_interval
 from metacal.functional.temperature import fit_temperature
-from metacal.functional.temperature_grid import GRID, temperature_grid_statistics
-
-LARGE = 1e36
-"""Logits beyond which float32 does not hold their differences at every temperature."""
+from metacal.functional.temperature_grid import GRID, scan_temperatures
 
 
 @dataclass(frozen=True)
@@ -87,12 +83,8 @@ def prepare_reliability(predictions: Predictions, num_bins: int = 15) -> Reliabi
         num_bins=num_bins,
         validate=False,
     )
-    scaled = [to_bins(row) for row in rows_of(temperature_grid_statistics(logits, targets, num_bins, validate=False))]
-    wide = logits if float(logits.abs().max()) < LARGE else logits.double()  # divided by 0.1 they stay finite
-    nll = [
-        float(negative_log_likelihood(logits=wide / temperature, targets=targets, validate=False))
-        for temperature in GRID
-    ]
+    scan = scan_temperatures(logits, targets, num_bins, validate=False)
+    scaled = [to_bins(row) for row in rows_of(scan.statistics)]
     fit = fit_temperature(logits=logits, targets=targets, validate=False)
     errors = [bins.ece or 0.0 for bins in scaled]
     return Reliability(
@@ -100,7 +92,7 @@ def prepare_reliability(predictions: Predictions, num_bins: int = 15) -> Reliabi
         given=to_bins(given),
         temperatures=list(GRID),
         scaled=scaled,
-        nll=nll,
+        nll=scan.nll.tolist(),
         fitted=None if fit.at_bound else fit.temperature,
         fitted_step=min(range(len(GRID)), key=lambda step: abs(GRID[step] - fit.temperature)),
         best_step=errors.index(min(errors)),
