@@ -117,7 +117,7 @@ def test_a_folder_without_a_run(report, tmp_path):
         ("-o", "no/page.html", "`--output` must name a file in a folder that exists, got {}.\n"),
         ("-o", ".", "`--output` must name a file that can be written, got the folder {}.\n"),
         ("--json", "no/numbers.json", "`--json` must name a file in a folder that exists, got {}.\n"),
-        ("--figures", "said.npz", "`--figures` must name a folder that can be written to, got {}: "),
+        ("--figures", "said.npz", "{}/said-reliability.png could not be written: "),
     ],
 )
 def test_places_that_cannot_be_used(report, file, tmp_path, monkeypatch, option, target, complaint):

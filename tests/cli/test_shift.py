@@ -44,6 +44,14 @@ def test_a_run_under_shift(metacal, trained, tmp_path):
     assert "Under shift: corruptions (generated)" in page and 'class="heat-10"' in page and "gaussian noise" in page
 
 
+def test_heat_maps_for_a_place_that_is_no_folder(metacal, trained, tmp_path):
+    (tmp_path / "file").write_text("")
+    words = ("--shift", "corruptions", "--shift-size", 10, "--figures", tmp_path / "file")
+    status, _, errors = metacal("evaluate", trained, *words)
+    place = tmp_path / "file" / f"{trained.name}-corruptions.png"
+    assert status == 2 and errors.startswith(f"error: {place} could not be written: ") and errors.count("\n") == 1
+
+
 def test_figures_are_those_of_the_best_checkpoint(metacal, trained):
     status, _, errors = metacal("evaluate", "--shift", "corruptions", trained)
     assert status == 0, errors
@@ -81,7 +89,7 @@ def test_a_contact_sheet(metacal, tmp_path):
     for words, message in (
         (("digits", "-o", tmp_path / "sheet.pdf"), ".png or .svg"),
         (("digits", "-o", tmp_path / "s.png", "--only", "fgo"), "nearest: fog"),
-        (("digits", "-o", tmp_path / "no" / "s.png"), "can be written"),
+        (("digits", "-o", tmp_path / "no" / "s.png"), "a file in a folder that exists"),
         (("simulated", "-o", tmp_path / "s.png"), "`images` must"),
     ):
         status, _, errors = metacal("data", "corrupt", *words)

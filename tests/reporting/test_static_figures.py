@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 from tests.reporting.samples import CIFAR_10, HOSTILE, quick_report, some_predictions, some_run
 
-from metacal.errors import InvalidValueError
+from metacal.errors import StorageError
 from metacal.reporting.prediction_plots import plot_reliability, plot_risk_coverage, plot_temperatures
 from metacal.reporting.run_plots import plot_smoothing, plot_strengths
 from metacal.reporting.static_figures import write_figures
@@ -84,5 +84,5 @@ def test_axes_show_the_prepared_numbers(report):
 
 def test_a_folder_that_cannot_be_made(report, tmp_path):
     (tmp_path / "file").write_text("", encoding="utf-8")
-    with pytest.raises(InvalidValueError, match=r"`--figures` must name a folder that can be written to, got .*file"):
+    with pytest.raises(StorageError, match=r"file/.*png could not be written: "):
         write_figures(report, tmp_path / "file")

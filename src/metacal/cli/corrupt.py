@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from metacal.cli.places import check_places
 from metacal.errors import InvalidValueError
 
 
@@ -31,10 +32,12 @@ def corrupt(
     from metacal.data.corruptions import corrupt as corrupted
     from metacal.data.corruptions.registry import find_corruption
     from metacal.reporting.contact_sheet import plot_contact_sheet
+    from metacal.reporting.figure_files import save_figure
     from metacal.reporting.style import RC
 
     if output.suffix not in (".png", ".svg"):
         raise InvalidValueError(f"`--output` must end in .png or .svg, got {output}.")
+    check_places(output=output)
     names = [find_corruption(each.strip()).name for each in only.split(",") if each.strip()] or list(CORRUPTIONS)
     images = load_dataset(name, folder=data_dir).test.inputs
     tiles = []
@@ -45,12 +48,7 @@ def corrupt(
     columns = ["clean", *map(str, SEVERITIES)]
     with rc_context(RC):
         figure = plot_contact_sheet(tiles, [each.replace("_", " ") for each in names], columns)
-        try:
-            figure.savefig(output)
-        except OSError as error:
-            raise InvalidValueError(
-                f"`--output` must name a file that can be written, got {output}: {error.strerror}."
-            ) from None
+    save_figure(figure, output)
     Console().print(
         f"{output}: {len(names)} corruptions at {len(SEVERITIES)} severities", highlight=False, markup=False
     )

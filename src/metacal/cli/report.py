@@ -13,7 +13,7 @@ import metacal
 from metacal.cli.places import check_places
 from metacal.cli.prediction_options import ClassNames, Logits, Probs, Target, read_class_names
 from metacal.errors import InvalidValueError
-from metacal.files import write_json
+from metacal.files import write_json, write_text
 
 TITLE = "Calibration report"
 LARGEST = 6_000_000
@@ -92,7 +92,7 @@ def report(
         )
         status.update("Writing")
         page = render_page(prepared, metacal.__version__)
-        write_page(output, page)
+        write_text(output, page)
         if json_file is not None:
             write_json(json_file, prepared.as_dict())
         drawn = 0
@@ -156,13 +156,3 @@ def report_exhibits(
     if json_file is not None:
         write_json(json_file, {data.name: data.as_dict() for data in prepared})
         typer.echo(f"{json_file} ({json_file.stat().st_size / 1000:,.0f} kB)")
-
-
-def write_page(path: Path, text: str) -> None:
-    """Write the page, or say why it cannot be."""
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InvalidValueError(
-            f"`--output` must name a file that can be written, got {path}: {error.strerror}."
-        ) from None

@@ -92,11 +92,11 @@ def write_heat_maps(shift: "Shift", stem: Path) -> None:
     """Write the heat maps as PNG and SVG."""
     from matplotlib import rc_context
 
+    from metacal.reporting.figure_files import FORMATS, save_figure
     from metacal.reporting.shift_plots import plot_shift
     from metacal.reporting.style import RC
 
-    stem.parent.mkdir(parents=True, exist_ok=True)
     with rc_context(RC):
         figure = plot_shift(shift)
-        figure.savefig(f"{stem}.png", metadata={"Software": None})
-        figure.savefig(f"{stem}.svg", metadata={"Date": None})
+    for suffix in FORMATS:
+        save_figure(figure, stem.with_name(f"{stem.name}.{suffix}"))

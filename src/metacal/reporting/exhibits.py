@@ -1,14 +1,14 @@
 """`prepare_exhibit`: any table or figure of the paper, from the store to numbers; `write_exhibits`: to files."""
 
-import io
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from matplotlib import rc_context
+from matplotlib.figure import Figure
 
-from metacal.files import write_json, write_whole
+from metacal.files import write_json
+from metacal.reporting.figure_files import FORMATS, figure_bytes, save_figure
 from metacal.reporting.paper_figures import FigureData, plot_figure, prepare_figure
 from metacal.reporting.paper_table import TableData, prepare_table
 from metacal.reporting.simulated_table import prepare_study_table
@@ -16,8 +16,6 @@ from metacal.reporting.style import RC
 from metacal.reporting.table_formats import write_table
 from metacal.runs.paper import Exhibit, PaperFigure, PaperTable, SimulatedStudy
 from metacal.runs.run_store import RunStore
-
-FORMATS = ("png", "svg")
 
 
 def prepare_exhibit(
@@ -40,20 +38,16 @@ def write_exhibits(prepared: Sequence[TableData | FigureData], folder: Path) -> 
             continue
         write_json(folder / f"{data.name}.json", data.as_dict())
         for suffix in FORMATS:
-            if (image := image_of(data, suffix)) is not None:
-                write_whole(folder / f"{data.name}.{suffix}", partial(_write, image))
-
-
-def _write(image: bytes, file: IO[bytes]) -> None:
-    file.write(image)
+            if (figure := _draw(data)) is not None:
+                save_figure(figure, folder / f"{data.name}.{suffix}")
 
 
 def image_of(data: FigureData, suffix: str) -> bytes | None:
     """A figure as the bytes of an image; None where there is nothing to draw."""
+    figure = _draw(data)
+    return None if figure is None else figure_bytes(figure, suffix)
+
+
+def _draw(data: FigureData) -> Figure | None:
     with rc_context(RC):
-        figure = plot_figure(data)
-        if figure is None:
-            return None
-        held = io.BytesIO()
-        figure.savefig(held, format=suffix, metadata={"Date": None} if suffix == "svg" else {"Software": None})
-    return held.getvalue()
+        return plot_figure(data)

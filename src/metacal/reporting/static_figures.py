@@ -1,20 +1,18 @@
 """`write_figures`: every figure of a report as PNG and SVG, for papers and slides."""
 
 import re
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from metacal.errors import InvalidValueError
 from metacal.reporting import prediction_plots, run_plots
+from metacal.reporting.figure_files import FORMATS, save_figure
 from metacal.reporting.report import Report, Subject
 from metacal.reporting.shift_plots import plot_shift
 from metacal.reporting.style import RC
 
-FORMATS = ("png", "svg")
 LONGEST_NAME = 80
 
 
@@ -23,22 +21,16 @@ def write_figures(report: Report, folder: Path) -> list[Path]:
 
     Returns:
         The files written, in order.
+
+    Raises:
+        StorageError: one could not be written.
     """
     written = []
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with rc_context(RC), warnings.catch_warnings():
-            # A class name may need a glyph that the font lacks: the SVG keeps the text, the PNG shows a box.
-            warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-            for name, figure in draw_report(report):
-                for suffix in FORMATS:
-                    path = folder / f"{name}.{suffix}"
-                    figure.savefig(path, metadata={"Date": None} if suffix == "svg" else {"Software": None})
-                    written.append(path)
-    except OSError as error:
-        raise InvalidValueError(
-            f"`--figures` must name a folder that can be written to, got {folder}: {error.strerror}."
-        ) from None
+    with rc_context(RC):
+        for name, figure in draw_report(report):
+            for suffix in FORMATS:
+                written.append(folder / f"{name}.{suffix}")
+                save_figure(figure, written[-1])
     return written
 
 
