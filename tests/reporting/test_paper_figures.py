@@ -11,8 +11,9 @@ from metacal.experiments import EXHIBITS, FIGURES, STUDIES, TABLES
 from metacal.functional import dece, expected_calibration_error
 from metacal.pipeline import run
 from metacal.reporting.exhibits import image_of, prepare_exhibit, write_exhibits
+from metacal.reporting.learning import correlation
 from metacal.reporting.paper_figures import plot_figure, prepare_figure
-from metacal.reporting.paper_figures.agreement import BATCHES, correlation, figures_of_epoch, ranks
+from metacal.reporting.paper_figures.agreement import BATCHES, figures_of_epoch, ranks
 from metacal.reporting.paper_figures.panels import Band
 from metacal.reporting.paper_figures.simulated import SweepLine, plot_sweep
 from metacal.reporting.paper_figures.strengths import StrengthsPanel, plot_strengths_over_training

@@ -141,6 +141,19 @@ def learning_rate_drops(run: RunView) -> list[int]:
     return [epoch for epoch, (last, rate) in enumerate(pairwise(rates), start=2) if rate <= DROP * last]
 
 
+def correlation(first: Tensor, second: Tensor) -> Tensor:
+    """Pearson's over the last dimension; 0 where one of them does not vary.
+
+    Examples:
+        >>> import torch
+        >>> round(correlation(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([2.0, 4.0, 6.0])).item(), 6)
+        1.0
+    """
+    a, b = (values - values.mean(dim=-1, keepdim=True) for values in (first, second))
+    spread = a.square().sum(dim=-1).sqrt() * b.square().sum(dim=-1).sqrt()
+    return (a * b).sum(dim=-1) / spread.clamp(min=1e-30)
+
+
 def _lines(run: RunView, measure: str) -> list[Line]:
     columns = ((name, run.epochs.get(f"{part}_{measure}")) for part, name in PARTS.items())
     lines = [Line(name, finite(column)) for name, column in columns if column is not None]
@@ -151,5 +164,4 @@ def _correlation(x: list[float], y: list[float]) -> float | None:
     if len(x) < 3:
         return None
     both = torch.tensor([x, y], dtype=torch.float64)
-    value = torch.corrcoef(both)[0, 1] if bool((both.std(dim=1) > 0).all()) else Tensor([math.nan])
-    return float(value) if math.isfinite(value) else None
+    return correlation(*both).item() if bool((both.std(dim=1) > 0).all()) else None

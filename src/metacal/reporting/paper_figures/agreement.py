@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from metacal.functional import dece, expected_calibration_error, soft_binned_ece
+from metacal.reporting.learning import correlation
 from metacal.reporting.paper_figures.panels import Band, Panel, band_of, draw_bands
 from metacal.reporting.style import in_percent, new_figure
 from metacal.runs.store import RunFolder
@@ -81,18 +82,6 @@ def _panel(panel: Panel, epochs: list[int], names: list[str], values: Tensor, sp
             correlations.append(band_of(f"{name}, Spearman", ranked))
     means = [band_of(name, values[:, :, place].mean(dim=-1)) for place, name in enumerate(("ECE", *names))]
     return AgreementPanel(panel.name, epochs, correlations, means)
-
-
-def correlation(first: Tensor, second: Tensor) -> Tensor:
-    """Pearson's over the last dimension; 0 where one of them does not vary.
-
-    Examples:
-        >>> round(correlation(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([2.0, 4.0, 6.0])).item(), 6)
-        1.0
-    """
-    a, b = (values - values.mean(dim=-1, keepdim=True) for values in (first, second))
-    spread = a.square().sum(dim=-1).sqrt() * b.square().sum(dim=-1).sqrt()
-    return (a * b).sum(dim=-1) / spread.clamp(min=1e-30)
 
 
 def ranks(values: Tensor) -> Tensor:
