@@ -30,7 +30,7 @@ class Mistake:
 
 
 @dataclass(frozen=True)
-class ConfusedPair:
+class Confusion:
     """One kind of mistake: how often one class was taken for another, and how surely on average."""
 
     actual: str
@@ -53,7 +53,7 @@ class Mistakes:
     count: int
     confident: int
     surest: list[Mistake]
-    pairs: list[ConfusedPair]
+    pairs: list[Confusion]
 
 
 def prepare_mistakes(predictions: Predictions, most: int = 15, most_pairs: int = 10) -> Mistakes:
@@ -94,9 +94,7 @@ def prepare_mistakes(predictions: Predictions, most: int = 15, most_pairs: int =
     sums = sums.index_add(0, places, confidences.double())
     frequent = counts.argsort(descending=True, stable=True)[:most_pairs]
     pairs = [
-        ConfusedPair(
-            names[cell // predictions.num_classes], names[cell % predictions.num_classes], count, total / count
-        )
+        Confusion(names[cell // predictions.num_classes], names[cell % predictions.num_classes], count, total / count)
         for cell, count, total in zip(
             cells[frequent].tolist(), counts[frequent].tolist(), sums[frequent].tolist(), strict=True
         )

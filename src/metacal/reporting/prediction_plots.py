@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from metacal.reporting.classes import Classes
 from metacal.reporting.comparison import Comparison
 from metacal.reporting.reliability import Bins, Reliability
-from metacal.reporting.risk_coverage import RiskCoverage
+from metacal.reporting.risk_coverage import RiskCoverageCurve
 from metacal.reporting.style import (
     BAR,
     BLUE,
@@ -91,7 +91,7 @@ def plot_classes(classes: Classes) -> Figure:
     return figure
 
 
-def plot_risk_coverage(curves: Sequence[tuple[str, RiskCoverage]]) -> Figure:
+def plot_risk_coverage(curves: Sequence[tuple[str, RiskCoverageCurve]]) -> Figure:
     """Share wrong against share answered, a line for each name."""
     figure = new_figure(6.0, 3.6)
     axis = figure.subplots()

@@ -20,7 +20,7 @@ from metacal.reporting.learning import (
 )
 from metacal.reporting.mistakes import Mistakes, prepare_mistakes
 from metacal.reporting.reliability import Reliability, prepare_reliability
-from metacal.reporting.risk_coverage import RiskCoverage, prepare_risk_coverage
+from metacal.reporting.risk_coverage import RiskCoverageCurve, prepare_risk_coverage
 from metacal.reporting.run_view import RunView
 from metacal.reporting.shift import Shift, prepare_shift
 from metacal.reporting.smoothing import (
@@ -42,7 +42,7 @@ class PredictionPart:
     reliability: Reliability
     classes: Classes
     mistakes: Mistakes
-    risk_coverage: RiskCoverage
+    risk_coverage: RiskCoverageCurve
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ POINTS = 200
 
 
 @dataclass(frozen=True)
-class RiskCoverage:
+class RiskCoverageCurve:
     """Risk (share of wrong answers among those given) against coverage (share of samples answered).
 
     Attributes:
@@ -34,7 +34,7 @@ class RiskCoverage:
     coverage_at: dict[str, float]
 
 
-def prepare_risk_coverage(predictions: Predictions) -> RiskCoverage:
+def prepare_risk_coverage(predictions: Predictions) -> RiskCoverageCurve:
     """The risk-coverage curve of the top probability; samples of equal confidence are answered together.
 
     Examples:
@@ -49,7 +49,7 @@ def prepare_risk_coverage(predictions: Predictions) -> RiskCoverage:
     cuts = curve.is_cut.nonzero().squeeze(1)
     kept = torch.linspace(0, len(cuts) - 1, min(POINTS, len(cuts)), dtype=torch.float64, device=cuts.device)
     shown = cuts[kept.round().long()]
-    return RiskCoverage(
+    return RiskCoverageCurve(
         coverages=curve.coverages[shown].tolist(),
         risks=curve.risks[shown].tolist(),
         thresholds=confidences.sort(descending=True).values[shown].double().tolist(),
