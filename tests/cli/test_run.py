@@ -74,10 +74,10 @@ def test_tables_and_figures_as_a_report(metacal, tmp_path):
     assert "Table 6" in page.read_text() and "nothing to draw yet" in page.read_text()
     assert f"metacal run ablation --preset smoke --store {tmp_path / 'runs'}" in page.read_text()
     numbers, drawn = tmp_path / "numbers.json", tmp_path / "drawn"
-    more = ["--json", str(numbers), "--figures", str(drawn), "--title", "Mine"]
+    more = ["--json", str(numbers), "--figures", str(drawn), "--title", "Calibration report"]
     status, _, errors = metacal("report", *words, "-o", str(page), *more)
     assert status == 0 and list(json.loads(numbers.read_text())) == words[:2], errors
-    assert (drawn / "ablation.md").exists() and "<h1>Mine</h1>" in page.read_text()
+    assert (drawn / "ablation.md").exists() and "<h1>Calibration report</h1>" in page.read_text()
     status, _, errors = metacal("report", "ablation", str(page), "-o", str(page))
     assert status == 2 and "one or the other" in errors
 

@@ -39,7 +39,7 @@ def report(
     logits: Logits = None,
     target: Target = None,
     class_names: ClassNames = None,
-    title: Annotated[str, typer.Option(metavar="TEXT", help="Heading of the page.")] = TITLE,
+    title: Annotated[str | None, typer.Option(metavar="TEXT", help="Heading of the page.")] = None,
     resamples: Annotated[int, typer.Option("--resamples", min=10, help="Bootstrap resamples.")] = 200,
     preset: Annotated[str, typer.Option(help="Of tables and figures: full, cpu or smoke.")] = "full",
     store: Annotated[
@@ -88,7 +88,10 @@ def report(
                 file = PredictionFile(path, probs=probs, logits=logits, target=target, class_names=names)
                 subjects.append(sample_predictions(file, sample, seed))
         prepared = prepare_report(
-            subjects, title, resamples, progress=lambda name: status.update(f"Working on {escape(name)}")
+            subjects,
+            TITLE if title is None else title,
+            resamples,
+            progress=lambda name: status.update(f"Working on {escape(name)}"),
         )
         status.update("Writing")
         page = render_page(prepared, metacal.__version__)
@@ -126,10 +129,10 @@ def report_exhibits(
     store: str,
     figures: Path | None,
     json_file: Path | None,
-    title: str,
+    title: str | None,
 ) -> None:
     """Lay tables and figures of the paper, as far as their runs are done, on one page."""
-    from metacal.cli.exhibits import command_of, opened, print_failures, pull_complete, write_paper_page
+    from metacal.cli.exhibits import PAGE_TITLE, command_of, opened, print_failures, pull_complete, write_paper_page
     from metacal.cli.selection import find_exhibits, narrowed
     from metacal.reporting.exhibits import prepare_exhibit, write_exhibits
 
@@ -148,7 +151,7 @@ def report_exhibits(
         )
         for exhibit in exhibits
     ]
-    page = write_paper_page(prepared, output) if title == TITLE else write_paper_page(prepared, output, title)
+    page = write_paper_page(prepared, output, PAGE_TITLE if title is None else title)
     typer.echo(f"{page} ({page.stat().st_size / 1000:,.0f} kB)")
     if figures is not None:
         write_exhibits(prepared, figures)
