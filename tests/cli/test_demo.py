@@ -29,7 +29,7 @@ def test_tables_page_and_json(tmp_path, monkeypatch):
     first = CliRunner().invoke(app, arguments)
     assert first.exit_code == 0, first.output
     figures = json.loads((tmp_path / "figures.json").read_text())
-    assert {score["method"] for score in figures["simulated"]} == {"oracle", "ce", "ls", "mc"}
+    assert {score["method"] for score in figures["simulated"]} == {"oracle", "ce", "ls", "mc", "ce-n"}
     assert len(figures["digits"]) == 6 and all(0 <= score["ece"] <= 1 for score in figures["digits"])
     assert "meta-calibration" in first.output and "open it in a browser" in first.output
     page = (tmp_path / "out" / "report.html").read_text()

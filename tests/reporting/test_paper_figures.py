@@ -32,7 +32,9 @@ def store(tmp_path_factory):
             if spec.seed < 2:
                 run(spec, store.folder(spec), resume=True)
     methods = {name: {"accuracy": 0.8, "ece": 0.01, "weight": [1.0, 0.5], "bias": 0.1} for name in ("oracle", "ce")}
-    methods |= {name: {"accuracy": 0.8, "ece": 0.03, "weight": [1.0, 0.5], "bias": 0.1} for name in ("ls", "mc")}
+    methods |= {
+        name: {"accuracy": 0.8, "ece": 0.03, "weight": [1.0, 0.5], "bias": 0.1} for name in ("ls", "mc", "ce-n")
+    }
     points = [[0.5, -0.5, 0.0], [-1.0, 1.0, 1.0]]
     for size in (20, 30):
         for seed in range(3):
@@ -91,8 +93,9 @@ def test_the_study_as_table_sweep_and_boundary(store, monkeypatch):
     table = prepare_exhibit(STUDIES["synthetic"], store)
     lines = {(line[0].row, line[0].metric): line for line in table.cells}
     ours = lines["2n = 40 labels", "ece_percent"]
-    assert [cell.mean for cell in ours] == pytest.approx([1.0, 1.0, 3.0, 3.0]) and ours[0].published is None
+    assert [cell.mean for cell in ours] == pytest.approx([1.0, 1.0, 3.0, 3.0, 3.0]) and ours[0].published is None
     assert lines["as published", "ece_percent"][3].published.mean == 1.40
+    assert lines["as published", "ece_percent"][4].text() == "-", "the paper has no such column"
     sweep = prepare_exhibit(STUDIES["synthetic-sweep"], store)
     assert sweep.panels[3].mean == pytest.approx([0.03, 0.03]) and sweep.panels[0].draws == [3, 3]
     for name in ("synthetic-sweep", "synthetic-boundary"):

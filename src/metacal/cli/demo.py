@@ -31,7 +31,13 @@ DIGITS = {
     "ls": {"method": "ls", "train_size": 120},
     "mc": {"method": "mc", "train_size": 80, "meta_size": 40},
 }
-NAMES = {"oracle": "the truth itself", "ce": "cross-entropy", "ls": "label smoothing", "mc": "meta-calibration"}
+NAMES = {
+    "oracle": "the truth itself",
+    "ce": "cross-entropy",
+    "ls": "label smoothing",
+    "mc": "meta-calibration",
+    "ce-n": "cross-entropy on half of them",
+}
 
 
 def demo(

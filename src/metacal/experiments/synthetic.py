@@ -4,8 +4,7 @@ Claim: Meta-Calibration matches both the accuracy and the ECE of the oracle.
 Command: ``metacal run synthetic``. Cost: minutes on any machine.
 
 The paper gives no sizes, so here are several. Every method sees 2n labels: cross-entropy and label smoothing are fitted
-on all of them, Meta-Calibration trains on n and looks at the other n. The oracles of seeds 0 to 2 are about as accurate
-as the paper's three; the others are drawn as they come.
+on all of them, Meta-Calibration trains on n and looks at the other n; the last column is cross-entropy on those n.
 """
 
 from metacal.runs.paper import SimulatedStudy

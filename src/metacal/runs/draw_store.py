@@ -7,7 +7,7 @@ from metacal.errors import StorageError
 from metacal.files import as_figures, read_json, write_json
 from metacal.runs.paper import Draw
 
-VERSION = 1
+VERSION = 2
 """Of how models are fitted on a draw; part of every file's name."""
 
 
@@ -19,7 +19,7 @@ class DrawStore:
 
     Examples:
         >>> DrawStore("runs").path(Draw(20, 0, 100_000)).as_posix()
-        'runs/simulated/v1-n20-seed0-test100000.json'
+        'runs/simulated/v2-n20-seed0-test100000.json'
     """
 
     def __init__(self, root: str | Path) -> None:

@@ -12,6 +12,7 @@ from scipy import stats
 from metacal.reporting.style import INK, SERIES, in_percent, new_figure
 
 NAMES = {"oracle": "oracle", "ce": "cross-entropy", "ls": "label smoothing", "mc": "meta-calibration"}
+SWEPT = {**NAMES, "ce-n": "cross-entropy on half of them"}
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def prepare_sweep(records: Sequence[dict[str, Any]]) -> list[SweepLine]:
     """Mean and interval of every method and size, from records of draws."""
     sizes = sorted({record["size"] for record in records})
     lines = []
-    for method in NAMES:
+    for method in SWEPT:
         groups = [[r["methods"][method]["ece"] for r in records if r["size"] == size] for size in sizes]
         means = [statistics.fmean(group) for group in groups]
         halves = [half_interval(group) for group in groups]
@@ -76,7 +77,7 @@ def plot_sweep(lines: Sequence[SweepLine]) -> Figure:
     axis = figure.subplots()
     for line, (colour, style) in zip(lines, SERIES, strict=False):
         labels = [2 * size for size in line.sizes]
-        axis.plot(labels, line.mean, color=colour, linestyle=style, marker="o", ms=3.5, label=NAMES[line.method])
+        axis.plot(labels, line.mean, color=colour, linestyle=style, marker="o", ms=3.5, label=SWEPT[line.method])
         axis.fill_between(
             labels, [max(low, 1e-4) for low in line.low], line.high, color=colour, alpha=0.13, linewidth=0
         )
@@ -99,7 +100,8 @@ def prepare_boundary(records: Sequence[dict[str, Any]]) -> list[Boundary]:
     first = records[0]
     return [
         Boundary(method, found["weight"], found["bias"], found["ece"], first["points"])
-        for method, found in first["methods"].items()
+        for method in NAMES
+        for found in [first["methods"][method]]
     ]
 
 
