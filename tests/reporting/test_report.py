@@ -44,6 +44,10 @@ def test_a_hair_between_two_scores_decides_everywhere_alike():
 
 def test_an_empty_run_says_so():
     (subject,) = quick_report([RunView("r", "m", "d", ("a", "b"), {})]).subjects
+    assert (subject.run.smoothing, subject.run.superclasses, subject.run.l2) == (None, None, [])
+    for learned in ({"smoothing": torch.full((2, 2), 0.1)}, {"superclasses": (0, 0)}):
+        (other,) = quick_report([RunView("r", "m", "d", ("a", "b"), {}, **learned)]).subjects
+        assert other.run.superclasses is None
     assert subject.run.is_empty and not quick_report([some_run()]).subjects[0].run.is_empty
 
 

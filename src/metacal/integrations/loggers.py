@@ -15,7 +15,6 @@ from metacal.metalearning import Hyperparameter, LabelSmoothingHyperparameter
 from metacal.reporting.prediction_plots import plot_reliability
 from metacal.reporting.reliability import prepare_reliability
 from metacal.reporting.run_plots import plot_smoothing
-from metacal.reporting.run_view import RunView
 from metacal.reporting.smoothing import prepare_smoothing
 from metacal.reporting.style import RC
 
@@ -35,10 +34,8 @@ def log_smoothing(
         return False
     matrix = torch.tensor(found[0].export()["soft_labels"])
     names = tuple(class_names or map(str, range(len(matrix))))
-    prepared = prepare_smoothing(RunView("", "", "", names, {}, smoothing=matrix))
-    assert prepared is not None
     with rc_context(RC):
-        return log_figure(logger, "smoothing", plot_smoothing(prepared), step)
+        return log_figure(logger, "smoothing", plot_smoothing(prepare_smoothing(matrix, names)), step)
 
 
 def log_figure(logger: Any, name: str, figure: Figure, step: int) -> bool:

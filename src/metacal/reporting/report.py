@@ -143,15 +143,20 @@ def _prepare_predictions(predictions: Predictions, num_resamples: int) -> Predic
 
 
 def _prepare_run(run: RunView) -> RunPart:
+    smoothing = superclasses = None
+    if run.smoothing is not None:
+        smoothing = prepare_smoothing(run.smoothing, run.class_names, run.superclasses)
+        if run.superclasses is not None:
+            superclasses = prepare_superclasses(run.smoothing, run.class_names, run.superclasses)
     return RunPart(
         method=run.method,
         dataset=run.dataset,
         curves=prepare_curves(run),
         agreement=prepare_agreement(run),
         strengths=prepare_strengths(run),
-        smoothing=prepare_smoothing(run),
-        superclasses=prepare_superclasses(run),
-        l2=prepare_l2(run),
+        smoothing=smoothing,
+        superclasses=superclasses,
+        l2=prepare_l2(run.l2 or {}),
         shifts=[prepare_shift(study) for study in run.shifts],
     )
 

@@ -1,11 +1,10 @@
 """Numbers of what a run has learned: the smoothing matrix, how it treats superclasses, and L2 coefficients."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-
-from metacal.reporting.run_view import RunView
 
 L2_BINS = 40
 MOST_CLASSES = 100
@@ -64,46 +63,45 @@ class Histogram:
     negative: float
 
 
-def prepare_smoothing(run: RunView) -> SmoothingMatrix | None:
-    """The learned smoothing matrix; None if the run learned none. Classes of one superclass are side by side.
+def prepare_smoothing(
+    smoothing: Tensor, class_names: Sequence[str], superclasses: Sequence[int] | None = None
+) -> SmoothingMatrix:
+    """A learned smoothing matrix ``(K, K)``; classes of one superclass are side by side.
 
     Examples:
         >>> import torch
-        >>> run = RunView("r", "MC", "d", ("a", "b"), {}, smoothing=torch.tensor([[0.0, 0.05], [0.02, 0.0]]))
-        >>> prepare_smoothing(run).highest
+        >>> prepare_smoothing(torch.tensor([[0.0, 0.05], [0.02, 0.0]]), ("a", "b")).highest
         0.05000000074505806
     """
-    if run.smoothing is None:
-        return None
-    matrix = _off_diagonal(run.smoothing)
+    matrix = _off_diagonal(smoothing)
     busiest = (matrix.sum(dim=0) + matrix.sum(dim=1)).argsort(descending=True, stable=True)[:MOST_CLASSES]
-    superclasses = run.superclasses or (0,) * run.num_classes
-    order = sorted(busiest.tolist(), key=lambda number: (superclasses[number], number))
+    groups = superclasses or (0,) * len(class_names)
+    order = sorted(busiest.tolist(), key=lambda number: (groups[number], number))
     values = matrix[order][:, order]
-    names = [run.class_names[number] for number in order]
-    return SmoothingMatrix(names, values.tolist(), float(values.max()), run.num_classes)
+    names = [class_names[number] for number in order]
+    return SmoothingMatrix(names, values.tolist(), float(values.max()), len(class_names))
 
 
-def prepare_superclasses(run: RunView) -> SuperclassSmoothing | None:
-    """How much is given to classes of the same superclass and to others; None without superclasses or smoothing."""
-    if run.smoothing is None or run.superclasses is None:
-        return None
-    values = _off_diagonal(run.smoothing)
-    groups = torch.tensor(run.superclasses, device=values.device)
+def prepare_superclasses(
+    smoothing: Tensor, class_names: Sequence[str], superclasses: Sequence[int]
+) -> SuperclassSmoothing:
+    """How much a smoothing matrix ``(K, K)`` gives to classes of the same superclass and to others."""
+    values = _off_diagonal(smoothing)
+    groups = torch.tensor(superclasses, device=values.device)
     same = groups.unsqueeze(1) == groups
     others = ~torch.eye(len(groups), dtype=torch.bool, device=values.device)
     rows = []
-    for group in sorted(set(run.superclasses)):
+    for group in sorted(set(superclasses)):
         own = groups == group
-        members = [name for name, number in zip(run.class_names, run.superclasses, strict=True) if number == group]
+        members = [name for name, number in zip(class_names, superclasses, strict=True) if number == group]
         rows.append(SuperclassRow(members, _mean(values[own], (same & others)[own]), _mean(values[own], (~same)[own])))
     return SuperclassSmoothing(_mean(values, same & others), _mean(values, ~same), rows)
 
 
-def prepare_l2(run: RunView) -> list[Histogram]:
+def prepare_l2(learned: Mapping[str, Tensor]) -> list[Histogram]:
     """A histogram for each parameter with learned L2 coefficients; values that are not finite are left out."""
     histograms = []
-    for name, coefficients in (run.l2 or {}).items():
+    for name, coefficients in learned.items():
         values = coefficients.detach().double().reshape(-1)
         values = values[torch.isfinite(values)]
         if not len(values):

@@ -24,10 +24,9 @@ def prepare_l2_panels(panels: Sequence[Panel], options: Mapping[str, Any]) -> li
     """Coefficients of every seed, binned together."""
     prepared = []
     for panel in panels:
-        views = panel.views()
-        learned = [view.l2 for view in views if view.l2 is not None]
+        learned = [view.l2 for view in panel.views() if view.l2 is not None]
         joint = {name: torch.cat([values[name].reshape(-1) for values in learned]) for name in learned[0]}
-        prepared.append(L2Panel(panel.name, prepare_l2(replace(views[0], l2=joint))))
+        prepared.append(L2Panel(panel.name, prepare_l2(joint)))
     return prepared
 
 

@@ -1,7 +1,7 @@
 """Smoothing within and across superclasses, over seeds."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -26,8 +26,10 @@ def prepare_superclass_panels(panels: Sequence[Panel], options: Mapping[str, Any
     for panel in panels:
         views = panel.views()
         matrices = [view.smoothing for view in views if view.smoothing is not None]
-        joint = replace(views[0], smoothing=torch.stack(matrices).mean(dim=0)) if matrices else views[0]
-        prepared.append(SuperclassPanel(panel.name, prepare_superclasses(joint)))
+        names, superclasses, smoothing = views[0].class_names, views[0].superclasses, None
+        if matrices and superclasses is not None:
+            smoothing = prepare_superclasses(torch.stack(matrices).mean(dim=0), names, superclasses)
+        prepared.append(SuperclassPanel(panel.name, smoothing))
     return prepared
 
 
