@@ -87,6 +87,7 @@ def test_a_degenerate_fit_warns(metacal, tmp_path):
         (["--out", "out.parquet"], "Exactly one of `--fit-on` and `--use` must be given"),
         (["--fit-on", "VAL", "--use", "x", "--out", "out.parquet"], "Exactly one of `--fit-on` and `--use`"),
         (["--fit-on", "VAL", "--out", "out.xlsx"], "`--out` must end in one of .parquet, .arrow"),
+        (["--fit-on", "VAL", "--out", "TEST"], "`--out` must be another file than the one that is read"),
         (["--fit-on", "VAL", "--out", "no/out.csv"], "`--out` must name a file in a folder that exists"),
         (["--fit-on", "VAL", "--out", "out.csv", "--method", "magic"], "`--method` must be one of 'temperature'"),
         (["--fit-on", "OTHER", "--out", "out.csv"], "has 3 classes, but the calibrator is for 2; use one that fits."),
@@ -98,7 +99,7 @@ def test_bad_input(metacal, files, tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
     logits, _, targets = draw(num_classes=2)
     other = write(tmp_path / "two.csv", columns(logits, targets, "logit_", names=NAMES[:2]))
-    places = {"VAL": files[0], "OTHER": other}
+    places = {"VAL": files[0], "TEST": files[1], "OTHER": other}
     status, _, errors = metacal("calibrate", files[1], *(places.get(word, word) for word in arguments))
     assert status == 2 and errors.count("\n") == 1 and message in errors
     assert not list(tmp_path.glob("out.*"))

@@ -70,6 +70,8 @@ def calibrate(
 
     console = Console()
     check_writable(out)
+    if out.resolve() == file.resolve():
+        raise InvalidValueError(f"`--out` must be another file than the one that is read, got {out}.")
     check_places(save=save, json=json_file)
     check_choice("--method", method, (*METHODS, AUTO))
     if (fit_on is None) == (use is None):
