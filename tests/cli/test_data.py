@@ -1,6 +1,8 @@
 """``metacal data`` as a shell meets it."""
 
 import json
+import sys
+from types import SimpleNamespace
 
 import pytest
 from tests.data import files
@@ -8,6 +10,8 @@ from tests.data.test_fetch import server  # noqa: F401
 from typer.testing import CliRunner
 
 from metacal.cli.app import app
+from metacal.data.files import missing
+from metacal.data.registry import SOURCES, Source
 
 
 @pytest.fixture
@@ -66,6 +70,22 @@ def test_errors_are_one_line_and_status_2(data, tmp_path, monkeypatch, arguments
     status, output, errors = data(*arguments)
     assert status == 2 and output == "" and message in errors and errors.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_source_without_an_address_says_where_its_files_go(data, tmp_path, monkeypatch):
+    def find(folder):
+        raise missing("own", folder, "own.bin")
+
+    monkeypatch.setitem(sys.modules, "metacal.data.sources.own", SimpleNamespace(find=find))
+    monkeypatch.setitem(SOURCES, "own", Source("own", "measured here", "own"))
+    monkeypatch.setenv("METACAL_DATA", str(tmp_path))
+    status, output, errors = data("ls")
+    assert status == 0 and errors == "" and "not here" in output and "putting its files" in output
+    status, output, errors = data("fetch", "cifar10", "own")
+    assert (status, output) == (2, "") and errors.count("\n") == 1
+    assert f"own cannot be fetched: put its files into the data folder, {tmp_path}." in errors
+    status, output, errors = data("check", "own")
+    assert status == 2 and f"get it by: putting its files into {tmp_path}" in errors and "data fetch" not in errors
 
 
 @pytest.mark.parametrize("verb", ["ls", "fetch", "check"])

@@ -11,9 +11,9 @@ from rich.table import Table
 
 from metacal.cli import corrupt
 from metacal.cli.places import check_places
-from metacal.data.downloads import DOWNLOADS, RemoteFile
-from metacal.data.fetch import Stock, check_dataset, fetch_dataset, take_stock
-from metacal.data.files import Verdict, fetch_command
+from metacal.data.downloads import RemoteFile
+from metacal.data.fetch import Stock, check_dataset, fetch_dataset, remote_files, take_stock
+from metacal.data.files import Verdict, how_to_get
 from metacal.data.folder import data_folder
 from metacal.data.registry import find_source
 from metacal.files import write_json
@@ -67,13 +67,14 @@ def fetch(
 
     Example: [bold]metacal data fetch cifar10 svhn --data-dir ~/datasets[/]
     """
-    sources = [find_source(name) for name in names]  # all names are looked at before the first download
+    sources = [find_source(name) for name in names]
+    wanted = {source: remote_files(source, data_folder(data_dir)) for source in sources}  # before the first download
     console = Console(stderr=True)
-    for source in sources:
+    for source, remotes in wanted.items():
         if source.built_in:
             console.print(f"{source.name} is built in: nothing to download.", highlight=False)
             continue
-        size = sum(remote.megabytes for remote in DOWNLOADS[source.name])
+        size = sum(remote.megabytes for remote in remotes)
         line = f"{source.name}: to {data_folder(data_dir)}, {size:,.0f} MB unless they are there"
         console.print(line, highlight=False, soft_wrap=True, markup=False)
         with _progress(console) as progress:
@@ -157,7 +158,7 @@ def _where(stock: Stock, data_dir: Path | None) -> str:
         base = data_folder(data_dir)
         inside = (path.relative_to(base) if path.is_relative_to(base) else path for path in stock.files)
         return ", ".join(map(str, inside))
-    return fetch_command(stock.source.name, data_folder(data_dir))
+    return how_to_get(stock.source.name, data_folder(data_dir))
 
 
 def _as_dict(stock: Stock) -> dict[str, Any]:

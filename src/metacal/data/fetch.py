@@ -64,9 +64,19 @@ def fetch_dataset(
 
     Returns:
         The files.
+
+    Raises:
+        DownloadError: one could not be downloaded or saved, or nobody offers the dataset for download.
     """
     source, place = find_source(name), data_folder(folder)
-    return [_fetch_file(remote, place, mirror, progress) for remote in DOWNLOADS.get(source.name, ())]
+    return [_fetch_file(remote, place, mirror, progress) for remote in remote_files(source, place)]
+
+
+def remote_files(source: Source, folder: Path) -> tuple[RemoteFile, ...]:
+    """What is downloaded for a dataset; one that needs files and has no address is refused."""
+    if not source.built_in and source.name not in DOWNLOADS:
+        raise DownloadError(f"{source.name} cannot be fetched: put its files into the data folder, {folder}.")
+    return DOWNLOADS.get(source.name, ())
 
 
 def check_dataset(name: str, *, folder: str | Path | None = None) -> list[Verdict]:
@@ -98,7 +108,7 @@ def _stock(source: Source, folder: Path) -> Stock:
     try:
         files: tuple[Path, ...] = source_module(source).find(folder)
     except MissingDataError:
-        return Stock(source, (), False, sum(remote.megabytes for remote in DOWNLOADS[source.name]))
+        return Stock(source, (), False, sum(remote.megabytes for remote in DOWNLOADS.get(source.name, ())))
     return Stock(source, files, True, sum(map(_size, files)) / 1e6)
 
 

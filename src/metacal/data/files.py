@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from metacal.data.downloads import known_hashes
+from metacal.data.downloads import DOWNLOADS, known_hashes
 from metacal.data.folder import data_folder
 from metacal.errors import DamagedFileError, MissingDataError
 
@@ -46,11 +46,16 @@ def first_found(folder: Path, patterns: Iterable[str]) -> Path | None:
 
 
 def missing(name: str, folder: Path, looked_for: str) -> MissingDataError:
-    """The error that says what was looked for, where, and the command that gets it."""
+    """The error that says what was looked for, where, and how to get it."""
     return MissingDataError(
-        f"{name} is not in {folder}, where {looked_for} was looked for; get it by: {fetch_command(name, folder)} "
+        f"{name} is not in {folder}, where {looked_for} was looked for; get it by: {how_to_get(name, folder)} "
         "(another folder is named by --data-dir, `folder` or METACAL_DATA)."
     )
+
+
+def how_to_get(name: str, folder: Path) -> str:
+    """The command that downloads a dataset to a folder or, where there is none, what else to do."""
+    return fetch_command(name, folder) if name in DOWNLOADS else f"putting its files into {folder}"
 
 
 def fetch_command(name: str, folder: Path) -> str:
