@@ -65,11 +65,10 @@ format: .venv/.dev  ## Mend formatting and what lint can mend.
 	@$(BIN)/ruff check --fix .
 
 bench: .venv-bench/.ready  ## Measure speed and memory side by side with the peers.
-	@$(BENCH)/python -m benchmarks.calibration
-	@$(BENCH)/python -m benchmarks.meta_step
-	@$(BENCH)/python -m benchmarks.data_pipeline
-	@$(BENCH)/python -m benchmarks.temperature
-	@$(BENCH)/python -m benchmarks.evaluate_stream
+	@failed=; for words in calibration data_pipeline 'temperature --threads 1' evaluate_stream 'meta_step --only step' \
+	  'meta_step --only memory arithmetic growth --json results/benchmarks/meta_step_size.json'; do \
+	  $(BENCH)/python -m benchmarks.$$words || failed="$$failed $${words%% *}"; \
+	done; [ -z "$$failed" ] || { echo "Failed, or missed a target:$$failed"; exit 1; }
 
 bench-corruptions: .venv/.dev .venv-corruptions/.ready  ## Corruptions: images a second and strength beside the peer.
 	@$(BIN)/python -m benchmarks.corruptions --peer $(PEER)/python

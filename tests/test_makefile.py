@@ -1,0 +1,20 @@
+"""What the Makefile's targets do, with a stand-in for Python."""
+
+import json
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+RECORDED = ("calibration", "data_pipeline", "evaluate_stream", "meta_step", "meta_step_size", "temperature")
+
+
+def test_a_benchmark_that_misses_its_target_stops_no_other(tmp_path):
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\necho "python $*" >> {tmp_path}/asked\n[ "$2" != benchmarks.calibration ]\n')
+    python.chmod(0o755)
+    words = ["make", "--old-file=.venv-bench/.ready", "bench", f"BENCH={tmp_path}"]
+    run = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    assert run.returncode == 2 and run.stdout == "Failed, or missed a target: calibration\n"
+    results = [ROOT / "results" / "benchmarks" / f"{name}.json" for name in RECORDED]
+    recorded = {json.loads(path.read_text(encoding="utf-8"))["about"]["command"] for path in results}
+    assert set((tmp_path / "asked").read_text().splitlines()) == recorded
