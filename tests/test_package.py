@@ -1,5 +1,6 @@
 """The package as a whole: lazy parts, version, licence files, and the README's code as printed."""
 
+import ast
 import re
 from importlib.metadata import version
 from pathlib import Path
@@ -12,6 +13,7 @@ from pyarrow import parquet
 from tests.run_readme import blocks
 
 import metacal
+from metacal.data.registry import SOURCES
 
 ROOT = Path(__file__).parent.parent
 
@@ -58,6 +60,19 @@ def test_code_runs_as_printed(page):
     names: dict[str, object] = {}
     for block in blocks(ROOT / page):
         exec(compile(block, page, "exec"), names)
+
+
+def test_what_is_printed_to_be_copied_passes_the_check_of_docstrings():
+    kinds = (ast.FunctionDef, ast.ClassDef)
+    for block in blocks(ROOT / "CONTRIBUTING.md"):
+        made = [node for node in ast.walk(ast.parse(block)) if isinstance(node, kinds) and node.name != "__init__"]
+        assert made and [node.name for node in made if ast.get_docstring(node) is None] == []
+
+
+def test_every_dataset_is_in_the_table_of_names():
+    page = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
+    named = [name for row in re.findall(r"^\| (`.*?) \|", page, re.M) for name in re.findall(r"`([^`]+)`", row)]
+    assert set(SOURCES) <= set(named)
 
 
 def test_torch_is_pinned():

@@ -190,7 +190,9 @@ def test_the_simulated_study_has_no_rows_to_choose():
 def test_the_order_is_the_papers():
     tags = [exhibit.tag for exhibit in in_order(EXHIBITS.values())]
     numbers = [*(f"table-{n}" for n in range(1, 16)), *(f"figure-{n}" for n in range(1, 11))]
-    assert tags == [*numbers, "image-methods", "equal-data", "outer-step", "synthetic-sweep"]
+    others = {exhibit.name for exhibit in EXHIBITS.values() if not exhibit.number}
+    assert tags[: len(numbers)] == numbers and set(tags[len(numbers) :]) == others
+    assert {"outer-step", "synthetic-sweep"} <= others
 
 
 def test_a_store_that_cannot_be_written(metacal, tmp_path):

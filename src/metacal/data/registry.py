@@ -51,9 +51,8 @@ def load_dataset(name: str | Path, *, folder: str | Path | None = None, **option
     """Load a dataset by name, or a user's own by path.
 
     Args:
-        name: one of ``digits``, ``simulated``, ``cifar10``, ``cifar100``, ``svhn``, ``fashion-mnist``,
-            ``cifar10-c``, ``cifar100-c``, ``20newsgroups``; or the path of an ``.npz`` file, or of a
-            folder of images by class.
+        name: one that ``metacal data ls`` lists, such as ``cifar10``; or the path of an ``.npz`` file, or of a folder
+            of images by class.
         folder: where the files of named datasets are; without it the folder that METACAL_DATA names, else the user's
             cache folder.
         options: those of the source, e.g. ``seed=1`` of ``simulated``; see its ``load`` in `metacal.data.sources`.
