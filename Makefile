@@ -89,4 +89,4 @@ docs: .venv/.dev  ## Build the documentation into site/.
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean:  ## Remove what these commands made.
-	@rm -rf .venv .venv-wheel .venv-bench .venv-corruptions build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf .venv .venv-wheel .venv-bench .venv-corruptions build dist site metacal-demo .mypy_cache .pytest_cache .ruff_cache .hypothesis
