@@ -58,9 +58,10 @@ def dece(
     wide, targets = class_logits_and_targets(logits, targets)
     probs = torch.softmax(wide, dim=1)
     confidences = probs.amax(dim=1)
-    held = probs if gradient == "full" else probs.detach()
+    # One maximum for both of its uses: a second one adds up their gradients in another order.
+    held, held_confidences = (probs, confidences) if gradient == "full" else (probs.detach(), confidences.detach())
     accuracies = soft_accuracies(held, targets, tau_a)
-    members = soft_bin_memberships(held.amax(dim=1), num_bins, tau_b) + SMOOTHING
+    members = soft_bin_memberships(held_confidences, num_bins, tau_b) + SMOOTHING
     return (members * (accuracies - confidences).unsqueeze(1)).sum(dim=0).abs().sum() / len(targets)
 
 
