@@ -108,6 +108,20 @@ def test_a_changed_setting_is_said_and_does_not_stand_against_the_published(stor
     assert {(line["difference"], line["setting"]) for line in lines} == {("", "reduced or changed")}
 
 
+def test_what_the_paper_does_not_have_is_not_as_published(tmp_path):
+    (part,) = narrowed([TABLES["outer-step"]], rows=["newsgroups"], methods=["mc", "mc-steady"])
+    data = prepare_table(part, RunStore(tmp_path), "cpu")
+    assert {each.column: each.setting for each in data.cells[0]} == {
+        "MC": "as published",
+        "MC, steady": "not in the paper",
+    }
+    simulated = csv.DictReader(io.StringIO(csv_table(prepare_study_table(STUDIES["synthetic"], RunStore(tmp_path)))))
+    assert {(line["row"] == "as published", line["setting"]) for line in simulated} == {
+        (True, "as published"),
+        (False, "not in the paper"),
+    }
+
+
 def test_text_is_run_in_full_under_the_cpu_preset():
     (part,) = narrowed([TABLES["main-ece"]], rows=["cifar-10/resnet18", "20-newsgroups"], methods=["mc"])
     data = prepare_table(part, RunStore("none"), "cpu")

@@ -44,6 +44,7 @@ class Cell:
         published: what the paper says.
         is_quoted: figures from the literature, never run.
         is_reduced: ours is of another setting than the published one, and does not stand against it.
+        is_in_paper: the paper has this method on this data, if not this figure of it.
     """
 
     row: str
@@ -55,6 +56,7 @@ class Cell:
     published: Published | None
     is_quoted: bool = False
     is_reduced: bool = False
+    is_in_paper: bool = False
 
     @property
     def mean(self) -> float | None:
@@ -72,6 +74,13 @@ class Cell:
         if self.mean is None or self.published is None or self.is_reduced:
             return None
         return self.mean - self.published.mean
+
+    @property
+    def setting(self) -> str:
+        """Whether ours is as published; what the paper does not have cannot be."""
+        if self.is_reduced:
+            return "reduced or changed"
+        return "as published" if self.published is not None or self.is_in_paper else "not in the paper"
 
     @property
     def is_missing(self) -> bool:
@@ -286,6 +295,7 @@ def _cell(
         table.published(row, column, metric),
         column.settings is None,
         is_reduced,
+        table.has_published(row, column),
     )
 
 

@@ -102,6 +102,5 @@ def csv_table(data: TableData) -> str:
         said = cell.published or Published(float("nan"), None, None)
         ours = (cell.mean, cell.std, len(cell.values), cell.temperature)
         figures = ("" if v is None or v != v else v for v in (*ours, *said, cell.difference))
-        setting = "reduced or changed" if cell.is_reduced else "as published"
-        writer.writerow([cell.row, cell.column, cell.metric, *figures, setting])
+        writer.writerow([cell.row, cell.column, cell.metric, *figures, cell.setting])
     return text.getvalue()

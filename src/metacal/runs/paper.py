@@ -159,6 +159,10 @@ class PaperTable(Exhibit):
         """What the paper says."""
         return published_figures().get((self.label, row.dataset, row.model, column.label, metric))
 
+    def has_published(self, row: Row, column: Column) -> bool:
+        """Whether any table of the paper has this method on this data with this model."""
+        return (row.dataset, row.model, column.label) in published_cells()
+
     def published_rank(self, column: Column) -> float | None:
         """The average rank that the paper gives a method."""
         found = published_figures().get((self.label, "average rank", "", column.label, "average_rank"))
@@ -229,6 +233,17 @@ def published_figures() -> dict[tuple[str, str, str, str, str], Published]:
             )
             for line in csv.DictReader(file)
         }
+
+
+@lru_cache(maxsize=1)
+def published_cells() -> frozenset[tuple[str, str, str]]:
+    """Dataset, model and method of every published figure.
+
+    Examples:
+        >>> ("20 Newsgroups", "Global Pooling CNN", "MC") in published_cells()
+        True
+    """
+    return frozenset((dataset, model, method) for _, dataset, model, method, _ in published_figures())
 
 
 def _number(text: str) -> float | None:
