@@ -24,12 +24,14 @@ def measured(tmp_path):
     folder.mkdir()
     about = {"command": "metacal run main-ece -o some-cpu", "preset": "cpu", "seeds": [0], "train_seconds": 7200.0}
     (folder / "about.json").write_text(json.dumps(about | {"date": "today", "torch": "2"}))
-    (folder / "main-ece.json").write_text("{}")
+    (folder / "main-ece.json").write_text(json.dumps({"note": "Ours: means. Data: 20news-bydate.tar.gz, glove.txt."}))
     head = "row,method,metric,mean,std,seeds,published_mean,published_std,setting\n"
     cells = (
         "CIFAR-10 ResNet18,CE,ece_percent,10.5,,1,4.23,0.15,reduced or changed\n"
         "CIFAR-10 ResNet18,MC,ece_percent,1.25,0.5,2,1.17,0.26,reduced or changed\n"
         "CIFAR-10 ResNet50,CE,ece_percent,,,0,4.19,0.1,reduced or changed\n"
+        "20 Newsgroups Global Pooling CNN,CE,ece_percent,18.5,,1,18.6,,as published\n"
+        '20 Newsgroups Global Pooling CNN,"MC, steady",ece_percent,2.5,,1,,,not in the paper\n'
     )
     (folder / "main-ece.csv").write_text(head + cells)
     (tmp_path / "verdicts.json").write_text(json.dumps({"main-ece": {"holds": "partly", "why": "It does here."}}))
@@ -41,16 +43,19 @@ def test_reproduction_sets_ours_above_published_and_says_how_far_it_is(measured,
     monkeypatch.setattr(reproduction, "RESULTS", measured)
     monkeypatch.setattr(reproduction, "VERDICTS", measured / "verdicts.json")
     page = reproduction.on_page_markdown(f"# Title\n\n{reproduction.MARK}")
-    assert "| CIFAR-10 ResNet18, ours (seeds) | 10.50 (1) | 1.25 ± 0.50 (2) |" in page
-    assert "| CIFAR-10 ResNet18, published | 4.23 ± 0.15 | 1.17 ± 0.26 |" in page
+    assert "| CIFAR-10 ResNet18, ours (seeds) | 10.50 (1) | 1.25 ± 0.50 (2) |  |" in page
+    assert "| CIFAR-10 ResNet18, published | 4.23 ± 0.15 | 1.17 ± 0.26 |  |" in page
     first = page.partition("## Table 2")[0].partition("## Table 1")[2]
     assert "ResNet50, ours" not in first and "    | CIFAR-10 ResNet50 | " in first, (
         "what the paper has is there in full"
     )
     assert "| some-cpu | `metacal run main-ece -o some-cpu` | 0 | 2.0 h | today, 2 |" in page
-    link = "| [Table 1: Test ECE](#table-1-test-ece) | `metacal run main-ece` | 2 cells, cpu preset |"
+    settings = "cpu preset, published setting, settings of our own"
+    link = f"| [Table 1: Test ECE](#table-1-test-ece) | `metacal run main-ece` | 4 cells, {settings} |"
     assert f"{link} partly |" in page and "**Does the claim hold there? Partly.** It does here." in first
     assert "| `metacal run ablation` | not yet |" in page
+    edition = "20 Newsgroups is the bydate edition here: 18,846 documents instead of the paper's 19,997."
+    assert f"\nData: 20news-bydate.tar.gz, glove.txt. {edition}\n" in first
 
 
 def test_every_measured_claim_has_a_verdict():

@@ -15,6 +15,8 @@ FIGURES = Path(__file__).parents[1] / "figures"
 VERDICTS = Path(__file__).with_name("verdicts.json")
 MARK = "<!-- reproduction -->"
 RANK = "average rank"
+SETTINGS = {"as published": "published setting", "not in the paper": "settings of our own"}
+BYDATE = "20 Newsgroups is the bydate edition here: 18,846 documents instead of the paper's 19,997."
 
 
 class Cell(NamedTuple):
@@ -77,8 +79,8 @@ def status(exhibit: Exhibit) -> str:
     for path in measured(exhibit):
         preset = json.loads((path.parent / "about.json").read_text(encoding="utf-8"))["preset"]
         cells = filled(path.with_suffix(".csv"))
-        settings = {"published setting" if cell["setting"] == "as published" else f"{preset} preset" for cell in cells}
-        where = "sizes of our own" if isinstance(exhibit, SimulatedStudy) else " and ".join(sorted(settings))
+        settings = {SETTINGS.get(cell["setting"], f"{preset} preset") for cell in cells}
+        where = "sizes of our own" if isinstance(exhibit, SimulatedStudy) else ", ".join(sorted(settings))
         found.append(f"{f'{len(cells)} cells' if cells else 'drawn'}, {where or f'{preset} preset'}")
     return "; ".join(found) or "not yet"
 
@@ -107,9 +109,17 @@ def section(exhibit: Exhibit) -> str:
 def ours(path: Path) -> list[str]:
     """The table's cells with the published figures below them, or the drawing."""
     if path.with_suffix(".csv").exists():
-        return tables([cell for line in filled(path.with_suffix(".csv")) for cell in both(line)])
+        return [*tables([cell for line in filled(path.with_suffix(".csv")) for cell in both(line)]), *sources(path)]
     drawn = FIGURES / f"{path.parent.name}-{path.stem}.svg"
     return [f"![{path.stem}](figures/{drawn.name})", ""] if drawn.exists() else []
+
+
+def sources(path: Path) -> list[str]:
+    """Which files the runs of a table read, where its note says so, and what that means for 20 Newsgroups."""
+    said = re.search(r"\bData: .*", json.loads(path.read_text(encoding="utf-8")).get("note", ""))
+    if said is None:
+        return []
+    return [f"{said[0]} {BYDATE}" if "20news-bydate" in said[0] else said[0], ""]
 
 
 def filled(path: Path) -> list[dict[str, str]]:
