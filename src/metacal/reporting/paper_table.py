@@ -241,7 +241,7 @@ def prepare_table(
                 )
             )
     setting = table.setting(preset, overrides)
-    notes = ("Ours: mean ± standard deviation over seeds.", setting_note(setting))
+    notes = ("Ours: mean ± population standard deviation over seeds.", setting_note(setting))
     said = [rank for rank in map(table.published_rank, table.columns) if rank is not None]
     return TableData(
         table.name,

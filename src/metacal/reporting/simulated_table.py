@@ -8,9 +8,9 @@ from metacal.runs.run_store import RunStore
 COLUMNS = {"oracle": "Oracle", "ce": "Cross-Entropy", "ls": "LS", "mc": "MC", "ce-n": "Cross-Entropy on n"}
 METRICS = {"accuracy_percent": "accuracy", "ece_percent": "ece"}
 NOTE = (
-    "Ours: mean ± standard deviation over draws. Every method sees the same 2n labels, but for the last column: it is "
-    "fitted on the n that Meta-Calibration trains on. The paper does not say how many points it drew, so its figures "
-    "have a line of their own."
+    "Ours: mean ± population standard deviation over draws. Every method sees the same 2n labels, but for the last "
+    "column: it is fitted on the n that Meta-Calibration trains on. The paper does not say how many points it drew, so "
+    "its figures have a line of their own."
 )
 
 SMOKE_NOTE = "Made with the smoke preset, one draw and few test points, to see that everything runs."
