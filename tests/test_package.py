@@ -10,7 +10,7 @@ import pyarrow
 import pytest
 from PIL import Image
 from pyarrow import parquet
-from tests.run_readme import blocks
+from tests.run_readme import LEFT_OUT, blocks, commands
 
 import metacal
 from metacal.data.registry import SOURCES
@@ -73,6 +73,12 @@ def test_every_dataset_is_in_the_table_of_names():
     page = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
     named = [name for row in re.findall(r"^\| (`.*?) \|", page, re.M) for name in re.findall(r"`([^`]+)`", row)]
     assert set(SOURCES) <= set(named)
+
+
+def test_commands_that_are_not_run_with_the_wheel_are_printed():
+    pages = (ROOT / "README.md", ROOT / "docs" / "quickstart.md")
+    printed = [each for page in pages for block in blocks(page, "console") for each in commands(block)]
+    assert set(LEFT_OUT) <= set(printed) and "metacal show main-ece --preset cpu" in printed
 
 
 def test_torch_is_pinned():
