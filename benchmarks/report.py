@@ -3,7 +3,6 @@
 import json
 import os
 import platform
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -14,6 +13,8 @@ from pathlib import Path
 import torch
 from rich.console import Console
 from rich.table import Table
+
+from metacal.runs.environment import commit, processor
 
 BUSY = 0.05
 """Share of the machine in other hands from which figures come with a warning."""
@@ -123,10 +124,10 @@ def describe_run(command: str, versions: dict[str, str]) -> dict[str, object]:
     return {
         "command": command,
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "commit": _commit(),
+        "commit": commit(Path(__file__).parent) or "unknown",
         "versions": versions | {"python": platform.python_version()},
         "machine": {
-            "processor": _processor(),
+            "processor": processor(),
             "cores": os.cpu_count(),
             "system": f"{platform.system()} {platform.machine()}",
             "torch_threads": torch.get_num_threads(),
@@ -138,31 +139,3 @@ def _text(cell: Cell) -> str:
     if cell is None:
         return "-"
     return f"{cell:.4g}" if isinstance(cell, float) else str(cell)
-
-
-def _commit() -> str:
-    """The commit that was measured, marked if files differ from it; "unknown" outside of a repository."""
-    root = Path(__file__).parent
-    try:
-        commit = subprocess.run(
-            ["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True, cwd=root
-        )
-        changes = subprocess.run(
-            ["git", "status", "--porcelain", "--untracked-files=no", "--", "../src", "."],
-            capture_output=True,
-            text=True,
-            check=True,
-            cwd=root,
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return commit.stdout.strip() + (" with changes" if changes.stdout.strip() else "")
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()

@@ -2,15 +2,13 @@
 
 import platform
 import shlex
-import subprocess
 import time
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
+from metacal.runs.environment import commit, environment
 from metacal.runs.run_store import RunStore
 from metacal.runs.spec import RunSpec
-from metacal.runs.store import environment
 
 
 def prepare_provenance(
@@ -35,20 +33,3 @@ def prepare_provenance(
         "train_seconds": round(sum(run["train_seconds"] for run in runs), 3),
         "runs": runs,
     }
-
-
-def commit() -> str | None:
-    """Of the source that runs, where it is a checkout; not of a project it is merely installed in."""
-    if _git("ls-files", "--error-unmatch", Path(__file__).name) is None:
-        return None
-    return _git("rev-parse", "--short=12", "HEAD")
-
-
-def _git(*words: str) -> str | None:
-    try:
-        found = subprocess.run(
-            ["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True, check=True, timeout=10
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return found.stdout.strip()

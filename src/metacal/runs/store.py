@@ -15,12 +15,8 @@ A run is a folder::
 import csv
 import io
 import json
-import os
-import platform
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +29,7 @@ from torch import Tensor
 from metacal.errors import InUseError, InvalidValueError, StorageError
 from metacal.evaluation.predictions import Predictions
 from metacal.files import as_figures, read_json, write_json, write_text, write_whole
+from metacal.runs.environment import environment
 from metacal.runs.spec import SCHEMA, RunSpec
 
 
@@ -281,15 +278,3 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         return dict(safetensors.torch.load_file(path))
     except (OSError, safetensors.SafetensorError) as error:
         raise StorageError(f"{path} could not be read: {error}.") from None
-
-
-def environment() -> dict[str, Any]:
-    """The machine and the versions of what matters."""
-    return {
-        **{package: version(package) for package in ("metacal", "torch", "lightning-fabric", "numpy")},
-        "python": platform.python_version(),
-        "system": platform.platform(),
-        "machine": platform.machine(),
-        "cores": os.cpu_count(),
-        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-    }
