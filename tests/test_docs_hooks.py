@@ -76,7 +76,10 @@ def test_benchmarks_are_shown_with_what_they_missed(tmp_path, monkeypatch):
     parts = {"a": part | {"targets": [target], "others_share": 0.5}, "b": part | {"targets": [], "others_share": 0.0}}
     parts["b"] = parts["b"] | {"rows": part["rows"] * 20}
     (tmp_path / "new.json").write_text(json.dumps({"about": about, "parts": parts}))
+    theirs = {"about": {"setting": "Their own code", "source": "where it is"}, "parts": {"b": parts["b"]}}
+    (tmp_path / "published_code.json").write_text(json.dumps(theirs))
     page = speed.on_page_markdown(speed.MARK)
+    assert "Their own code (where it is), `results/benchmarks/published_code.json`." in page
     assert "| ours | 12.35 |" in page and "A note." in page and "`python -m benchmarks.new`" in page
     assert "- ratio: 1.23, target at least 2: **missed**" in page
     assert page.count("Other processes used 50% of the machine") == 1

@@ -54,7 +54,10 @@ PAGES: dict[str, tuple[list[str], set[str]]] = {
     ),
     "docs/design/meta-step.md": (["benchmarks/meta_step.json", "benchmarks/meta_step_size.json"], {"1.33"}),
     "docs/speed.md": (
-        [f"benchmarks/{n}.json" for n in ("meta_step", "meta_step_size", "calibration", "data_pipeline")],
+        [
+            f"benchmarks/{n}.json"
+            for n in ("meta_step", "meta_step_size", "calibration", "data_pipeline", "published_code")
+        ],
         set(),
     ),
     "docs/design/outer-step.md": (

@@ -22,6 +22,7 @@ TITLES = {
     "corruptions": "Corruptions",
     "cluster_simulation": "A cluster",
     "kill_resume": "Kills",
+    "published_code": "The published code",
 }
 
 
@@ -39,13 +40,10 @@ def benchmarks() -> str:
 def section(name: str) -> str:
     """The command, the machine, and every part of a benchmark."""
     measured = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
-    about = measured["about"]
-    machine = about["machine"]
     lines = [
         f"## {TITLES.get(name, name)}",
         "",
-        f"`{about['command']}`, {about['date']}, torch {about['versions']['torch']}, {machine['cores']} cores "
-        f"({machine['processor']}), `results/benchmarks/{name}.json`.",
+        f"{origin(measured['about'])}, `results/benchmarks/{name}.json`.",
         "",
     ]
     for part in measured["parts"].values():
@@ -54,6 +52,17 @@ def section(name: str) -> str:
         if part["others_share"] > BUSY:
             lines += [f"Other processes used {part['others_share']:.0%} of the machine meanwhile.", ""]
     return "\n".join(lines)
+
+
+def origin(about: dict[str, Any]) -> str:
+    """The command and the machine; in words where no command of ours measured it."""
+    if "setting" in about:
+        return f"{about['setting']} ({about['source']})"
+    machine = about["machine"]
+    return (
+        f"`{about['command']}`, {about['date']}, torch {about['versions']['torch']}, {machine['cores']} cores "
+        f"({machine['processor']})"
+    )
 
 
 def table(rows: list[dict[str, Any]]) -> list[str]:
