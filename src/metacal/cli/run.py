@@ -94,10 +94,11 @@ def run(
         raise InvalidValueError(f"`{next(iter(overrides))}` must not be set: nothing that was named has runs.")
     runs = opened(store)
     missing = [spec for spec in specs.values() if runs.state(spec) != "complete"]
+    draws = list(dict.fromkeys(draw for exhibit in exhibits for draw in exhibit.draws(preset)))
     stop = StopRequest()
     try:
         with stop.listening():
-            fit_draws(dict.fromkeys(draw for exhibit in exhibits for draw in exhibit.draws(preset)), runs.root, stop)
+            fit_draws(draws, runs.root, stop)
             with following(len(missing)) as emit:
                 chosen = RayEngine(address, gpus=gpus) if engine == "ray" else LocalEngine(jobs)
                 failed = chosen.execute(missing, runs, data_dir=data_dir, emit=emit, stop=stop)
@@ -117,7 +118,7 @@ def run(
         print_exhibit(data, output)
     if output is not None:
         write_exhibits(prepared, output)
-        about = prepare_provenance(["metacal", *sys.argv[1:]], preset, specs.values(), runs)
+        about = prepare_provenance(["metacal", *sys.argv[1:]], preset, specs.values(), runs, draws)
         write_json(output / "about.json", about)
         page = write_paper_page(prepared, output / "report.html")
         Console().print(f"{page}: open it in a browser.", highlight=False, markup=False, soft_wrap=True)

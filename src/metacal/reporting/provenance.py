@@ -7,14 +7,23 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from metacal.runs.environment import commit, environment
+from metacal.runs.paper import Draw
 from metacal.runs.run_store import RunStore
 from metacal.runs.spec import RunSpec
 
 
 def prepare_provenance(
-    command: Sequence[str], preset: str, specs: Iterable[RunSpec], store: RunStore
+    command: Sequence[str], preset: str, specs: Iterable[RunSpec], store: RunStore, draws: Iterable[Draw] = ()
 ) -> dict[str, Any]:
-    """Plain values for ``about.json``: what was run, with which versions, where, and how long each run trained."""
+    """Plain values for ``about.json``: what was run, with which versions, where, and how long each run trained.
+
+    Args:
+        command: word by word.
+        preset: of the specs.
+        specs: of the runs behind the figures; those that are complete are named.
+        store: where runs are.
+        draws: of simulated data, likewise.
+    """
     runs = []
     for spec in specs:
         folder = store.folder(spec)
@@ -29,7 +38,7 @@ def prepare_provenance(
         "commit": commit(),
         **{key: value for key, value in environment().items() if key not in ("started", "system")},
         "system": platform.system(),
-        "seeds": sorted({run["seed"] for run in runs}),
+        "seeds": sorted({*(run["seed"] for run in runs), *(draw.seed for draw in draws)}),
         "train_seconds": round(sum(run["train_seconds"] for run in runs), 3),
         "runs": runs,
     }
