@@ -9,14 +9,17 @@ import json
 import sys
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from benchmarks.report import save_table
+from benchmarks.report import describe_run, save_table
 from benchmarks.study.plans import PLANS
 from benchmarks.study.tables import TABLES
 from benchmarks.study.train import Run, execute
+from metacal.files import read_json, write_json
 
 
 def key(values: dict[str, object]) -> str:
@@ -37,6 +40,17 @@ def one(run: Run) -> dict[str, object]:
     """One run on one thread."""
     torch.set_num_threads(1)
     return execute(run)
+
+
+def note(path: Path, plan: str, command: str, rows: list[dict[str, Any]]) -> None:
+    """Say in a file of all plans what a table was made of, where and when."""
+    known = read_json(path) if path.exists() else {}
+    known[plan] = describe_run(command, {"metacal": version("metacal"), "torch": torch.__version__}) | {
+        "seeds": sorted({row["seed"] for row in rows}),
+        "runs": len(rows),
+        "train_seconds": round(sum(row["seconds"] for row in rows), 1),
+    }
+    write_json(path, known)
 
 
 def main() -> None:
@@ -65,6 +79,7 @@ def main() -> None:
     print(table)
     command = f"python -m benchmarks.study {arguments.plan}"
     save_table(arguments.store.with_name(f"{arguments.plan}.md"), command, table)
+    note(arguments.store.with_name("about.json"), arguments.plan, command, [done[key(asdict(run))] for run in runs])
 
 
 if __name__ == "__main__":
