@@ -12,6 +12,8 @@ from benchmarks.study.tables import TABLES, grouped
 from benchmarks.study.train import Run, execute
 from torch.nn.functional import cross_entropy
 
+from metacal.files import read_json
+
 STUDY = Path(__file__).parent.parent / "results" / "study"
 CE = Run("digits", "ce", 200)
 # Both outer steps, and both ways that a hyper-parameter enters the loss: soft labels and an L2 term.
@@ -84,3 +86,12 @@ def test_lines_of_the_robustness_table_whose_runs_are_stored_are_made_of_them_an
     count = sum(key(run) in stored for run in runs)
     assert count == len(runs) or f"{count} of its {len(runs):,} runs are stored" in heading
     assert len(table.splitlines()) == len(lines) + 2
+
+
+def test_it_is_kept_what_tables_were_made_of_and_where(stored):
+    about = read_json(STUDY / "about.json")
+    assert about.keys() >= PLANS.keys() - {"robustness"}
+    for plan, found in about.items():
+        runs = PLANS[plan]()
+        assert found["runs"] == len(runs) and found["seeds"] == sorted({run.seed for run in runs})
+        assert found["commit"] and found["machine"]["processor"] and found["train_seconds"] > 0
