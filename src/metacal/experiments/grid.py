@@ -1,4 +1,4 @@
-"""The rows and columns that tables of the paper share."""
+"""The rows, columns and figures that tables of the paper share."""
 
 from metacal.runs.paper import Column, Row
 
@@ -27,6 +27,14 @@ CROSS_DOMAIN_ROWS = tuple(
     for label, over in (("Average", "average"), ("Worst case", "worst"))
 )
 SMALLER_RESNET_ROWS = tuple(image_row(dataset, model) for dataset in CIFAR for model in ("ResNet18", "ResNet50"))
+SIDE_BY_SIDE = (
+    "ece_percent",
+    "ece_after_temperature_percent",
+    "classwise_ece_percent",
+    "confidence_minus_accuracy_percent",
+    "error_percent",
+)
+"""What tables of our own show: how far a method is off, which way, and what it costs."""
 
 
 def method(label: str, name: str) -> Column:

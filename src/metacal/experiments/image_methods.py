@@ -3,7 +3,7 @@
 Command: ``metacal run image-methods``. Cost: 72 runs in full, most of them shared with the main tables.
 """
 
-from metacal.experiments.grid import CE, IMAGE_ROWS, LS, MC, method
+from metacal.experiments.grid import CE, IMAGE_ROWS, LS, MC, SIDE_BY_SIDE, method
 from metacal.runs.paper import PaperTable
 
 TABLE = PaperTable(
@@ -23,11 +23,5 @@ TABLE = PaperTable(
         method("MC-V", "mc-v"),
         method("MC-L2", "mc-l2"),
     ),
-    metrics=(
-        "ece_percent",
-        "ece_after_temperature_percent",
-        "classwise_ece_percent",
-        "confidence_minus_accuracy_percent",
-        "error_percent",
-    ),
+    metrics=SIDE_BY_SIDE,
 )

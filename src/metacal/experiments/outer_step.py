@@ -3,7 +3,7 @@
 Command: ``metacal run outer-step``. Cost: 96 runs in full, 45 of them shared with the other tables.
 """
 
-from metacal.experiments.grid import CE, IMAGE_ROWS, LS, NEWSGROUPS, method
+from metacal.experiments.grid import CE, IMAGE_ROWS, LS, NEWSGROUPS, SIDE_BY_SIDE, method
 from metacal.runs.paper import Column, PaperTable
 
 
@@ -22,11 +22,5 @@ TABLE = PaperTable(
     claim="(not in the paper)",
     rows=(*IMAGE_ROWS, NEWSGROUPS),
     columns=(CE, LS, *stepped("mc"), *stepped("mc-s")),
-    metrics=(
-        "ece_percent",
-        "ece_after_temperature_percent",
-        "classwise_ece_percent",
-        "confidence_minus_accuracy_percent",
-        "error_percent",
-    ),
+    metrics=SIDE_BY_SIDE,
 )
