@@ -69,6 +69,13 @@ def test_a_resumed_run_remembers():
     assert not torch.equal(without.hyperparameters.strength, meta.hyperparameters.strength)
 
 
+def test_a_state_from_before_there_was_a_memory_is_read():
+    _, meta = calibrated(memory=30)
+    state = meta.state_dict()
+    del state["memory"]
+    meta.load_state_dict(state)
+
+
 @pytest.mark.filterwarnings("ignore:A meta-gradient was not finite")
 def test_samples_that_are_not_finite_leave_again():
     _, meta = calibrated(memory=30)

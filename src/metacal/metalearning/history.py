@@ -60,6 +60,7 @@ class History:
         assert isinstance(rows, Tensor)
         self.rows = list(rows.unbind(0))
         self.stride, self.seen = int(state["stride"]), int(state["seen"])  # type: ignore[call-overload]
-        last = state.get("last")
+        is_last_kept = self.seen > 0 and (self.seen - 1) % self.stride == 0
+        last = state.get("last", self.rows[-1] if is_last_kept else None)  # not every state says it
         assert last is None or isinstance(last, Tensor)
         self.last = last

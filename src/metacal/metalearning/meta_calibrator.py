@@ -258,14 +258,14 @@ class MetaCalibrator:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state."""
-        missing = {"hyperparameters", "adam", "iterations", "meta_steps", "history", "memory"} - set(state)
+        missing = {"hyperparameters", "adam", "iterations", "meta_steps", "history"} - set(state)
         if missing:
             raise InvalidValueError(f"`state` must be what state_dict() returned, got one without {sorted(missing)}.")
         self.hyperparameters.load_state_dict(state["hyperparameters"])
         self._adam, self._pending = AdamState.zeros(self._omega()).filled_with(state["adam"]), []
         self._iterations, self._meta_steps = state["iterations"], state["meta_steps"]
         self._history.load_state_dict(state["history"])
-        self._memory.load_state_dict(state["memory"])
+        self._memory.load_state_dict(state.get("memory", {}))
 
     def remove(self) -> None:
         """Take the hook off the head; the model is then as it was before."""
