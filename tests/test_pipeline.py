@@ -260,6 +260,12 @@ def test_a_loss_that_is_not_finite(tmp_path):
         run(settings(lr=1e30, epochs=3, clip_norm=None), folder)
 
 
+def test_fsdp_is_refused_before_a_run_can_begin(tmp_path):
+    with pytest.raises(ValueError, match=r"must be auto or ddp: .* the meta step needs the whole head"):
+        run(settings(method="mc"), RunFolder(tmp_path / "run"), hardware=Hardware(strategy="fsdp"))
+    assert not (tmp_path / "run").exists()
+
+
 def test_nothing_is_written_for_a_split_that_cannot_be(tmp_path):
     with pytest.raises(InvalidValueError, match="val"):
         run(settings(val_size=100_000), RunFolder(tmp_path / "run"))

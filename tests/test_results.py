@@ -25,8 +25,8 @@ def parsed(command):
         return context.params
 
 
-def runs_of(command):
-    """Hashes of the runs that a command selects."""
+def chosen_by(command):
+    """Hashes of the runs that a command selects, and the seeds of its runs and draws."""
     given = parsed(command)
     words = given["words"] or []
     overrides = read_overrides([word for word in words if "=" in word])
@@ -37,14 +37,14 @@ def runs_of(command):
         listed(given["methods"]),
         [number(seed) for seed in listed(given["seeds"])],
     )
-    return {spec.hash for exhibit in exhibits for spec in exhibit.specs(given["preset"], overrides)}
+    specs = [spec for exhibit in exhibits for spec in exhibit.specs(given["preset"], overrides)]
+    draws = [draw for exhibit in exhibits for draw in exhibit.draws(given["preset"])]
+    return {spec.hash for spec in specs}, sorted({each.seed for each in (*specs, *draws)})
 
 
 @pytest.mark.parametrize("path", sorted(PAPER.glob("*/about.json")), ids=lambda path: path.parent.name)
 def test_the_command_selects_the_runs_that_are_recorded(path):
     about = json.loads(path.read_text(encoding="utf-8"))
-    if not about["runs"]:
-        pytest.skip("made of draws of simulated data, which have no spec and are not recorded")
     recorded = {run["hash"] for run in about["runs"]}
-    assert recorded == runs_of(about["command"])
-    assert len(recorded) == len(about["runs"])
+    assert (recorded, about["seeds"]) == chosen_by(about["command"])
+    assert len(recorded) == len(about["runs"]) and about["seeds"]
