@@ -23,7 +23,6 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
-import metacal
 from benchmarks.report import BUSY, Part, Row, Target, describe_run, save, show
 from benchmarks.timing import OthersMeter, interleave, wait_for_quiet
 from metacal.data import Batches, Examples, PadCropFlip, load_dataset
@@ -209,8 +208,7 @@ def main() -> None:
         show(parts[name], console)
         console.print(f"({time.perf_counter() - started:.0f} s)", style="dim")
     command = "python -m benchmarks.data_pipeline " + " ".join(sys.argv[1:])
-    versions = {"metacal": metacal.__version__, "torch": version("torch"), "pillow": version("pillow")}
-    save(arguments.json, parts, describe_run(command.strip(), versions))
+    save(arguments.json, parts, describe_run(command.strip(), {"pillow": version("pillow")}))
     sys.exit(0 if all(target.is_met for part in parts.values() for target in part.targets) else 1)
 
 

@@ -127,6 +127,7 @@ def main() -> None:
         Path("results/study/gradient_noise.md"),
         f"python -m benchmarks.gradient_noise {arguments.run} --data-dir {arguments.data_dir}",
         f"{told}\n\n" + "\n".join(lines),
+        seeds=[spec.seed],
     )
 
 

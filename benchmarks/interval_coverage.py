@@ -15,6 +15,7 @@ from metacal.functional.bootstrap import binned_interval, binned_statistic, boot
 
 NUM_BINS = 15
 RESAMPLES = 500
+SEED = 0
 WORLDS = {
     "calibrated": lambda confidences: confidences,
     "2 points over-confident": lambda confidences: confidences - 0.02,
@@ -53,7 +54,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=200, help="data sets drawn a row")
     trials = parser.parse_args().trials
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(SEED)
     lines = ["| world | true ECE | n | percentile | basic | ours |", "|---|---|---|---|---|---|"]
     for world in WORLDS:
         truth = true_error(world, generator)
@@ -74,9 +75,8 @@ def main() -> None:
             shares = " | ".join(f"{count / trials:.0%}" for count in hits.values())
             lines.append(f"| {world} | {truth:.3f} | {samples:,} | {shares} |")
             print(lines[-1], flush=True)
-    save_table(
-        Path("results/coverage/interval_coverage.md"), "python -m benchmarks.interval_coverage", "\n".join(lines)
-    )
+    path, command = Path("results/coverage/interval_coverage.md"), "python -m benchmarks.interval_coverage"
+    save_table(path, command, "\n".join(lines), seeds=[SEED])
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator
-from importlib.metadata import version
 from pathlib import Path
 
 import torch
@@ -167,11 +166,7 @@ def main() -> None:
         show(parts[name], console)
         console.print(f"({time.perf_counter() - started:.0f} s)", style="dim")
     command = "python -m benchmarks.meta_step " + " ".join(sys.argv[1:])
-    save(
-        arguments.json,
-        parts,
-        describe_run(command.strip(), {"metacal": metacal.__version__, "torch": version("torch")}),
-    )
+    save(arguments.json, parts, describe_run(command.strip()))
     sys.exit(0 if all(target.is_met for part in parts.values() for target in part.targets) else 1)
 
 

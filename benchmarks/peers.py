@@ -31,8 +31,8 @@ Calls = dict[str, Callable[[], float]]
 
 
 def versions() -> dict[str, str]:
-    """Installed versions of all libraries and of what they compute with."""
-    return {name: version(name) for name in (*PACKAGES, "torch", "numpy")}
+    """Installed versions of all libraries."""
+    return {name: version(name) for name in PACKAGES}
 
 
 def top_label_ece(probs: Tensor, targets: Tensor, num_bins: int = 15) -> Calls:

@@ -9,6 +9,7 @@ import csv
 import sys
 from pathlib import Path
 
+from benchmarks.report import save_about
 from metacal.runs import RunFolder
 
 OUTPUT = Path("results/presets/regimes.csv")
@@ -46,12 +47,18 @@ def regime(folder: RunFolder) -> dict[str, object]:
 
 def main() -> None:
     """Write the table, in the order of the folders."""
+    folders = [RunFolder(name) for name in sys.argv[1:]]
     OUTPUT.parent.mkdir(parents=True, exist_ok=True)
     with OUTPUT.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
-        for name in sys.argv[1:]:
-            writer.writerow(regime(RunFolder(name)))
+        writer.writerows(regime(folder) for folder in folders)
+    save_about(
+        OUTPUT,
+        " ".join(["python -m benchmarks.preset_regimes", *sys.argv[1:]]),
+        seeds=sorted({folder.read_spec().seed for folder in folders}),
+        train_seconds=sum(folder.read_scores()["train_seconds"] for folder in folders if folder.is_complete),
+    )
     print(OUTPUT.read_text(encoding="utf-8"))
 
 

@@ -1,21 +1,20 @@
-"""What a benchmark found: rows, targets met or missed; printed as tables, saved as JSON."""
+"""What a benchmark found: rows, targets met or missed; printed as tables, saved with where they come from."""
 
 import json
-import os
-import platform
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 
 import torch
 from rich.console import Console
 from rich.table import Table
 
-from metacal.runs.environment import commit, processor
+from metacal.files import read_json, write_json
+from metacal.runs.environment import provenance
 
+STARTED = time.perf_counter()
 BUSY = 0.05
 """Share of the machine in other hands from which figures come with a warning."""
 
@@ -106,32 +105,44 @@ def publish(name: str, parts: dict[str, Part]) -> None:
     console = Console()
     for part in parts.values():
         show(part, console)
-    versions = {package: version(package) for package in ("metacal", "torch")}
     command = f"python -m benchmarks.{name} {' '.join(sys.argv[1:])}".strip()
-    save(Path("results/benchmarks") / f"{name}.json", parts, describe_run(command, versions))
+    save(Path("results/benchmarks") / f"{name}.json", parts, describe_run(command))
     sys.exit(0 if all(target.is_met for part in parts.values() for target in part.targets) else 1)
 
 
-def save_table(path: Path, command: str, table: str) -> None:
-    """Write a table as Markdown, with the command that made it."""
+def save_table(path: Path, command: str, table: str, **made_of: object) -> None:
+    """Write a table as Markdown, with the command that made it, and what else is known of it beside it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     heading = f"Made by `{command}` with torch {torch.__version__}."
     path.write_text(f"{heading}\n\n{table.strip()}\n", encoding="utf-8")
+    save_about(path, command, **made_of)
 
 
-def describe_run(command: str, versions: dict[str, str]) -> dict[str, object]:
-    """Machine, versions, commit, date and command, to be kept with the figures."""
+def save_about(path: Path, command: str, **made_of: object) -> None:
+    """Say in the ``about.json`` beside a table where it comes from, under its name.
+
+    Args:
+        path: of the table.
+        command: that made it.
+        made_of: the seeds, and how long runs took that the command only gathered.
+    """
+    beside = path.with_name("about.json")
+    known = read_json(beside) if beside.exists() else {}
+    write_json(beside, known | {path.stem: describe_run(command) | made_of})
+
+
+def describe_run(command: str, versions: Mapping[str, str] | None = None) -> dict[str, object]:
+    """Command, date, commit, versions, machine and wall time, to be kept with the figures.
+
+    Args:
+        command: that measured them.
+        versions: of other packages that matter.
+    """
     return {
-        "command": command,
-        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "commit": commit(Path(__file__).parent) or "unknown",
-        "versions": versions | {"python": platform.python_version()},
-        "machine": {
-            "processor": processor(),
-            "cores": os.cpu_count(),
-            "system": f"{platform.system()} {platform.machine()}",
-            "torch_threads": torch.get_num_threads(),
-        },
+        **provenance(command, Path(__file__).parent),
+        **(versions or {}),
+        "torch_threads": torch.get_num_threads(),
+        "wall_seconds": round(time.perf_counter() - STARTED, 1),
     }
 
 

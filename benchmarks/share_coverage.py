@@ -13,9 +13,10 @@ from metacal.functional.share_interval import share_interval
 WORLDS = 4000
 RESAMPLES = 1000
 ROUNDING = 1e-6
+SEED = 0
 
 
-def coverage(share: float, count: int, seed: int = 0) -> tuple[float, float]:
+def coverage(share: float, count: int, seed: int = SEED) -> tuple[float, float]:
     """Coverage of Wilson's and of the percentile bootstrap interval over many samples of one bin."""
     generator = torch.Generator().manual_seed(seed)
     right = torch.binomial(torch.full((WORLDS,), float(count)), torch.full((WORLDS,), share), generator=generator)
@@ -36,7 +37,8 @@ def main() -> None:
             wilson, bootstrap = coverage(share, count)
             lines.append(f"| {share} | {count:,} | {wilson:.0%} | {bootstrap:.0%} |")
             print(lines[-1], flush=True)
-    save_table(Path("results/coverage/share_coverage.md"), "python -m benchmarks.share_coverage", "\n".join(lines))
+    path, command = Path("results/coverage/share_coverage.md"), "python -m benchmarks.share_coverage"
+    save_table(path, command, "\n".join(lines), seeds=[SEED])
 
 
 if __name__ == "__main__":

@@ -169,7 +169,7 @@ def calls(logits: Tensor, labels: Tensor) -> Calls:
 
 def _versions() -> dict[str, str]:
     found = {}
-    for name in ("metacal", "scikit-learn", "netcal", "probmetrics", "torch", "numpy"):
+    for name in ("scikit-learn", "netcal", "probmetrics"):
         try:
             found[name] = version(name)
         except PackageNotFoundError:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.report import save_table
 from metacal.pipeline import run
 from metacal.runs import METHODS, Method, RunFolder, build_spec
 
@@ -53,10 +54,8 @@ def main() -> None:
         for weight, (ece, error) in means.items():
             lines.append(f"| {name} | {weight:g} | {ece:.2f} | {error:.2f} | {'yes' if weight == best else ''} |")
         print(f"{name}: {best:g}", flush=True)
-    head = (
-        f"Made by `python -m benchmarks.term_weights` with torch {torch.__version__}: means of seeds {list(SEEDS)}.\n\n"
-    )
-    Path("results/study/term_weights.md").write_text(head + "\n".join(lines) + "\n")
+    path, command = Path("results/study/term_weights.md"), "python -m benchmarks.term_weights"
+    save_table(path, command, f"Means of seeds {list(SEEDS)}.\n\n" + "\n".join(lines), seeds=list(SEEDS))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 import argparse
 import json
+import shlex
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,6 +18,9 @@ from torch import Tensor, nn
 from torch.utils.data import ConcatDataset, TensorDataset
 
 from metacal.functional import expected_calibration_error, negative_log_likelihood
+from metacal.runs.environment import provenance
+
+STARTED = time.perf_counter()
 
 STEPS, BATCH, LR = 600, 32, 0.1
 """The regime of ``benchmarks/study/regimes.py``, fixed on plain cross-entropy before anything else was run in it."""
@@ -92,8 +97,15 @@ def compare(title: str, methods: Mapping[str, Callable[[int], Said]], options: a
     rows = [_row(name, found, scores[first]) for name, found in scores.items()]
     _show(title, rows, options.seeds)
     if options.json:
-        options.json.write_text(json.dumps({"title": title, "seeds": options.seeds, "rows": rows}, indent=2) + "\n")
+        save(options.json, options.seeds, {"title": title, "rows": rows})
     return rows
+
+
+def save(path: Path, seeds: int, found: dict) -> None:
+    """Write figures as JSON, with where they come from."""
+    about = provenance(shlex.join(["python", *sys.argv]), Path(__file__).parent)
+    about |= {"seeds": list(range(seeds)), "wall_seconds": round(time.perf_counter() - STARTED, 1)}
+    path.write_text(json.dumps({"about": about, "seeds": seeds, **found}, indent=2) + "\n")
 
 
 def _row(name: str, found: dict[str, list[float]], first: dict[str, list[float]]) -> dict:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from comparison import Said, arguments, compare
+from comparison import Said, arguments, compare, save
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from sklearn.decomposition import TruncatedSVD
@@ -103,6 +103,4 @@ if __name__ == "__main__":
         if options.quick:
             break
     if path:
-        import json
-
-        path.write_text(json.dumps({"seeds": options.seeds, "tasks": found}, indent=2) + "\n")
+        save(path, options.seeds, {"tasks": found})

@@ -1,5 +1,6 @@
 """Every example runs from the command line as printed; --quick takes a few steps of one seed."""
 
+import json
 import runpy
 import sys
 from pathlib import Path
@@ -31,4 +32,6 @@ def test_examples_end_with_a_table(path, monkeypatch, capsys, tmp_path):
     runpy.run_path(str(path), run_name="__main__")
     printed = capsys.readouterr().out
     assert "accuracy %" in printed and "ECE %" in printed and "(1 seed)" in printed
-    assert (tmp_path / "found.json").read_text().count('"ece"') >= 2
+    written = (tmp_path / "found.json").read_text()
+    about = json.loads(written)["about"]
+    assert written.count('"ece"') >= 2 and about["seeds"] == [0] and about["wall_seconds"] > 0 and about["torch"]

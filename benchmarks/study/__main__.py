@@ -9,17 +9,15 @@ import json
 import sys
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks.report import describe_run, save_table
+from benchmarks.report import save_table
 from benchmarks.study.plans import PLANS
 from benchmarks.study.tables import TABLES
 from benchmarks.study.train import Run, execute
-from metacal.files import read_json, write_json
 
 
 def key(values: dict[str, object]) -> str:
@@ -28,7 +26,7 @@ def key(values: dict[str, object]) -> str:
     return json.dumps({name: values.get(name, default) for name, default in defaults.items()}, sort_keys=True)
 
 
-def load(store: Path) -> dict[str, dict[str, object]]:
+def load(store: Path) -> dict[str, dict[str, Any]]:
     """Finished runs by key."""
     if not store.exists():
         return {}
@@ -40,17 +38,6 @@ def one(run: Run) -> dict[str, object]:
     """One run on one thread."""
     torch.set_num_threads(1)
     return execute(run)
-
-
-def note(path: Path, plan: str, command: str, rows: list[dict[str, Any]]) -> None:
-    """Say in a file of all plans what a table was made of, where and when."""
-    known = read_json(path) if path.exists() else {}
-    known[plan] = describe_run(command, {"metacal": version("metacal"), "torch": torch.__version__}) | {
-        "seeds": sorted({row["seed"] for row in rows}),
-        "runs": len(rows),
-        "train_seconds": round(sum(row["seconds"] for row in rows), 1),
-    }
-    write_json(path, known)
 
 
 def main() -> None:
@@ -75,11 +62,17 @@ def main() -> None:
             file.flush()
             print(f"\r{count} of {len(missing)} runs", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
-    table = TABLES[arguments.plan]([done[key(asdict(run))] for run in runs])
+    rows = [done[key(asdict(run))] for run in runs]
+    table = TABLES[arguments.plan](rows)
     print(table)
-    command = f"python -m benchmarks.study {arguments.plan}"
-    save_table(arguments.store.with_name(f"{arguments.plan}.md"), command, table)
-    note(arguments.store.with_name("about.json"), arguments.plan, command, [done[key(asdict(run))] for run in runs])
+    save_table(
+        arguments.store.with_name(f"{arguments.plan}.md"),
+        f"python -m benchmarks.study {arguments.plan}",
+        table,
+        seeds=sorted({run.seed for run in runs}),
+        runs=len(rows),
+        train_seconds=round(sum(row["seconds"] for row in rows), 1),
+    )
 
 
 if __name__ == "__main__":

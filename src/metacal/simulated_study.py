@@ -5,6 +5,7 @@ trains on n and looks at the other n. Cross-entropy is fitted on those n alone t
 Accuracy and ECE are those of fresh test points.
 """
 
+import time
 from typing import Any
 
 import torch
@@ -33,7 +34,8 @@ def fit_draw(size: int, seed: int, test_points: int = 100_000) -> dict[str, Any]
 
     Returns:
         ``size``, ``seed``, ``test_points``, ``methods`` (each with ``accuracy`` and ``ece`` as fractions, and the
-        ``weight`` and ``bias`` of the logit of class 1), and some test ``points`` as ``[x, y, label]``.
+        ``weight`` and ``bias`` of the logit of class 1), some test ``points`` as ``[x, y, label]``, and the ``seconds``
+        that it took.
 
     Examples:
         >>> found = fit_draw(50, 0, test_points=20_000)["methods"]
@@ -49,6 +51,7 @@ def fit_draw(size: int, seed: int, test_points: int = 100_000) -> dict[str, Any]
 
 
 def _fit_draw(size: int, seed: int, test_points: int) -> dict[str, Any]:
+    started = time.perf_counter()
     data = load_dataset("simulated", n_train=2 * size, n_test=test_points, seed=seed)
     x, y = data.test.inputs.double(), data.test.targets
     found = {}
@@ -62,7 +65,14 @@ def _fit_draw(size: int, seed: int, test_points: int) -> dict[str, Any]:
             "bias": float(model.bias[1] - model.bias[0]),
         }
     points = torch.cat((x[:POINTS_KEPT], y[:POINTS_KEPT, None]), dim=1).tolist()
-    return {"size": size, "seed": seed, "test_points": test_points, "methods": found, "points": points}
+    return {
+        "size": size,
+        "seed": seed,
+        "test_points": test_points,
+        "methods": found,
+        "points": points,
+        "seconds": time.perf_counter() - started,
+    }
 
 
 @torch.no_grad()

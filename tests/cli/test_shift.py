@@ -28,6 +28,8 @@ def test_a_run_under_shift(metacal, trained, tmp_path):
     status, output, errors = metacal("evaluate", trained, *words)
     assert status == 0, errors
     study = json.loads((tmp_path / "s.json").read_text())
+    about = study.pop("about")
+    assert about["seeds"] == [RunFolder(trained).read_spec().seed] and about["wall_seconds"] > 0 and about["torch"]
     assert study["source"] == "generated" and study["samples"] == 60 and len(study["domains"]) == 95
     assert study == RunFolder(trained).read_shifts()["corruptions"]
     eces = [each["ece"] for each in study["domains"]]

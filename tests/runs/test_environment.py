@@ -39,6 +39,12 @@ def test_there_is_no_commit_of_what_is_merely_installed_in_a_project(checkout, m
     assert environment.commit() is None
 
 
+def test_what_is_kept_with_figures():
+    known = environment.provenance("metacal train")
+    assert known["command"] == "metacal train" and known["date"].endswith("UTC") and known["commit"]
+    assert {"torch", "metacal", "python", "processor", "cores"} <= known.keys() and "started" not in known
+
+
 def test_the_processor_has_a_name():
     names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
     found = environment.environment()

@@ -1,5 +1,8 @@
 """``metacal evaluate --shift``: a run under corruptions, as heat maps in the terminal."""
 
+import shlex
+import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,8 +32,10 @@ def evaluate_shift(
     """Measure runs under a shift, print what was found, keep it with the runs."""
     from metacal.reporting.shift import prepare_shift
     from metacal.runs import RunFolder
+    from metacal.runs.environment import provenance
     from metacal.shift import check_shift, measure_shift
 
+    started = time.perf_counter()
     folders = [RunFolder(path) for path in runs]
     for folder in folders:
         check_shift(folder, shift)  # all before the first is measured
@@ -50,7 +55,10 @@ def evaluate_shift(
         if figures is not None:
             write_heat_maps(prepared, figures / f"{folder.path.name}-{shift}")
     if json_file is not None:
-        write_json(json_file, found[0] if len(found) == 1 else {"runs": found})
+        about = provenance(shlex.join(["metacal", *sys.argv[1:]]))
+        about["seeds"] = sorted({folder.read_spec().seed for folder in folders})
+        about["wall_seconds"] = round(time.perf_counter() - started, 1)
+        write_json(json_file, {"about": about, **(found[0] if len(found) == 1 else {"runs": found})})
 
 
 def print_shift(path: Path, shift: "Shift", console: Console) -> None:

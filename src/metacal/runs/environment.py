@@ -1,4 +1,4 @@
-"""What a run or a measurement ran on: versions, machine, and the commit of the source."""
+"""What a run or a measurement ran on: versions, machine, and the commit of the source; what is kept with figures."""
 
 import os
 import platform
@@ -21,6 +21,24 @@ def environment() -> dict[str, Any]:
         "processor": processor(),
         "cores": os.cpu_count(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }
+
+
+def provenance(command: str, *sources: Path) -> dict[str, Any]:
+    """What is kept with figures: the command that made them, when, at which commit, with which versions, and where.
+
+    Args:
+        command: as it was typed.
+        sources: folders beside the package that the figures depend on, see `commit`.
+    """
+    known = environment()
+    del known["started"]
+    return {
+        "command": command,
+        "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+        "commit": commit(*sources),
+        **known,
+        "system": platform.system(),
     }
 
 
