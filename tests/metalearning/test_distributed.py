@@ -1,11 +1,14 @@
 """Two processes on uneven halves take the same meta step as one process on the joint batch."""
 
+from functools import partial
+
 import pytest
 import torch
 from tests.metalearning.models import K, batch, make_net
 from torch import distributed as dist
 from torch import multiprocessing as mp
 from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -67,6 +70,9 @@ def worker(rank, folder, reduction):
         torch.save(found, f"{folder}/{rank}.pt")
         with pytest.raises(MetacalError, match="static_graph=True"):
             MetaCalibrator(DistributedDataParallel(net, static_graph=True), net.fc, NonUniformLabelSmoothing(K))
+        for shard in (fully_shard, partial(FullyShardedDataParallel, device_id=torch.device("cpu"))):
+            with pytest.raises(MetacalError, match="whole parameters"):
+                MetaCalibrator(shard(make_net(norm=False)), "fc", NonUniformLabelSmoothing(K))
         features = torch.arange(6.0 * (rank + 1)).view(-1, 2, 3)
         labels = torch.full((rank + 1,), rank)
         joined = gather_batches([(features, labels), (features[:0], labels[:0])])
