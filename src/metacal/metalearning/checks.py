@@ -40,7 +40,7 @@ def find_head(model: nn.Module, head: nn.Module | str) -> nn.Module:
 
 
 def check_wrapper(model: nn.Module) -> None:
-    """Raise for a wrapper that cuts up weights, or would not synchronise gradients of a loss that bypasses its output."""
+    """Raise for a wrapper that cuts up weights, or that would not join gradients of a loss that bypasses its output."""
     inner = forwarded(model)
     is_flattened = any(type(module).__name__ == "FullyShardedDataParallel" for module in model.modules())
     if is_flattened or any(hasattr(parameter, "placements") for parameter in model.parameters()):  # a DTensor has them
