@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from benchmarks.study import train
 from benchmarks.study.__main__ import key, load
+from benchmarks.study.data import features_and_labels
 from benchmarks.study.plans import PLANS
 from benchmarks.study.tables import TABLES
 from benchmarks.study.train import Run, execute
+from threadpoolctl import threadpool_limits
 from torch.nn.functional import cross_entropy
 
 from metacal.files import read_json
@@ -57,6 +59,15 @@ def same_arithmetic(stored):
 @pytest.mark.usefixtures("same_arithmetic")
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.regime}-{run.method}-{run.outer}")
 def test_stored_runs_can_be_had_again(run, stored):
+    assert agree(run, stored[key(asdict(run))])
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("same_arithmetic", "data_folder")
+def test_stored_runs_on_texts_can_be_had_again_whatever_number_of_threads_prepares_them(stored):
+    run = Run("newsgroups", "ce", 200)
+    with threadpool_limits(2):
+        features_and_labels("newsgroups")
     assert agree(run, stored[key(asdict(run))])
 
 

@@ -19,8 +19,8 @@ def features_and_labels(dataset: str) -> tuple[Tensor, Tensor]:
     """float32 ``(n, d)``, standardised, and int64 ``(n,)``."""
     with threadpool_limits(1):  # more threads sum in other parts, and a rounded feature changes a whole run
         raw, labels = load_digits(return_X_y=True) if dataset == "digits" else newsgroups()
-    features = torch.from_numpy(np.ascontiguousarray(raw, dtype=np.float32))
-    return (features - features.mean()) / features.std(), torch.from_numpy(np.asarray(labels)).long()
+        features = torch.from_numpy(np.ascontiguousarray(raw, dtype=np.float32))
+        return (features - features.mean()) / features.std(), torch.from_numpy(np.asarray(labels)).long()
 
 
 def newsgroups() -> tuple[np.ndarray, np.ndarray]:
