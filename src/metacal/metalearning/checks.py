@@ -19,6 +19,7 @@ def find_head(model: nn.Module, head: nn.Module | str) -> nn.Module:
     """The head, checked to be a part of the model with parameters; a string is an attribute path."""
     if not isinstance(model, nn.Module):
         raise InvalidTypeError(f"`model` must be a torch.nn.Module, got {type(model).__name__}.")
+    check_whole(model)
     if isinstance(head, str):
         try:
             head = model.get_submodule(head)
@@ -39,12 +40,16 @@ def find_head(model: nn.Module, head: nn.Module | str) -> nn.Module:
     return head
 
 
-def check_wrapper(model: nn.Module) -> None:
-    """Raise for a wrapper that cuts up weights, or that would not join gradients of a loss that bypasses its output."""
-    inner = forwarded(model)
+def check_whole(model: nn.Module) -> None:
+    """Raise for a model whose weights are cut up."""
     is_flattened = any(type(module).__name__ == "FullyShardedDataParallel" for module in model.modules())
     if is_flattened or any(hasattr(parameter, "placements") for parameter in model.parameters()):  # a DTensor has them
         raise InvalidValueError("`model` must have whole parameters, got sharded ones; use DistributedDataParallel.")
+
+
+def check_wrapper(model: nn.Module) -> None:
+    """Raise for a wrapper that would not synchronise gradients of a loss that bypasses its output."""
+    inner = forwarded(model)
     if isinstance(inner, DistributedDataParallel) and inner.static_graph:
         raise InvalidValueError(
             "`model` must not be wrapped with static_graph=True: its gradients would not be joined."

@@ -121,8 +121,8 @@ class MetaCalibrator:
         preset: str | None = None,
         seed: int = 0,
     ) -> None:
-        check_wrapper(model)
         self.model, self.head = model, find_head(model, head)
+        check_wrapper(model)
         self.hyperparameters = as_one(hyperparameters)
         check_omega(self.hyperparameters)
         self.settings: OuterSettings = outer_settings(

@@ -14,7 +14,9 @@ from metacal.runs.spec import RunSpec
 def prepare_provenance(
     command: Sequence[str], preset: str, specs: Iterable[RunSpec], store: RunStore, draws: Sequence[Draw] = ()
 ) -> dict[str, Any]:
-    """Plain values for ``about.json``: what was run, with which versions, where, and how long each run trained.
+    """Plain values for ``about.json``: what was run, with which versions, where, and how long all of it trained.
+
+    Date and commit are those of the gathering; a run that knows its own commit says it.
 
     Args:
         command: word by word.
@@ -31,11 +33,14 @@ def prepare_provenance(
         if folder.is_complete:
             scores = folder.read_scores()
             seconds = round(scores["train_seconds"], 3)
-            runs.append({"run": spec.title, "hash": spec.hash, "seed": spec.seed, "train_seconds": seconds})
+            run = {"run": spec.title, "hash": spec.hash, "seed": spec.seed, "train_seconds": seconds}
+            begun = folder.read_environment().get("commit")
+            runs.append(run | {"commit": begun} if begun else run)
     return {
         **provenance(shlex.join(command)),
         "preset": preset,
         "seeds": sorted({*(run["seed"] for run in runs), *(draw.seed for draw in draws)}),
         "train_seconds": round(sum(run["train_seconds"] for run in runs) + sum(drawn), 3),
+        "draws": len(drawn),
         "runs": runs,
     }

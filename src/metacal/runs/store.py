@@ -2,7 +2,7 @@
 
 A run is a folder::
 
-    spec.json            the resolved spec          environment.json   machine and versions
+    spec.json            the resolved spec          environment.json   machine, versions, commit
     splits.safetensors   row numbers of each part   history.csv        one line per epoch
     epochs/0001.safetensors   that epoch's validation logits and hyper-parameters
     checkpoints/         last, the one before, best  (see metacal.training.checkpoints)
@@ -29,7 +29,7 @@ from torch import Tensor
 from metacal.errors import InUseError, InvalidValueError, StorageError
 from metacal.evaluation.predictions import Predictions
 from metacal.files import as_figures, read_json, write_json, write_text, write_whole
-from metacal.runs.environment import environment
+from metacal.runs.environment import commit, environment
 from metacal.runs.spec import SCHEMA, RunSpec
 
 
@@ -103,7 +103,7 @@ class RunFolder:
 
     def write_spec(self, spec: RunSpec, circumstances: Mapping[str, Any]) -> None:
         """Begin a run; ``circumstances`` are kept beside the machine and the versions."""
-        write_json(self.path / "environment.json", {**environment(), **circumstances})
+        write_json(self.path / "environment.json", {**environment(), "commit": commit(), **circumstances})
         write_json(self.path / "spec.json", {"schema": SCHEMA, "hash": spec.hash, "spec": spec.model_dump(mode="json")})
 
     def read_environment(self) -> dict[str, Any]:
