@@ -6,20 +6,16 @@ one process, variants taking turns, best of several rounds.
 
 import argparse
 import sys
-import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import torch
-from rich.console import Console
 
 from benchmarks import peers
 from benchmarks.differentiable import measure_agreement, measure_classes, measure_dece
 from benchmarks.footprint import measure_bootstrap, measure_exactness, measure_import, measure_memory
-from benchmarks.report import BUSY, Part, describe_run, save, show
+from benchmarks.report import Part, conclude, measured, publish
 from benchmarks.speed import measure_classwise, measure_top_label
-from benchmarks.timing import OthersMeter, wait_for_quiet
 
 THREADS = 2
 RESULTS = Path("results/benchmarks/calibration.json")
@@ -38,37 +34,14 @@ PARTS: dict[str, Callable[[], Part]] = {
 """Parts by name, in the order they run; their docstrings are the help."""
 
 
-def main() -> int:
-    """Measure, print, save; the exit status."""
+def main() -> None:
+    """Measure, save, print; exit with 1 if a target was missed."""
     arguments = _arguments()
-    console = Console()
     torch.set_num_threads(THREADS)
-    parts = {}
-    for name in arguments.only or PARTS:
-        parts[name] = _measure(PARTS[name], arguments.wait)
-        show(parts[name], console)
-    path = arguments.json or (None if arguments.only else RESULTS)
-    if path is not None:
-        command = " ".join(["python -m benchmarks.calibration", *sys.argv[1:]])
-        save(path, parts, describe_run(command, peers.versions()))
-        console.print(f"Saved {path}")
-    missed = [target for part in parts.values() for target in part.targets if not target.is_met]
-    console.print(f"{len(missed)} of {sum(len(part.targets) for part in parts.values())} targets missed.")
-    for target in missed:
-        console.print(target.sentence())
-    return 1 if missed else 0
-
-
-def _measure(measure: Callable[[], Part], wait: float) -> Part:
-    """Measure a part; again, while there is time to wait, if other processes were at work meanwhile."""
-    end = time.monotonic() + wait
-    while True:
-        wait_for_quiet(end - time.monotonic(), BUSY)
-        meter = OthersMeter()
-        part = measure()
-        part = replace(part, others_share=meter.share())
-        if not part.others_share > BUSY or time.monotonic() > end:
-            return part
+    parts = {name: measured(PARTS[name], arguments.wait) for name in arguments.only or PARTS}
+    if arguments.only and arguments.json is None:
+        sys.exit(conclude(parts))
+    publish("calibration", parts, peers.versions(), arguments.json)
 
 
 def _arguments() -> argparse.Namespace:
@@ -90,4 +63,4 @@ def _arguments() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import torch
 from torch.nn import functional
 
-from benchmarks.report import Part, Row, publish
-from benchmarks.timing import OthersMeter, interleave
+from benchmarks.report import Part, Row, measured, publish
+from benchmarks.timing import interleave
 from metacal.models import create_model
 
 NETWORKS = ("resnet8", "resnet20", "resnet18")
@@ -29,15 +29,9 @@ def step_of(name: str, batch: int, memory_format: torch.memory_format) -> Callab
     return step
 
 
-def main() -> None:
-    """Measure, print and save."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--threads", type=int, default=2, help="of torch; 2")
-    parser.add_argument("--batch", type=int, default=64, help="images a step; 64")
-    parser.add_argument("--rounds", type=int, default=5, help="of each; 5")
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    meter, rows = OthersMeter(), list[Row]()
+def measure(options: argparse.Namespace) -> Part:
+    """A step of every network in both formats, taking turns."""
+    rows: list[Row] = []
     for name in NETWORKS:
         calls = {
             "channels first": step_of(name, options.batch, torch.contiguous_format),
@@ -49,8 +43,18 @@ def main() -> None:
             {"network": name, **{f"{k}, ms": 1e3 * t for k, t in times.items()}, "channels last is faster by": ratio}
         )
     note = f"Best of {options.rounds} steps of {options.batch} images, taking turns, {options.threads} thread(s)."
-    part = Part("A training step by memory format, CPU", rows, notes=(note,), others_share=meter.share())
-    publish("channels_last", {"step": part})
+    return Part("A training step by memory format, CPU", rows, notes=(note,))
+
+
+def main() -> None:
+    """Measure, save and print."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.channels_last", description=__doc__)
+    parser.add_argument("--threads", type=int, default=2, help="of torch; 2")
+    parser.add_argument("--batch", type=int, default=64, help="images a step; 64")
+    parser.add_argument("--rounds", type=int, default=5, help="of each; 5")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    publish("channels_last", {"step": measured(lambda: measure(options))})
 
 
 if __name__ == "__main__":

@@ -7,8 +7,6 @@ import argparse
 import math
 import os
 import random
-import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version
@@ -18,13 +16,12 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import Image, ImageOps
-from rich.console import Console
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
-from benchmarks.report import BUSY, Part, Row, Target, describe_run, save, show
-from benchmarks.timing import OthersMeter, interleave, wait_for_quiet
+from benchmarks.report import Part, Row, Target, measured, publish
+from benchmarks.timing import interleave
 from metacal.data import Batches, Examples, PadCropFlip, load_dataset
 from metacal.data.sources.cifar_binary import MEAN, STD
 from metacal.models.global_pooling_cnn import GlobalPoolingCNN
@@ -198,18 +195,8 @@ def main() -> None:
     parser.add_argument("--wait", type=float, default=0.0, help="seconds to wait at most for a quiet machine")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    console = Console()
-    parts = {}
-    for name in arguments.only:
-        wait_for_quiet(arguments.wait, BUSY)
-        meter, started = OthersMeter(), time.perf_counter()
-        part = PARTS[name]()
-        parts[name] = Part(part.title, part.rows, part.targets, part.notes, meter.share())
-        show(parts[name], console)
-        console.print(f"({time.perf_counter() - started:.0f} s)", style="dim")
-    command = "python -m benchmarks.data_pipeline " + " ".join(sys.argv[1:])
-    save(arguments.json, parts, describe_run(command.strip(), {"pillow": version("pillow")}))
-    sys.exit(0 if all(target.is_met for part in parts.values() for target in part.targets) else 1)
+    parts = {name: measured(PARTS[name], arguments.wait) for name in arguments.only}
+    publish("data_pipeline", parts, {"pillow": version("pillow")}, arguments.json)
 
 
 if __name__ == "__main__":

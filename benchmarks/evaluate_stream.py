@@ -12,18 +12,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from rich.console import Console
 
 from benchmarks.data import synthetic_predictions
 from benchmarks.memory_probe import read_status
-from benchmarks.report import BUSY, Part, Row, Target, describe_run, save, show
-from benchmarks.timing import OthersMeter, wait_for_quiet
+from benchmarks.report import Part, Row, Target, measured, publish
 from metacal.evaluation.batches import PredictionFile
 from metacal.evaluation.evaluation import one_thread
 from metacal.evaluation.reservoir import SAMPLE, Reservoir
@@ -41,8 +38,8 @@ SPEED_TARGET, MEMORY_TARGET_MB = 0.5, 1000.0
 RESULTS = Path("results/benchmarks/evaluate_stream.json")
 
 
-def main() -> int:
-    """Measure, print, save; the exit status."""
+def main() -> None:
+    """Measure, save, print; exit with 1 if a target was missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=ROWS, help=f"of the file; {ROWS:,}")
     parser.add_argument("--json", type=Path, default=RESULTS, metavar="FILE", help=f"where to save; {RESULTS}")
@@ -51,20 +48,12 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.probe:
         print(json.dumps(probe(*arguments.probe)))
-        return 0
+        return
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "predictions.parquet"
         write_file(path, arguments.rows)
-        wait_for_quiet(arguments.wait, BUSY)
-        meter = OthersMeter()
-        part = measure(path, arguments.rows)
-        part = replace(part, others_share=meter.share())
-    console = Console()
-    show(part, console)
-    command = " ".join(["python -m benchmarks.evaluate_stream", *sys.argv[1:]])
-    save(arguments.json, {"stream": part}, describe_run(command, {"pyarrow": version("pyarrow")}))
-    console.print(f"Saved {arguments.json}")
-    return 0 if all(target.is_met for target in part.targets) else 1
+        part = measured(lambda: measure(path, arguments.rows), arguments.wait)
+    publish("evaluate_stream", {"stream": part}, {"pyarrow": version("pyarrow")}, arguments.json)
 
 
 def write_file(path: Path, rows: int) -> None:
@@ -142,4 +131,4 @@ def probe(what: str, file: str) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from benchmarks.report import save_table
+from benchmarks.report import save_table, typed
 from metacal.data import Batches, make_transform
 from metacal.functional import expected_calibration_error
 from metacal.functional.dece import soft_accuracies, soft_bin_memberships
@@ -125,7 +125,7 @@ def main() -> None:
     told = f"{spec.title}, held-out ECE {100 * float(ece):.2f} %; {DRAWS} draws of {TRAINING_BATCH} training samples."
     save_table(
         Path("results/study/gradient_noise.md"),
-        f"python -m benchmarks.gradient_noise {arguments.run} --data-dir {arguments.data_dir}",
+        typed("gradient_noise"),
         f"{told}\n\n" + "\n".join(lines),
         seeds=[spec.seed],
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from benchmarks.report import save_table
+from benchmarks.report import save_table, typed
 from metacal.functional.binning import equal_width_index
 from metacal.functional.bootstrap import binned_interval, binned_statistic, bootstrap_interval
 
@@ -40,7 +40,7 @@ def true_error(world: str, generator: torch.Generator) -> float:
 
 
 def percentile(confidences: Tensor, correct: Tensor, seed: int) -> tuple[float, float]:
-    """The textbook interval: quantiles of the resampled values, recovered by turning the basic one over again."""
+    """The textbook interval: quantiles of the resampled values."""
     statistic = binned_statistic(confidences, correct, NUM_BINS)
     generator = torch.Generator().manual_seed(seed)
     rows = torch.randint(len(confidences), (RESAMPLES, len(confidences)), generator=generator)
@@ -75,8 +75,9 @@ def main() -> None:
             shares = " | ".join(f"{count / trials:.0%}" for count in hits.values())
             lines.append(f"| {world} | {truth:.3f} | {samples:,} | {shares} |")
             print(lines[-1], flush=True)
-    path, command = Path("results/coverage/interval_coverage.md"), "python -m benchmarks.interval_coverage"
-    save_table(path, command, "\n".join(lines), seeds=[SEED])
+    save_table(
+        Path("results/coverage/interval_coverage.md"), typed("interval_coverage"), "\n".join(lines), seeds=[SEED]
+    )
 
 
 if __name__ == "__main__":

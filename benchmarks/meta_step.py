@@ -6,21 +6,18 @@ results/benchmarks/meta_step.json and the growth to docs/figures/meta-step-cost.
 
 import argparse
 import math
-import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
-from rich.console import Console
 from torch import Tensor, nn
 
 import metacal
 from benchmarks.meta_step_growth import measure_growth
 from benchmarks.meta_step_memory import measure_memory
 from benchmarks.meta_step_published import PublishedStep
-from benchmarks.report import Part, Row, Target, describe_run, save, show
-from benchmarks.timing import OthersMeter, interleave
+from benchmarks.report import Part, Row, Target, measured, publish
+from benchmarks.timing import interleave
 from metacal.losses import CrossEntropy
 from metacal.metalearning.problem import MetaProblem
 from metacal.models.resnet import BasicBlock, Bottleneck, ResNet
@@ -157,17 +154,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=Path("results/benchmarks/meta_step.json"))
     arguments = parser.parse_args()
     torch.set_num_threads(2)
-    console = Console()
-    parts = {}
-    for name in arguments.only:
-        meter, started = OthersMeter(), time.perf_counter()
-        part = PARTS[name]()
-        parts[name] = Part(part.title, part.rows, part.targets, part.notes, meter.share())
-        show(parts[name], console)
-        console.print(f"({time.perf_counter() - started:.0f} s)", style="dim")
-    command = "python -m benchmarks.meta_step " + " ".join(sys.argv[1:])
-    save(arguments.json, parts, describe_run(command.strip()))
-    sys.exit(0 if all(target.is_met for part in parts.values() for target in part.targets) else 1)
+    publish("meta_step", {name: measured(PARTS[name]) for name in arguments.only}, path=arguments.json)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,19 @@
 """What a benchmark found: rows, targets met or missed; printed as tables, saved with where they come from."""
 
-import json
+import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import NoReturn
 
 import torch
 from rich.console import Console
 from rich.table import Table
 
-from metacal.files import read_json, write_json
+from benchmarks.timing import OthersMeter, wait_for_quiet
+from metacal.files import read_json, write_json, write_text
 from metacal.runs.environment import provenance
 
 STARTED = time.perf_counter()
@@ -59,14 +61,34 @@ class Part:
         rows: one dictionary a row, all with the same keys.
         targets: figures with bounds.
         notes: sentences that a reader of the figures needs.
-        others_share: share of the machine that other processes used meanwhile.
+        others_share: share of the machine that other processes used meanwhile; None where it does not matter.
     """
 
     title: str
     rows: Sequence[Row]
     targets: Sequence[Target] = ()
     notes: Sequence[str] = ()
-    others_share: float = 0.0
+    others_share: float | None = None
+
+    @property
+    def warning(self) -> str | None:
+        """What has to be said if the machine was not quiet."""
+        if self.others_share is None or not self.others_share > BUSY:
+            return None
+        return f"Other processes used {self.others_share:.0%} of the machine meanwhile."
+
+
+def measured(measure: Callable[[], Part], wait: float = 0.0) -> Part:
+    """A part, with what others used of the machine; measured again, while there is time to wait, if that was much."""
+    end = time.monotonic() + wait
+    while True:
+        wait_for_quiet(end - time.monotonic(), BUSY)
+        meter, started = OthersMeter(), time.perf_counter()
+        part = replace(measure(), others_share=meter.share())
+        took = f"{part.title}: {time.perf_counter() - started:.0f} s"
+        Console(stderr=True).print(took, style="dim", highlight=False, markup=False)
+        if part.warning is None or time.monotonic() > end:
+            return part
 
 
 def show(part: Part, console: Console) -> None:
@@ -80,55 +102,75 @@ def show(part: Part, console: Console) -> None:
     console.print(table)
     for note in part.notes:
         console.print(note, style="dim")
-    if part.others_share > BUSY:
-        console.print(
-            f"Other processes used {part.others_share:.0%} of this machine meanwhile: measure again when it is quiet.",
-            style="bold yellow",
-        )
+    if part.warning is not None:
+        console.print(f"{part.warning} Measure again when it is quiet.", style="bold yellow")
     for target in part.targets:
         console.print(target.sentence())
     console.print()
 
 
-def save(path: Path, parts: dict[str, Part], about: dict[str, object]) -> None:
-    """Write parts and what they were measured with as JSON."""
-    measured = {
-        name: asdict(part) | {"targets": [asdict(target) | {"is_met": target.is_met} for target in part.targets]}
-        for name, part in parts.items()
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"about": about, "parts": measured}, indent=2, allow_nan=True) + "\n")
-
-
-def publish(name: str, parts: dict[str, Part]) -> None:
-    """Show the parts of a benchmark, save them under its name, and exit with 1 if a target was missed."""
+def conclude(parts: Mapping[str, Part]) -> int:
+    """Show all parts, then the targets that were missed; the exit status."""
     console = Console()
     for part in parts.values():
         show(part, console)
-    command = f"python -m benchmarks.{name} {' '.join(sys.argv[1:])}".strip()
-    save(Path("results/benchmarks") / f"{name}.json", parts, describe_run(command))
-    sys.exit(0 if all(target.is_met for part in parts.values() for target in part.targets) else 1)
+    targets = [target for part in parts.values() for target in part.targets]
+    missed = [target for target in targets if not target.is_met]
+    console.print(f"{len(missed)} of {len(targets)} targets missed.")
+    for target in missed:
+        console.print(target.sentence())
+    return 1 if missed else 0
 
 
-def save_table(path: Path, command: str, table: str, **made_of: object) -> None:
+def publish(
+    name: str, parts: Mapping[str, Part], versions: Mapping[str, str] | None = None, path: Path | None = None
+) -> NoReturn:
+    """Save the parts of a benchmark, show them, and exit with 1 if a target was missed.
+
+    Args:
+        name: of its module.
+        parts: by name.
+        versions: of other packages that matter.
+        path: of the file; under its name in ``results/benchmarks`` where it is not given.
+    """
+    found = {
+        key: asdict(part)
+        | {"targets": [asdict(target) | {"is_met": target.is_met} for target in part.targets], "warning": part.warning}
+        for key, part in parts.items()
+    }
+    path = path or Path("results/benchmarks") / f"{name}.json"
+    write_json(path, {"about": describe_run(typed(name), versions), "parts": found})
+    sys.exit(conclude(parts))
+
+
+def typed(name: str) -> str:
+    """The command of a module here, as it was typed."""
+    return shlex.join(["python", "-m", f"benchmarks.{name}", *sys.argv[1:]])
+
+
+def save_table(
+    path: Path, command: str, table: str, versions: Mapping[str, str] | None = None, **made_of: object
+) -> None:
     """Write a table as Markdown, with the command that made it, and what else is known of it beside it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    heading = f"Made by `{command}` with torch {torch.__version__}."
-    path.write_text(f"{heading}\n\n{table.strip()}\n", encoding="utf-8")
-    save_about(path, command, **made_of)
+    write_text(path, f"Made by `{command}` with torch {torch.__version__}.\n\n{table.strip()}\n")
+    save_about(path, command, versions, **made_of)
 
 
-def save_about(path: Path, command: str, **made_of: object) -> None:
+def save_about(path: Path, command: str, versions: Mapping[str, str] | None = None, **made_of: object) -> None:
     """Say in the ``about.json`` beside a table where it comes from, under its name.
 
     Args:
         path: of the table.
         command: that made it.
-        made_of: the seeds, and how long runs took that the command only gathered.
+        versions: of other packages that matter.
+        made_of: the seeds; how long runs took, where the command gathers what others have trained.
     """
     beside = path.with_name("about.json")
     known = read_json(beside) if beside.exists() else {}
-    write_json(beside, known | {path.stem: describe_run(command) | made_of})
+    found = describe_run(command, versions) | made_of
+    if "train_seconds" in made_of:
+        del found["wall_seconds"], found["torch_threads"]  # of the gathering
+    write_json(beside, known | {path.stem: found})
 
 
 def describe_run(command: str, versions: Mapping[str, str] | None = None) -> dict[str, object]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.report import save_table
+from benchmarks.report import save_table, typed
 from metacal.functional.share_interval import share_interval
 
 WORLDS = 4000
@@ -37,8 +37,7 @@ def main() -> None:
             wilson, bootstrap = coverage(share, count)
             lines.append(f"| {share} | {count:,} | {wilson:.0%} | {bootstrap:.0%} |")
             print(lines[-1], flush=True)
-    path, command = Path("results/coverage/share_coverage.md"), "python -m benchmarks.share_coverage"
-    save_table(path, command, "\n".join(lines), seeds=[SEED])
+    save_table(Path("results/coverage/share_coverage.md"), typed("share_coverage"), "\n".join(lines), seeds=[SEED])
 
 
 if __name__ == "__main__":

@@ -6,10 +6,8 @@ float64. The exit status is 1 if a target is missed.
 """
 
 import argparse
-import sys
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -17,12 +15,11 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rich.console import Console
 from scipy.optimize import brentq
 from torch import Tensor
 
-from benchmarks.report import BUSY, Part, Row, Target, describe_run, save, show
-from benchmarks.timing import OthersMeter, interleave, wait_for_quiet
+from benchmarks.report import Part, Row, Target, measured, publish
+from benchmarks.timing import interleave
 from metacal.functional import fit_temperature
 
 with warnings.catch_warnings():
@@ -49,24 +46,15 @@ RESULTS = Path("results/benchmarks/temperature.json")
 Calls = dict[str, Callable[[], float]]
 
 
-def main() -> int:
-    """Measure, print, save; the exit status."""
+def main() -> None:
+    """Measure, save, print; exit with 1 if a target was missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, default=RESULTS, metavar="FILE", help=f"where to save; {RESULTS}")
     parser.add_argument("--wait", type=float, default=0.0, metavar="SECONDS", help="wait so long for a quiet machine")
     parser.add_argument("--threads", type=int, default=THREADS, help=f"of torch; {THREADS}")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    wait_for_quiet(arguments.wait, BUSY)
-    meter = OthersMeter()
-    part = measure()
-    part = replace(part, others_share=meter.share())
-    console = Console()
-    command = " ".join(["python -m benchmarks.temperature", *sys.argv[1:]])
-    show(part, console)
-    save(arguments.json, {"temperature": part}, describe_run(command, _versions()))
-    console.print(f"Saved {arguments.json}")
-    return 0 if all(target.is_met for target in part.targets) else 1
+    publish("temperature", {"temperature": measured(measure, arguments.wait)}, _versions(), arguments.json)
 
 
 def measure() -> Part:
@@ -178,4 +166,4 @@ def _versions() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

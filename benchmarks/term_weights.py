@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.report import save_table
+from benchmarks.report import save_table, typed
 from metacal.pipeline import run
 from metacal.runs import METHODS, Method, RunFolder, build_spec
 
@@ -54,8 +54,8 @@ def main() -> None:
         for weight, (ece, error) in means.items():
             lines.append(f"| {name} | {weight:g} | {ece:.2f} | {error:.2f} | {'yes' if weight == best else ''} |")
         print(f"{name}: {best:g}", flush=True)
-    path, command = Path("results/study/term_weights.md"), "python -m benchmarks.term_weights"
-    save_table(path, command, f"Means of seeds {list(SEEDS)}.\n\n" + "\n".join(lines), seeds=list(SEEDS))
+    table = f"Means of seeds {list(SEEDS)}.\n\n" + "\n".join(lines)
+    save_table(Path("results/study/term_weights.md"), typed("term_weights"), table, seeds=list(SEEDS))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 import torch
@@ -21,6 +22,7 @@ from metacal.functional import expected_calibration_error, negative_log_likeliho
 from metacal.runs.environment import provenance
 
 STARTED = time.perf_counter()
+PEERS = {name: name for name in ("accelerate", "lightning", "transformers")} | {"scikit-learn": "sklearn"}
 
 STEPS, BATCH, LR = 600, 32, 0.1
 """Batch size and learning rate of the digits in ``benchmarks/study/regimes.py``, with somewhat more steps."""
@@ -104,6 +106,7 @@ def compare(title: str, methods: Mapping[str, Callable[[int], Said]], options: a
 def save(path: Path, seeds: int, found: dict) -> None:
     """Write figures as JSON, with where they come from."""
     about = provenance(shlex.join(["python", *sys.argv]), Path(__file__).parent)
+    about |= {package: version(package) for package, module in PEERS.items() if module in sys.modules}
     about |= {"seeds": list(range(seeds)), "wall_seconds": round(time.perf_counter() - STARTED, 1)}
     path.write_text(json.dumps({"about": about, "seeds": seeds, **found}, indent=2) + "\n")
 
@@ -115,6 +118,7 @@ def _row(name: str, found: dict[str, list[float]], first: dict[str, list[float]]
     row["half_width"] = None
     if len(change) > 1 and found is not first:
         row["half_width"] = float(stats.t.ppf(0.975, len(change) - 1) * change.std() / len(change) ** 0.5)
+    row["change"] = _change(row)
     return row
 
 
@@ -129,7 +133,7 @@ def _show(title: str, rows: list[dict], seeds: int) -> None:
             f"{100 * row['accuracy']:.2f}",
             f"{row['nll']:.3f}",
             f"{100 * row['ece']:.2f}",
-            _change(row),
+            row["change"],
             f"{row['seconds']:.1f}",
         )
     console.print(table)

@@ -9,6 +9,7 @@ import json
 import sys
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +68,9 @@ def main() -> None:
     print(table)
     save_table(
         arguments.store.with_name(f"{arguments.plan}.md"),
-        f"python -m benchmarks.study {arguments.plan}",
+        f"python -m benchmarks.study {arguments.plan}" + (f" --seeds {arguments.seeds}" if arguments.seeds else ""),
         table,
+        versions={"scikit-learn": version("scikit-learn")},
         seeds=sorted({run.seed for run in runs}),
         runs=len(rows),
         train_seconds=round(sum(row["seconds"] for row in rows), 1),

@@ -6,18 +6,16 @@ from collections.abc import Callable, Iterable
 from statistics import mean, stdev
 from typing import Any
 
-Row = dict[str, Any]
+from scipy import stats
 
-# Two-sided 95 % quantiles of Student's t by degrees of freedom.
-STUDENT = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26, 14: 2.14, 19: 2.09}
+Row = dict[str, Any]
 
 
 def interval(values: list[float]) -> float:
     """Half-width of the 95 % interval of a mean."""
     if len(values) < 2:
         return math.nan
-    quantile = STUDENT.get(len(values) - 1, 1.96)
-    return quantile * stdev(values) / math.sqrt(len(values))
+    return float(stats.t.ppf(0.975, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
 
 
 def grouped(rows: Iterable[Row], *names: str) -> dict[tuple[Any, ...], list[Row]]:

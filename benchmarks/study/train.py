@@ -30,7 +30,8 @@ class Run:
     """What is run; the defaults of the outer step are the library's, and ``every=0`` stands for its default too.
 
     ``meta``, ``epochs``, ``lr`` and ``meta_batch`` are the regime's where they are 0; a larger meta set leaves less to
-    train on.
+    train on. ``outer`` is one of `OUTER_STEPS`; ``memory`` that of the calibrator, 0 for what its preset has. With
+    ``equal_data`` the baselines train on the meta set too.
     """
 
     regime: str
@@ -84,9 +85,9 @@ def batches(rows: Tensor, size: int, generator: torch.Generator) -> Iterator[Ten
 
 def execute(run: Run) -> dict[str, object]:
     """Train and score."""
-    started = time.perf_counter()
     regime = run.in_regime()
     features, labels = features_and_labels(regime.dataset)
+    started = time.perf_counter()
     parts = split(regime, run.seed, len(labels))
     is_meta = run.method in META_METHODS
     pool = parts["train"] if is_meta or not run.equal_data else torch.cat((parts["train"], parts["meta"]))
