@@ -5,7 +5,6 @@ one process, variants taking turns, best of several rounds.
 """
 
 import argparse
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import torch
 from benchmarks import peers
 from benchmarks.differentiable import measure_agreement, measure_classes, measure_dece
 from benchmarks.footprint import measure_bootstrap, measure_exactness, measure_import, measure_memory
-from benchmarks.report import Part, conclude, measured, publish
+from benchmarks.report import Part, measured, publish
 from benchmarks.speed import measure_classwise, measure_top_label
 
 THREADS = 2
@@ -39,9 +38,7 @@ def main() -> None:
     arguments = _arguments()
     torch.set_num_threads(THREADS)
     parts = {name: measured(PARTS[name], arguments.wait) for name in arguments.only or PARTS}
-    if arguments.only and arguments.json is None:
-        sys.exit(conclude(parts))
-    publish("calibration", parts, peers.versions(), arguments.json)
+    publish("calibration", parts, peers.versions(), arguments.json, is_whole=not arguments.only)
 
 
 def _arguments() -> argparse.Namespace:

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.report import Part, Row, Target, publish
-from benchmarks.timing import OthersMeter, interleave
+from benchmarks.report import Part, Row, Target, measured, publish
+from benchmarks.timing import interleave
 from metacal.data import load_dataset
 from metacal.data.corruptions import CORRUPTIONS, SEVERITIES, corrupt
 from metacal.errors import MetacalError
@@ -86,7 +86,6 @@ def peer_constants(name: str) -> Any:
 
 def measure_speed(peer: Peer, images: Tensor) -> Part:
     """Images a second at severity 3, one thread on either side."""
-    meter = OthersMeter()
     rows: list[Row] = []
     for name in CORRUPTIONS:
         corrupt(images[:256], name, SEVERITY, seed=0)  # tables and textures are made once
@@ -114,7 +113,6 @@ def measure_speed(peer: Peer, images: Tensor) -> Part:
             f"Ours: batches of {len(images):,}; peer: {PEER_IMAGES} images one by one, as its interface has it; both "
             "with the constants of CIFAR-C (elastic: its own).",
         ],
-        meter.share(),
     )
 
 
@@ -175,7 +173,7 @@ def main() -> None:
     images = test_images(IMAGES)
     with tempfile.TemporaryDirectory() as folder:
         few = Peer(arguments.peer, images[:PEER_IMAGES], Path(folder))
-        parts = {"speed": measure_speed(few, images)}
+        parts = {"speed": measured(lambda: measure_speed(few, images))}
         few.close()
         many = Peer(arguments.peer, images[:256], Path(folder))
         parts["effect"] = measure_effect(many, images[:256])

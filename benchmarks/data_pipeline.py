@@ -190,13 +190,15 @@ PARTS = {"images": measure_images, "text": measure_text}
 def main() -> None:
     """Measure, print, save; exit with 1 if a target was missed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.data_pipeline", description=__doc__)
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), help="measure these parts only")
-    parser.add_argument("--json", type=Path, default=Path("results/benchmarks/data_pipeline.json"))
+    parser.add_argument(
+        "--only", nargs="+", choices=PARTS, metavar="NAME", help="run these parts; nothing is saved without --json"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where to save figures")
     parser.add_argument("--wait", type=float, default=0.0, help="seconds to wait at most for a quiet machine")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    parts = {name: measured(PARTS[name], arguments.wait) for name in arguments.only}
-    publish("data_pipeline", parts, {"pillow": version("pillow")}, arguments.json)
+    parts = {name: measured(PARTS[name], arguments.wait) for name in arguments.only or PARTS}
+    publish("data_pipeline", parts, {"pillow": version("pillow")}, arguments.json, is_whole=not arguments.only)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import lightning
@@ -19,8 +20,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from benchmarks.report import Part, Row, Target, publish
-from benchmarks.timing import OthersMeter
+from benchmarks.report import Part, Row, Target, measured, publish
 from metacal.integrations.lightning import MetaCalibration
 from metacal.integrations.sklearn import MetaCalibratedClassifier
 from metacal.models import create_model
@@ -151,6 +151,41 @@ def ratios(rounds: int, plain: Callable[[], float], variants: dict[str, Callable
     return rows
 
 
+def trainers(title: str, rows: list[Row], options: argparse.Namespace) -> Part:
+    """Rows of `ratios` with their bounds."""
+    targets = [Target(f"{row['trainer']} / plain", float(row["ratio"] or 0), BOUND, at_least=False) for row in rows[1:]]
+    note = f"Mean step of {options.steps}, processor time of one thread; medians over {options.rounds} rounds in turn."
+    return Part(title, rows, targets, [note])
+
+
+def measure_lightning(options: argparse.Namespace) -> Part:
+    """Lightning with and without the callback."""
+    meta, steps = DataLoader(images(4 * BATCH, 1), BATCH), options.steps
+    rows = ratios(
+        options.rounds,
+        lambda: lightning_fit(steps, []),
+        {
+            "MetaCalibration, every=1": lambda: lightning_fit(steps, [MetaCalibration("net.head", meta, every=1)]),
+            "MetaCalibration, every=16": lambda: lightning_fit(steps, [MetaCalibration("net.head", meta, every=16)]),
+        },
+    )
+    return trainers("Lightning, ResNet8, batch 64", rows, options)
+
+
+def measure_transformers(options: argparse.Namespace) -> Part:
+    """Transformers' trainer and ours."""
+    steps = options.steps
+    rows = ratios(
+        options.rounds,
+        lambda: transformers_fit(steps, None),
+        {
+            "MetaCalibrationTrainer, every=1": lambda: transformers_fit(steps, {"every": 1}),
+            "MetaCalibrationTrainer, every=16": lambda: transformers_fit(steps, {"every": 16}),
+        },
+    )
+    return trainers("Transformers, ViT of 4 layers, batch 64", rows, options)
+
+
 def embeddings(samples: int) -> Row:
     """A head on 768 features, as of a frozen encoder, on one thread."""
     generator = np.random.default_rng(0)
@@ -169,8 +204,20 @@ def embeddings(samples: int) -> Row:
     }
 
 
+def measure_embeddings(_: argparse.Namespace) -> Part:
+    """The estimator on few and on many samples."""
+    rows = [embeddings(10_000), embeddings(100_000)]
+    slowest = Target(
+        "seconds to fit 100,000 x 768", float(rows[-1]["CPU s to fit"] or 0), SECONDS_BOUND, at_least=False
+    )
+    return Part("MetaCalibratedClassifier(), one thread", rows, [slowest])
+
+
+PARTS = {"lightning": measure_lightning, "transformers": measure_transformers, "scikit-learn": measure_embeddings}
+
+
 def main() -> None:
-    """Measure, print, save."""
+    """Measure, save, print; exit with 1 if a target was missed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.integrations", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=24)
@@ -178,57 +225,7 @@ def main() -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    meta, steps = DataLoader(images(4 * BATCH, 1), BATCH), options.steps
-    meter = OthersMeter()
-    by_lightning = ratios(
-        options.rounds,
-        lambda: lightning_fit(steps, []),
-        {
-            "MetaCalibration, every=1": lambda: lightning_fit(steps, [MetaCalibration("net.head", meta, every=1)]),
-            "MetaCalibration, every=16": lambda: lightning_fit(steps, [MetaCalibration("net.head", meta, every=16)]),
-        },
-    )
-    by_transformers = ratios(
-        options.rounds,
-        lambda: transformers_fit(steps, None),
-        {
-            "MetaCalibrationTrainer, every=1": lambda: transformers_fit(steps, {"every": 1}),
-            "MetaCalibrationTrainer, every=16": lambda: transformers_fit(steps, {"every": 16}),
-        },
-    )
-    busy = meter.share()
-    heads = [embeddings(10_000), embeddings(100_000)]
-    note = f"Mean step of {steps}, processor time of one thread; medians over {options.rounds} rounds in turn."
-    slowest = Target(
-        "seconds to fit 100,000 x 768", float(heads[-1]["CPU s to fit"] or 0), SECONDS_BOUND, at_least=False
-    )
-
-    def bounded(rows: list[Row]) -> list[Target]:
-        return [
-            Target(f"{row['trainer']} / plain", float(row["ratio"] or 0), BOUND, at_least=False) for row in rows[1:]
-        ]
-
-    publish(
-        "integrations",
-        {
-            "lightning": Part(
-                "Lightning, ResNet8, batch 64", by_lightning, bounded(by_lightning), [note], others_share=busy
-            ),
-            "transformers": Part(
-                "Transformers, ViT of 4 layers, batch 64",
-                by_transformers,
-                bounded(by_transformers),
-                [note],
-                others_share=busy,
-            ),
-            "scikit-learn": Part(
-                "MetaCalibratedClassifier(), one thread",
-                heads,
-                [slowest],
-                others_share=meter.share(),
-            ),
-        },
-    )
+    publish("integrations", {name: measured(partial(measure, options)) for name, measure in PARTS.items()})
 
 
 if __name__ == "__main__":

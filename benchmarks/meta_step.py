@@ -1,26 +1,19 @@
-"""What meta-calibration costs: steps of a ResNet18 side by side with plain cross-entropy, memory, and growth with size.
+"""What meta-calibration costs: steps of a ResNet18 side by side with plain cross-entropy, and with the published form.
 
-Run: ``python -m benchmarks.meta_step [--only step memory arithmetic growth]``. The figures go to
-results/benchmarks/meta_step.json and the growth to docs/figures/meta-step-cost.svg.
+Run: ``python -m benchmarks.meta_step``. Figures go to results/benchmarks/meta_step.json.
 """
 
 import argparse
-import math
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 import metacal
-from benchmarks.meta_step_growth import measure_growth
-from benchmarks.meta_step_memory import measure_memory
 from benchmarks.meta_step_published import PublishedStep
 from benchmarks.report import Part, Row, Target, measured, publish
-from benchmarks.timing import interleave, interleave_cycles
-from metacal.losses import CrossEntropy
-from metacal.metalearning.problem import MetaProblem
-from metacal.models.resnet import BasicBlock, Bottleneck, ResNet
+from benchmarks.timing import interleave_cycles
+from metacal.models.resnet import BasicBlock, ResNet
 
 BATCH = 64
 CYCLE = 16
@@ -31,7 +24,6 @@ FLOOR = "cross-entropy, and a forward pass"
 PUBLISHED = "every=1, as published"
 TARGETS = {1: 1.40, 4: 1.12, 16: 1.05}
 FLOOR_TARGET = 1.05
-ARITHMETIC_TARGET = 0.05
 
 
 def batches(num_classes: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -107,63 +99,11 @@ def measure_step() -> Part:
     return Part(title, rows, targets, [note])
 
 
-def measure_arithmetic() -> Part:
-    """The meta step without its forward pass, K = 1000 and 2048 features, against a ResNet50 step."""
-    torch.manual_seed(0)
-    model = ResNet(Bottleneck, (3, 4, 6, 3), num_classes=1000)
-    optimizer = torch.optim.SGD(model.parameters(), lr=LR, momentum=0.9)
-    smoothing = metacal.NonUniformLabelSmoothing(1000, initial="uniform")
-    meta = metacal.MetaCalibrator(model, model.head, smoothing, every=1)
-    problem = MetaProblem(
-        head=model.head,
-        hyperparameters=smoothing,
-        base_loss=CrossEntropy(reduction="none"),
-        objective=meta.objective,
-        features=torch.randn(BATCH, 2048),
-        labels=torch.randint(1000, (BATCH,)),
-        meta_features=torch.randn(BATCH, 2048),
-        meta_labels=torch.randint(1000, (BATCH,)),
-        lr=LR,
-        reduction="mean",
-        num_classes=1000,
-    )
-    x, y = torch.randn(BATCH, 3, 32, 32), torch.randint(1000, (BATCH,))
-
-    def plain() -> float:
-        loss = nn.functional.cross_entropy(model(x), y)
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        return loss.item()
-
-    def arithmetic() -> float:
-        found = meta._estimate(problem)
-        meta._update(found, problem)
-        return found.meta_loss.item()
-
-    timings = interleave({"ResNet50 step": plain, "meta arithmetic": arithmetic}, rounds=5, patience=math.inf)
-    share = timings["meta arithmetic"].seconds / timings["ResNet50 step"].seconds
-    rows: list[Row] = [{"what": name, "ms": 1e3 * timing.seconds} for name, timing in timings.items()]
-    target = Target("meta arithmetic / ResNet50 step, K=1000, 2048 features", share, ARITHMETIC_TARGET, at_least=False)
-    return Part(f"Meta arithmetic (gradient, Adam, projection; non-uniform smoothing), batch {BATCH}", rows, [target])
-
-
-PARTS = {
-    "step": measure_step,
-    "memory": measure_memory,
-    "arithmetic": measure_arithmetic,
-    "growth": measure_growth,
-}
-
-
 def main() -> None:
-    """Measure, print, save; exit with 1 if a target was missed."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.meta_step", description=__doc__)
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), help="measure these parts only")
-    parser.add_argument("--json", type=Path, default=Path("results/benchmarks/meta_step.json"))
-    arguments = parser.parse_args()
+    """Measure, save, print; exit with 1 if a target was missed."""
+    argparse.ArgumentParser(prog="python -m benchmarks.meta_step", description=__doc__).parse_args()
     torch.set_num_threads(2)
-    publish("meta_step", {name: measured(PARTS[name]) for name in arguments.only}, path=arguments.json)
+    publish("meta_step", {"step": measured(measure_step)})
 
 
 if __name__ == "__main__":

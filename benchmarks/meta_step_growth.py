@@ -66,7 +66,7 @@ def draw(rows: list[Row]) -> None:
         panel.grid(visible=True, alpha=0.2)
     panels[0].set_ylabel("milliseconds")
     panels[0].set_ylim(bottom=1.0)
-    panels[0].set_yticks([1, 2, 5], labels=["1", "2", "5"])
+    panels[0].set_yticks([1, 2, 5, 10], labels=["1", "2", "5", "10"])
     panels[0].set_yticks([], minor=True)
     FIGURE.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(FIGURE, metadata={"Date": None})

@@ -123,7 +123,12 @@ def conclude(parts: Mapping[str, Part]) -> int:
 
 
 def publish(
-    name: str, parts: Mapping[str, Part], versions: Mapping[str, str] | None = None, path: Path | None = None
+    name: str,
+    parts: Mapping[str, Part],
+    versions: Mapping[str, str] | None = None,
+    path: Path | None = None,
+    *,
+    is_whole: bool = True,
 ) -> NoReturn:
     """Save the parts of a benchmark, show them, and exit with 1 if a target was missed.
 
@@ -132,7 +137,10 @@ def publish(
         parts: by name.
         versions: of other packages that matter.
         path: of the file; under its name in ``results/benchmarks`` where it is not given.
+        is_whole: whether these are all its parts; some are saved only where a path is given.
     """
+    if path is None and not is_whole:
+        sys.exit(conclude(parts))
     found = {
         key: asdict(part)
         | {"targets": [asdict(target) | {"is_met": target.is_met} for target in part.targets], "warning": part.warning}
