@@ -39,7 +39,7 @@ SIZES = ((1_000_000, 10), (50_000, 1000))
 TEMPERATURES = (0.3, 1.0, 3.0, 10.0)
 THREADS = 2
 ROUNDS = 5
-PATIENCE = 20.0
+PATIENCE = 6.0
 SPEED_TARGET, PRECISION_TARGET = 5.0, 1e-4
 RESULTS = Path("results/benchmarks/temperature.json")
 
