@@ -1,12 +1,13 @@
 """Write docs/conformance.md: what metacal and other libraries answer to the same questions, and who is right.
 
-Run: ``python -m benchmarks.conformance``.
+Run: ``python -m benchmarks.conformance``. The answers go to results/conformance/answers.json too.
 """
 
 import argparse
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -14,10 +15,14 @@ from benchmarks import conformance_traps as traps
 from benchmarks import peers
 from benchmarks.conformance_real import real_cases
 from benchmarks.data import missing_predictions, real_predictions
+from benchmarks.report import describe_run
 from benchmarks.verdicts import LIBRARIES, NAN, OTHER, RIGHT, WRONG, Case, ask, sentence
+from metacal.files import write_json
 
 PAGE = Path("docs/conformance.md")
+ANSWERS = Path("results/conformance/answers.json")
 COMMAND = "make conformance"
+Question = dict[str, Any]
 OUTCOMES = {RIGHT: "✓ right", OTHER: "~ another reading", WRONG: "✗ wrong", NAN: "? NaN"}
 
 INTRODUCTION = """# Conformance
@@ -64,16 +69,18 @@ def main() -> None:
     output = parser.parse_args().output
     torch.set_num_threads(2)
     sections: list[str] = []
-    tally: dict[str, list[str]] = {name: [] for name in LIBRARIES}
+    asked: list[Question] = []
     for name, (probs, targets) in real_predictions().items():
         intro = (
             f"{len(targets):,} test-set predictions among {probs.shape[1]} classes; top label and 15 bins unless said."
         )
-        sections.append(_section(name, intro, real_cases(probs, targets), tally))
+        sections.append(_section(name, intro, real_cases(probs, targets), asked))
     for title, intro, cases in GROUPS:
-        sections.append(_section(title, intro, cases(), tally))
-    page = _introduction() + "\n" + _summary(tally) + "\n" + "\n".join(sections)
+        sections.append(_section(title, intro, cases(), asked))
+    page = _introduction() + "\n" + _summary(asked) + "\n" + "\n".join(sections)
     output.write_text(page)
+    if output == PAGE:
+        write_json(ANSWERS, {"about": describe_run(COMMAND, peers.versions()), "questions": asked})
     print(f"Wrote {output}")
 
 
@@ -88,25 +95,26 @@ def _introduction() -> str:
     )
 
 
-def _summary(tally: dict[str, list[str]]) -> str:
+def _summary(asked: Sequence[Question]) -> str:
     """How often each library was right, over the questions that it has a measure for."""
     lines = ["| library | " + " | ".join(OUTCOMES.values()) + " | asked |", "|---|" + "---|" * (len(OUTCOMES) + 1)]
-    for name, marks in tally.items():
+    for name in LIBRARIES:
+        marks = [question["answers"][name]["mark"] for question in asked if name in question["answers"]]
         counts = [marks.count(mark) for mark in OUTCOMES]
         lines.append(f"| {name} | " + " | ".join(map(str, [*counts, sum(counts)])) + " |")
     return "\n".join(lines) + "\n"
 
 
-def _section(title: str, introduction: str, cases: Sequence[Case], tally: dict[str, list[str]]) -> str:
-    """A heading, a table with a row a question, and below it a paragraph a question."""
+def _section(title: str, introduction: str, cases: Sequence[Case], asked: list[Question]) -> str:
+    """A heading, a table with a row a question, and below it a paragraph a question; adds what was asked to a list."""
     columns = cases[0].libraries
     lines = [f"## {title}", "", introduction, ""]
     lines += ["| asked | right answer | " + " | ".join(columns) + " |", "|---|---|" + "---|" * len(columns)]
     remarks = []
     for case in cases:
         answers = ask(case)
-        for name in set(answers) & set(tally):
-            tally[name].append(answers[name].mark)
+        texts = {name: {"mark": answer.mark, "text": answer.text} for name, answer in answers.items()}
+        asked.append({"group": title, "asked": case.asked, "right": case.right_text(), "answers": texts})
         cells = " | ".join(f"{answer.mark} {answer.text}" for answer in answers.values())
         lines.append(f"| {case.asked} | {case.right_text()} | {cells} |")
         remarks.append(f"- **{case.asked[0].upper()}{case.asked[1:]}** ({case.known}). {sentence(case, answers)}")

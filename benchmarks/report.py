@@ -1,5 +1,8 @@
 """What a benchmark found: rows, targets met or missed; printed as tables, saved with where they come from."""
 
+import csv
+import io
+import re
 import shlex
 import sys
 import time
@@ -159,9 +162,23 @@ def typed(name: str) -> str:
 def save_table(
     path: Path, command: str, table: str, versions: Mapping[str, str] | None = None, **made_of: object
 ) -> None:
-    """Write a table as Markdown, with the command that made it, and what else is known of it beside it."""
+    """Write a table as Markdown, with the command that made it, and as CSV; what else is known of it beside it."""
     write_text(path, f"Made by `{command}` with torch {torch.__version__}.\n\n{table.strip()}\n")
+    write_text(path.with_suffix(".csv"), as_csv(table))
     save_about(path, command, versions, **made_of)
+
+
+def as_csv(markdown: str) -> str:
+    """The cells of a Markdown table; of several under one heading, with the line above each in front of its rows."""
+    found = re.findall(r"(?:^([^|\n]+)\n\s*)?((?:^\|.*\n?)+)", markdown, re.M)
+    tables = [(above, [_cells(line) for line in block.splitlines()]) for above, block in found]
+    heading = tables[0][1][0]
+    rows = [["table", *heading], *([above, *row] for above, (_, _, *body) in tables for row in body)]
+    if len(tables) == 1:
+        rows = [row[1:] for row in rows]
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
 
 
 def save_about(path: Path, command: str, versions: Mapping[str, str] | None = None, **made_of: object) -> None:
@@ -194,6 +211,10 @@ def describe_run(command: str, versions: Mapping[str, str] | None = None) -> dic
         "torch_threads": torch.get_num_threads(),
         "wall_seconds": round(time.perf_counter() - STARTED, 1),
     }
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip().removeprefix("|").removesuffix("|").split("|")]
 
 
 def _text(cell: Cell) -> str:

@@ -19,6 +19,9 @@ from benchmarks.report import save_table
 from benchmarks.study.plans import PLANS
 from benchmarks.study.tables import TABLES
 from benchmarks.study.train import Run, execute
+from metacal.runs.environment import commit, processor
+
+STUDY = Path(__file__).parent
 
 
 def key(values: dict[str, object]) -> str:
@@ -36,9 +39,9 @@ def load(store: Path) -> dict[str, dict[str, Any]]:
 
 
 def one(run: Run) -> dict[str, object]:
-    """One run on one thread."""
+    """One run on one thread, and where it was made."""
     torch.set_num_threads(1)
-    return execute(run)
+    return execute(run) | {"torch": torch.__version__, "processor": processor(), "commit": commit(STUDY.parent)}
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ def unseen(seeds: int) -> range:
 
 
 def methods(seeds: int = 10) -> list[Run]:
-    """The paper's four hyper-parameters against cross-entropy and label smoothing at equal data."""
+    """The paper's four hyper-parameters against cross-entropy, label smoothing and focal loss at equal data."""
     names = (*BASELINES, *META_METHODS)
     return [Run(r, method, seed) for r in ("digits", "newsgroups") for method in names for seed in unseen(seeds)]
 
@@ -63,7 +63,7 @@ def conditions(seeds: int = 10) -> list[Run]:
         for swept, by_regime in SWEEPS.items()
         for r, values in by_regime.items()
         for value in values
-        for method in (*BASELINES, "mc", "mc-s")
+        for method in ("ce", "ls", "mc", "mc-s")
         for seed in unseen(seeds)
     ]
 

@@ -12,10 +12,10 @@ import metacal
 from benchmarks.study.data import features_and_labels
 from benchmarks.study.regimes import REGIMES, Regime
 from metacal.functional import expected_calibration_error, fit_temperature, negative_log_likelihood
-from metacal.losses import CrossEntropy, LabelSmoothing, Loss
+from metacal.losses import CrossEntropy, FocalLoss, LabelSmoothing, Loss
 from metacal.metalearning.settings import OuterSettings
 
-BASELINES: dict[str, Loss] = {"ce": CrossEntropy(), "ls": LabelSmoothing(0.05)}
+BASELINES: dict[str, Loss] = {"ce": CrossEntropy(), "ls": LabelSmoothing(0.05), "fl3": FocalLoss(3.0)}
 OUTER_STEPS: dict[str, dict[str, Any]] = {
     "published": {"per_unit_step": False, "adaptive": False},
     "per unit step": {"per_unit_step": True, "adaptive": False},
