@@ -11,6 +11,8 @@ import math
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from metacal.data import load_dataset
 from metacal.data.corruptions import CORRUPTIONS, SEVERITIES, corrupt
 from metacal.errors import MetacalError
 
-IMAGES, PEER_IMAGES, ROUNDS, SEVERITY = 2048, 48, 5, 3
+IMAGES, PEER_IMAGES, PSNR_IMAGES, ROUNDS, SEVERITY = 2048, 48, 256, 5, 3
 TIMES_FASTER = 20.0
 OTHER_FORMULA = {"elastic_transform": "the peer has no affine move and another field"}
 NOTES = {
@@ -171,13 +173,16 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     images = test_images(IMAGES)
-    with tempfile.TemporaryDirectory() as folder:
-        few = Peer(arguments.peer, images[:PEER_IMAGES], Path(folder))
-        parts = {"speed": measured(lambda: measure_speed(few, images))}
-        few.close()
-        many = Peer(arguments.peer, images[:256], Path(folder))
-        parts["effect"] = measure_effect(many, images[:256])
-        many.close()
+
+    def beside_peer(measure: Callable[[Peer, Tensor], Part], shown: Tensor, given: Tensor) -> Part:
+        with tempfile.TemporaryDirectory() as folder, closing(Peer(arguments.peer, given, Path(folder))) as peer:
+            return measure(peer, shown)
+
+    few, several = images[:PEER_IMAGES], images[:PSNR_IMAGES]
+    parts = {
+        "speed": measured(lambda: beside_peer(measure_speed, images, few)),
+        "effect": measured(lambda: beside_peer(measure_effect, several, several)),
+    }
     publish("corruptions", parts)
 
 

@@ -14,7 +14,7 @@ from metacal.models import create_model
 from metacal.runs import RunSpec
 from metacal.runs.run_store import RunStore
 
-LEARNING = 1.33
+LEARNING = 1.35
 """A meta-calibrated step at every iteration against a plain one (see results/benchmarks/meta_step.json)."""
 
 
