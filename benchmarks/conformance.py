@@ -6,6 +6,7 @@ Run: ``python -m benchmarks.conformance``. The answers go to results/conformance
 import argparse
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,8 @@ def main() -> None:
 
 
 def _introduction() -> str:
-    versions = ", ".join(f"{name} {number}" for name, number in peers.versions().items() if name != peers.PYCALIB)
+    known = peers.versions() | {"torch": torch.__version__, "numpy": version("numpy")}
+    versions = ", ".join(f"{name} {number}" for name, number in known.items() if name != peers.PYCALIB)
     missing = missing_predictions()
     return INTRODUCTION.format(
         command=COMMAND,
