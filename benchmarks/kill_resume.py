@@ -45,8 +45,10 @@ def main() -> None:
         for trial in range(options.trials):
             cut = RunFolder(Path(scratch) / f"cut{trial}")
             kills += run_and_kill(cut, duration, draw)
-            same += equal(outcome(cut), kept)
-            print(f"trial {trial + 1}: {same} of {trial + 1} the same, {kills} kills", flush=True)
+            place = difference(outcome(cut), kept)
+            same += place is None
+            told = "" if place is None else f"; differs at {place}"
+            print(f"trial {trial + 1}: {same} of {trial + 1} the same, {kills} kills{told}", flush=True)
             shutil.rmtree(cut.path)
     rows: list[Row] = [{"trials": options.trials, "kills": kills, "the same to the bit": same}]
     target = Target(
@@ -96,15 +98,17 @@ def outcome(folder: RunFolder) -> dict[str, Any]:
     }
 
 
-def equal(one: Any, other: Any) -> bool:
-    """Whether two nests of tensors and plain values are the same to the bit."""
+def difference(one: Any, other: Any, place: str = "") -> str | None:
+    """Where two nests of tensors and plain values differ in a bit, if they do."""
     if isinstance(one, torch.Tensor):
-        return torch.equal(one, other) and one.dtype == other.dtype
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(equal(one[key], other[key]) for key in one)
-    if isinstance(one, (list, tuple)):
-        return len(one) == len(other) and all(equal(a, b) for a, b in zip(one, other, strict=True))
-    return bool(one == other)
+        return None if torch.equal(one, other) and one.dtype == other.dtype else place
+    if isinstance(one, dict) and one.keys() == other.keys():
+        pairs = [(f"{place}/{key}", one[key], other[key]) for key in one]
+    elif isinstance(one, (list, tuple)) and len(one) == len(other):
+        pairs = [(f"{place}/{number}", *both) for number, both in enumerate(zip(one, other, strict=True))]
+    else:
+        return None if one == other else place
+    return next((found for where, a, b in pairs if (found := difference(a, b, where)) is not None), None)
 
 
 if __name__ == "__main__":

@@ -60,6 +60,12 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
             temporary.unlink(missing_ok=True)
 
 
+def remove_leftovers(folder: Path) -> None:
+    """Remove what a process that was killed while writing whole files has left in a folder; nobody may write there."""
+    for file in folder.glob(f".*.{'[0-9a-f]' * 32}"):
+        file.unlink(missing_ok=True)
+
+
 def _copy(path: Path, file: IO[bytes]) -> None:
     with path.open("rb") as written:
         shutil.copyfileobj(written, file)

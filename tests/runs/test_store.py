@@ -45,6 +45,19 @@ def test_history_is_cut_back(folder):
     assert torch.equal(folder.read_epoch(2)["val_logits"], torch.ones(2, 2))
 
 
+def test_what_was_being_written_at_a_kill_is_gone_on_resume(folder):
+    folder.add_epoch({"epoch": 1, "val_ece": 0.5}, {"val_logits": torch.zeros(2, 2)})
+    for file in (folder.epoch_file(2), folder.path / "history.csv"):
+        code = "import os, pathlib; from metacal.files import write_whole\n"
+        code += f"write_whole(pathlib.Path({str(file)!r}), lambda file: os._exit(9))"
+        assert subprocess.run([sys.executable, "-c", code]).returncode == 9
+    places = [folder.path, folder.path / "epochs"]
+    assert [len(list(place.glob(".*"))) for place in places] == [1, 1]
+    folder.drop_epochs(1)
+    assert [list(place.glob(".*")) for place in places] == [[], []]
+    assert folder.epoch_file(1).exists() and len(folder.read_history()) == 1
+
+
 def test_predictions_come_back_as_they_were(folder):
     said = Predictions.from_logits(torch.randn(5, 2), torch.tensor([0, 1, 0, 1, 1]), ["a", "<b>"], "mine")
     folder.write_predictions("test", said)

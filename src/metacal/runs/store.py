@@ -28,7 +28,7 @@ from torch import Tensor
 
 from metacal.errors import InUseError, InvalidValueError, StorageError
 from metacal.evaluation.predictions import Predictions
-from metacal.files import as_figures, read_json, write_json, write_text, write_whole
+from metacal.files import as_figures, read_json, remove_leftovers, write_json, write_text, write_whole
 from metacal.runs.environment import commit, environment
 from metacal.runs.spec import SCHEMA, RunSpec
 
@@ -153,7 +153,9 @@ class RunFolder:
         self._write_history([*kept, dict(record)])
 
     def drop_epochs(self, done: int) -> None:
-        """Forget what came after so many epochs."""
+        """Forget what came after so many epochs, and what was being written when a process was killed."""
+        for folder in (self.path, self.path / "epochs"):
+            remove_leftovers(folder)
         rows = self.read_history()
         if len(rows) > done:
             self._write_history([row for row in rows if row["epoch"] <= done])

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from metacal.errors import StorageError
-from metacal.files import write_whole
+from metacal.files import remove_leftovers, write_whole
 
 MARK = b"metacal checkpoint 1\n"
 DIGEST = hashlib.sha256().digest_size
@@ -49,8 +49,7 @@ class Checkpoints:
 
     def load_last(self) -> tuple[dict[str, Any] | None, list[str]]:
         """The newest state that is whole, or None if there is none, and what was found wrong on the way to it."""
-        for leftover in self.folder.glob(".*.ckpt.*"):  # of a process that was killed while writing
-            leftover.unlink(missing_ok=True)
+        remove_leftovers(self.folder)
         return first_whole((self.last, self.previous))
 
     def load_best(self) -> tuple[dict[str, Any], list[str]]:
