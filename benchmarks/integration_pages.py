@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import BUSY
-
 PAGES = Path("docs/integrations")
 EXAMPLES = Path("results/integrations")
 COSTS = Path("results/benchmarks/integrations.json")
@@ -38,8 +36,8 @@ def cost_section(part: Mapping[str, Any], about: Mapping[str, Any]) -> str:
     lines = [f"| {' | '.join(rows[0])} |", "|" + "---|" * len(rows[0])]
     lines += [f"| {' | '.join(_text(cell) for cell in row.values())} |" for row in rows]
     notes = "".join(f" {note}" for note in part["notes"])
-    if part["others_share"] > BUSY:
-        notes += f" Other processes used {part['others_share']:.0%} of the machine meanwhile."
+    if part["warning"] is not None:
+        notes += f" {part['warning']}"
     return f"{part['title']} (`{about['command']}`).{notes}\n\n" + "\n".join(lines)
 
 

@@ -118,7 +118,6 @@ def _row(name: str, found: dict[str, list[float]], first: dict[str, list[float]]
     row["half_width"] = None
     if len(change) > 1 and found is not first:
         row["half_width"] = float(stats.t.ppf(0.975, len(change) - 1) * change.std() / len(change) ** 0.5)
-    row["change"] = _change(row)
     return row
 
 
@@ -133,7 +132,7 @@ def _show(title: str, rows: list[dict], seeds: int) -> None:
             f"{100 * row['accuracy']:.2f}",
             f"{row['nll']:.3f}",
             f"{100 * row['ece']:.2f}",
-            row["change"],
+            _change(row),
             f"{row['seconds']:.1f}",
         )
     console.print(table)

@@ -71,16 +71,23 @@ def test_benchmarks_are_shown_with_what_they_missed(tmp_path, monkeypatch):
     monkeypatch.setattr(speed, "RESULTS", tmp_path)
     target = {"name": "ratio", "value": 1.234, "bound": 2.0, "at_least": True, "is_met": False}
     part = {"title": "A part", "rows": [{"what": "ours", "ms": 12.3456}] * 2, "notes": ["A note."]}
-    about = {"command": "python -m benchmarks.new", "date": "today", "versions": {"torch": "2"}}
-    about |= {"machine": {"cores": 2, "processor": "P"}}
-    parts = {"a": part | {"targets": [target], "others_share": 0.5}, "b": part | {"targets": [], "others_share": 0.0}}
+    about = {"command": "python -m benchmarks.new", "date": "today", "wall_seconds": 12.3, "torch": "2"}
+    about |= {"cores": 2, "processor": "P"}
+    parts = {
+        "a": part | {"targets": [target], "warning": "Other processes used 50% of the machine meanwhile."},
+        "b": part | {"targets": [], "warning": None},
+    }
     parts["b"] = parts["b"] | {"rows": part["rows"] * 20}
     (tmp_path / "new.json").write_text(json.dumps({"about": about, "parts": parts}))
     theirs = {"about": {"setting": "Their own code", "source": "where it is"}, "parts": {"b": parts["b"]}}
     (tmp_path / "published_code.json").write_text(json.dumps(theirs))
     page = speed.on_page_markdown(speed.MARK)
     assert "Their own code (where it is), `results/benchmarks/published_code.json`." in page
-    assert "| ours | 12.35 |" in page and "A note." in page and "`python -m benchmarks.new`" in page
+    assert (
+        "| ours | 12.35 |" in page
+        and "A note." in page
+        and "`python -m benchmarks.new`, today, 12 s, torch 2, 2 cores (P)" in page
+    )
     assert "- ratio: 1.23, target at least 2: **missed**" in page
     assert page.count("Other processes used 50% of the machine") == 1
     assert '??? note "40 rows"' in page

@@ -6,7 +6,6 @@ from typing import Any
 
 RESULTS = Path(__file__).parents[2] / "results" / "benchmarks"
 MARK = "<!-- benchmarks -->"
-BUSY = 0.05
 LONG = 30
 
 TITLES = {
@@ -49,8 +48,8 @@ def section(name: str) -> str:
     for part in measured["parts"].values():
         lines += [f"**{part['title']}**", "", *folded(table(part["rows"])), *part["notes"], ""]
         lines += [verdict(target) for target in part["targets"]] + [""]
-        if part["others_share"] > BUSY:
-            lines += [f"Other processes used {part['others_share']:.0%} of the machine meanwhile.", ""]
+        if part["warning"] is not None:
+            lines += [part["warning"], ""]
     return "\n".join(lines)
 
 
@@ -58,10 +57,9 @@ def origin(about: dict[str, Any]) -> str:
     """The command and the machine; in words where no command of ours measured it."""
     if "setting" in about:
         return f"{about['setting']} ({about['source']})"
-    machine = about["machine"]
     return (
-        f"`{about['command']}`, {about['date']}, torch {about['versions']['torch']}, {machine['cores']} cores "
-        f"({machine['processor']})"
+        f"`{about['command']}`, {about['date']}, {about['wall_seconds']:.0f} s, torch {about['torch']}, "
+        f"{about['cores']} cores ({about['processor']})"
     )
 
 
