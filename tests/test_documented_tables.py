@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import re
 from functools import cache
 from pathlib import Path
@@ -20,19 +21,25 @@ METRICS = {
 # Figures as they are written: mean, spread, published.
 CELL = re.compile(r"\**([+-]?\d+\.\d+)(?: ± (\d+\.\d+))?\**(?: \((\d+\.\d+)\))?")
 
-# On the pages that compare data sets: a row's folder, and what each column shows.
+# On the pages that compare data sets: a row's folders or its regime in the study, and what each column shows.
 FOLDERS = {
-    "20 Newsgroups in full": "newsgroups-outer-step",
-    "CIFAR-10,": "cifar10-outer-step",
-    "SVHN": "svhn-outer-step",
-    "CIFAR-100": "cifar100-outer-step",
+    "20 Newsgroups in full": ("newsgroups-outer-step", "newsgroups-cpu"),
+    "CIFAR-10,": ("cifar10-outer-step", "cifar10-methods", "cifar10-default-step"),
+    "SVHN": ("svhn-outer-step", "svhn-methods"),
+    "CIFAR-100": ("cifar100-outer-step", "cifar100-methods"),
 }
+REGIMES = {"digits": "digits", "20 Newsgroups, 4,500": "newsgroups", "newsgroups, 4,500": "newsgroups"}
+STUDIED = {"ce": "CE", "ls": "LS", "fl3": "FL-3", "mc": "MC, default"}
 COLUMNS = {
     "cross-entropy (CE)": ("CE", "ECE"),
     "CE": ("CE", "ECE"),
     "CE + temperature": ("CE", "ECE after temperature"),
     "label smoothing 0.05": ("LS", "ECE"),
     "LS 0.05": ("LS", "ECE"),
+    "focal loss": ("FL-3", "ECE"),
+    "FL-3": ("FL-3", "ECE"),
+    "MC": ("MC, default", "ECE"),
+    "MC, default": ("MC, default", "ECE"),
     'MC, `"paper"`': ("MC", "ECE"),
     'MC, `"steady"`': ("MC, steady", "ECE"),
     "error, CE": ("CE", "error"),
@@ -53,6 +60,21 @@ def figures_of(folder):
     texts = [file.read_text(encoding="utf-8") for file in (RESULTS / folder).glob("*.csv")]
     lines = [line for text in texts for line in csv.DictReader(io.StringIO(text))]
     return {(line["method"], line["metric"]): line for line in lines}
+
+
+@cache
+def figures_of_study(regime):
+    """The same of a regime of the study; its methods at the default step, and MC at the steady one."""
+    of_methods = dict(zip(("digits", "newsgroups"), tables_of("results/study/methods.md"), strict=True))[regime]
+    (of_budget,) = tables_of("results/study/budget.md")
+    cells = {
+        (STUDIED[row[0]], metric): cell
+        for row in of_methods[1:]
+        for metric, cell in zip(of_methods[0][1:4], row[1:4], strict=True)
+        if row[0] in STUDIED
+    }
+    cells |= {("MC, steady", row[1]): row[of_budget[0].index("mc")] for row in of_budget[1:] if row[0] == regime}
+    return {(method, METRICS[name]): {"mean": cell.split()[0], "seeds": "10"} for (method, name), cell in cells.items()}
 
 
 def is_it(cell, line):
@@ -94,19 +116,30 @@ def test_tables_of_the_study_are_those_of_a_folder_that_it_names():
 def test_data_sets_are_compared_by_their_own_figures(page):
     (table,) = [table for table in tables_of(page) if "CE + temperature" in table[0]]
     head, *body = table
-    checked = 0
     for row in body:
-        for start, folder in FOLDERS.items():
-            if not row[0].startswith(start):
-                continue
-            for name, cell in zip(head, row, strict=True):
-                if name in COLUMNS:
-                    method, metric = COLUMNS[name]
-                    line = figures_of(folder)[method, METRICS[metric]]
-                    assert cell == f"{float(line['mean']):.2f}", (row[0], name)
-                    assert f"{line['seeds']} seed" in row[0] or "one seed" in row[0], row[0]
-                    checked += 1
-    assert checked >= 4 * 5
+        found = {}
+        for start, folders in FOLDERS.items():
+            for folder in folders if row[0].startswith(start) else ():
+                found |= {key: line for key, line in figures_of(folder).items() if line["mean"]}
+        for start, regime in REGIMES.items():
+            found |= figures_of_study(regime) if row[0].startswith(start) else {}
+        seeds = re.search(r"(one|\d+) seed", row[0])[1].replace("one", "1")
+        for name, cell in zip(head[1:], row[1:], strict=True):
+            method, metric = COLUMNS[name]
+            line = found.get((method, METRICS[metric]))
+            assert cell == (f"{float(line['mean']):.2f}" if line else ""), (row[0], name)
+            assert line is None or line["seeds"] == seeds, (row[0], name)
+    assert len(body) == len(FOLDERS) + 2
+
+
+def test_conformance_shows_the_answers_that_were_given():
+    text = (ROOT / "docs" / "conformance.md").read_text(encoding="utf-8")
+    found = json.loads((ROOT / "results" / "conformance" / "answers.json").read_text(encoding="utf-8"))
+    assert f"last run {found['about']['date'].split()[0]}" in text
+    for question in found["questions"]:
+        answers = " | ".join(f"{answer['mark']} {answer['text']}" for answer in question["answers"].values())
+        assert f"| {question['asked']} | {question['right']} | {answers} |" in text
+    assert text.count("\n- **") == len(found["questions"])
 
 
 def test_the_check_can_fail():
