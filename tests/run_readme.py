@@ -47,11 +47,16 @@ def write_predictions() -> None:
             parquet.write_table(pyarrow.table({**columns, "target": targets}), name)
 
 
+def run_command(command: str) -> subprocess.CompletedProcess[str]:
+    """One line of a console, with the programs of this interpreter's environment."""
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": programs, "BROWSER": "true"}  # a browser that opens nothing
+    return subprocess.run(command, shell=True, env=environment, capture_output=True, text=True)
+
+
 def run_page(path: Path) -> str:
     """Every block in turn; says how many there were."""
     ran, left_out = 0, 0
-    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": programs, "BROWSER": "true"}  # a browser that opens nothing
     for kind, block in re.findall(r"```(python|console)\n(.*?)```", path.read_text(encoding="utf-8"), re.S):
         if kind == "python":
             exec(compile(block, str(path), "exec"), {})
@@ -61,7 +66,7 @@ def run_page(path: Path) -> str:
             if command in LEFT_OUT:
                 left_out += 1
                 continue
-            found = subprocess.run(command, shell=True, env=environment, capture_output=True, text=True)
+            found = run_command(command)
             if found.returncode:
                 sys.exit(f"{path}: `{command}` left with {found.returncode}.\n{found.stdout}{found.stderr}")
             ran += 1

@@ -1,0 +1,95 @@
+"""What the pages print into a console runs as printed, wherever it needs no download, no cluster and no hours."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.run_readme import blocks, commands, run_command
+
+ROOT = Path(__file__).parent.parent
+PRINTED = {
+    page.relative_to(ROOT).as_posix(): found
+    for page in [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "CONTRIBUTING.md"]
+    if page.name != "quickstart.md"  # run with the wheel, see run_readme.py
+    and (found := [line for block in blocks(page, "console") for line in commands(block)])
+}
+CLONE, DOWNLOAD, HOURS = "CI runs it in a clone", "needs a data set that is downloaded", "trains for hours"
+LEFT_OUT = {
+    "make demo": CLONE,
+    "make check": CLONE,
+    "make test": CLONE,
+    "make test-slow": CLONE,
+    "make docs": CLONE,
+    "make format": "changes the clone",
+    "make bench": "measures, for an hour, in an environment of its own",
+    "metacal data fetch cifar10 svhn": DOWNLOAD,
+    "metacal data check cifar10": DOWNLOAD,
+    "metacal data fetch cifar10 cifar100 svhn 20newsgroups": DOWNLOAD,
+    "metacal data corrupt cifar10 -o sheet.png": DOWNLOAD,
+    "metacal run main-ece --preset smoke": DOWNLOAD,
+    "metacal run table-6 figure-2 --rows cifar-10 --seeds 0 --preset cpu --jobs 2 -o out": HOURS,
+    "metacal run synthetic synthetic-sweep synthetic-boundary -o out": "fits for minutes",
+    "metacal run main-ece --jobs 4": HOURS,
+    "metacal run main-ece --engine ray --address head-node:6379 --gpus 1": "needs a cluster",
+    "metacal run cross-domain --preset cpu --methods ce,ls,mc": HOURS,
+    "metacal evaluate --shift cifar10-c runs/my-run --json shift.json": DOWNLOAD,
+    "metacal train dataset=cifar10 method=mc domains=cifar-c": HOURS,
+    "metacal train dataset=cifar10 model=resnet18 method=mc seed=1 --run-dir runs/mc-1": HOURS,
+    "metacal train --run-dir runs/mc-1 --resume": "goes on with the run before",
+    "metacal train dataset=cifar100 method=mc devices=4 strategy=ddp precision=bf16": HOURS,
+    "torchrun --nproc-per-node=4 $(which metacal) train dataset=cifar100 method=mc devices=4 strategy=ddp": HOURS,
+}
+"""Lines that are not run, and why."""
+CLASSES = 5
+
+
+def predictions(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """As sure as they are right, and mostly right."""
+    rng = np.random.default_rng(seed)
+    probs = rng.dirichlet(0.04 * np.ones(CLASSES), size=2000) + 1e-6
+    probs /= probs.sum(axis=1, keepdims=True)
+    return probs, np.array([rng.choice(CLASSES, p=p) for p in probs])
+
+
+def write_table(name: str, probs: np.ndarray, targets: np.ndarray, prefix: str, target: str) -> None:
+    """Predictions as columns, in the format that the name ends in."""
+    import pyarrow
+    from pyarrow import csv, parquet
+
+    table = pyarrow.table({**{f"{prefix}{k}": probs[:, k] for k in range(CLASSES)}, target: targets})
+    (csv.write_csv if name.endswith(".csv") else parquet.write_table)(table, name)
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """A folder with every file that the pages name."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as many tests as cores run at once
+    for seed, name in enumerate(("test", "val", "other-data")):
+        write_table(f"{name}.parquet", *predictions(seed), "prob_", "target")
+    write_table("test.csv", *predictions(3), "score_", "truth")
+    write_table("new.csv", *predictions(4), "prob_", "target")
+    write_table("predictions.parquet", *predictions(5), "p_", "label")
+    for seed, name in enumerate(("old", "new", "test", "val", "predictions")):
+        probs, targets = predictions(10 + seed)
+        too_sure = 3.0 * np.log(probs)  # so that there is something to mend
+        scores = {"probs": probs, "scores": too_sure} if name == "predictions" else {"logits": too_sure}
+        np.savez(f"{name}.npz", y=targets, **scores)
+    Path("names.txt").write_text("\n".join("abcde") + "\n")
+    rng = np.random.default_rng(20)
+    inputs, targets = rng.normal(size=(500, 4)).astype(np.float32), rng.integers(3, size=500)
+    np.savez("h.npz", inputs=inputs, targets=targets, domains=np.array(list("ABCDE") * 100))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize("page", PRINTED)
+def test_commands_run_as_printed(page):
+    for command in PRINTED[page]:
+        if command not in LEFT_OUT:
+            found = run_command(command)
+            assert found.returncode == 0, f"`{command}` left with {found.returncode}.\n{found.stdout}{found.stderr}"
+
+
+def test_what_is_left_out_is_printed():
+    assert set(LEFT_OUT) <= {line for lines in PRINTED.values() for line in lines}
