@@ -42,6 +42,8 @@ COLUMNS = {
     "MC, default": ("MC, default", "ECE"),
     'MC, `"paper"`': ("MC", "ECE"),
     'MC, `"steady"`': ("MC, steady", "ECE"),
+    "MC, paper": ("MC", "ECE"),
+    "MC, steady": ("MC, steady", "ECE"),
     "error, CE": ("CE", "error"),
     "error, MC steady": ("MC, steady", "error"),
 }
