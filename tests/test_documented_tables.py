@@ -24,7 +24,7 @@ CELL = re.compile(r"\**([+-]?\d+\.\d+)(?: ± (\d+\.\d+))?\**(?: \((\d+\.\d+)\))?
 # On the pages that compare data sets: a row's folders or its regime in the study, and what each column shows.
 FOLDERS = {
     "20 Newsgroups in full": ("newsgroups-outer-step", "newsgroups-cpu"),
-    "CIFAR-10,": ("cifar10-outer-step", "cifar10-methods", "cifar10-default-step"),
+    "CIFAR-10,": ("cifar10-outer-step", "cifar10-methods"),
     "SVHN": ("svhn-outer-step", "svhn-methods"),
     "CIFAR-100": ("cifar100-outer-step", "cifar100-methods"),
 }
