@@ -79,6 +79,11 @@ def bilevel_meta_loss(problem):
 
 def finite_differences(problem, size=1e-5):
     """Central differences of `bilevel_meta_loss` in every entry of omega."""
+    return central_differences(problem, lambda: bilevel_meta_loss(problem), size)
+
+
+def central_differences(problem, value, size=1e-5):
+    """Central differences of a scalar function of the problem in every entry of omega."""
     gradients = []
     for parameter in problem.omega:
         gradient = torch.zeros_like(parameter)
@@ -86,9 +91,9 @@ def finite_differences(problem, size=1e-5):
         for i in range(flat.numel()):
             start = flat[i].item()
             flat[i] = start + size
-            above = bilevel_meta_loss(problem)
+            above = float(value())
             flat[i] = start - size
-            below = bilevel_meta_loss(problem)
+            below = float(value())
             flat[i] = start
             gradient.view(-1)[i] = (above - below) / (2 * size)
         gradients.append(gradient)

@@ -51,6 +51,9 @@ def flsd_loss(*, logits: Tensor, targets: Tensor, reduction: str = "mean") -> Te
 def focal_weight(log_probs: Tensor, gamma: float | Tensor) -> Tensor:
     """``(1 - p) ** gamma`` from log p, without cancellation; its infinite slope at p = 1 (gamma < 1) is left out."""
     missing = (-torch.expm1(log_probs)).clamp(min=torch.finfo(log_probs.dtype).tiny)
+    if isinstance(gamma, Tensor) and gamma.requires_grad:
+        # torch takes the slope of x ** g as a constant 0 where g == 0, which loses its derivative with respect to g.
+        return torch.exp(gamma * missing.log())
     weight: Tensor = missing**gamma
     return weight
 
