@@ -2,6 +2,7 @@
 
 import math
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from metacal.errors import InvalidValueError, TrainingError
 from metacal.evaluation import score_predictions
 from metacal.functional import expected_calibration_error
 from metacal.losses import DECE
+from metacal.metalearning import one_step
 from metacal.models import MLP, create_model
 from metacal.pipeline import load_data, make_fabric, preparing, run, run_spec, scoring
 from metacal.pipeline.machine import chosen_accelerator
@@ -47,6 +49,24 @@ def test_every_method_trains(method, tmp_path):
     assert history[-1]["train_loss"] < history[0]["train_loss"]
     omega = [name for name in folder.read_epoch(3) if name.startswith("omega.")]
     assert bool(omega) == bool(METHODS[method].hyperparameters)
+
+
+@pytest.mark.parametrize("method", ["mc", "mc-v", "mc-s", "mc-l2"])
+def test_the_papers_methods_take_the_closed_form(method, tmp_path):
+    """The general form gives the same figures, only slower: nothing else would notice."""
+    called = set()
+
+    def record(frame, event, _):
+        if event == "call" and frame.f_globals.get("__name__") == one_step.__name__:
+            called.add(frame.f_code.co_name)
+
+    sys.setprofile(record)
+    try:
+        run(settings(method=method, epochs=1, milestones=[]), RunFolder(tmp_path))
+    finally:
+        sys.setprofile(None)
+    assert "closed_form" in called
+    assert "through_graph" not in called
 
 
 def test_scores_and_history_can_be_made_again_from_what_was_kept(tmp_path):

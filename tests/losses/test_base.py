@@ -97,6 +97,14 @@ def test_nested_sums_are_flat_and_print_as_written():
     )
 
 
+def test_one_loss_of_weight_one_is_that_loss():
+    """What depends on a loss's type (a closed form) must see it through ``1.0 *`` and ``sum()``."""
+    loss = L.CrossEntropy()
+    for same in (1.0 * loss, loss * 1, loss / 1, 2.0 * (0.5 * loss), sum([loss])):
+        assert same is loss
+    assert isinstance(2.0 * loss, L.WeightedSum)
+
+
 def test_adding_leaves_the_parts_alone():
     ce, dece = L.CrossEntropy(), L.DECE()
     before = repr(ce), repr(dece)

@@ -39,12 +39,12 @@ class Loss(nn.Module):
             raise InvalidTypeError(
                 f"A Loss can be added to another Loss, got {type(other).__name__}; FunctionLoss wraps any callable."
             )
-        return WeightedSum([*self.terms(), *other.terms()])
+        return _sum_of([*self.terms(), *other.terms()])
 
     def __mul__(self, weight: float) -> "Loss":
         if not isinstance(weight, (int, float)) or isinstance(weight, bool):
             raise InvalidTypeError(f"A Loss can be multiplied by a number, got {type(weight).__name__}.")
-        return WeightedSum([(weight * own, loss) for own, loss in self.terms()])
+        return _sum_of([(weight * own, loss) for own, loss in self.terms()])
 
     __rmul__ = __mul__
 
@@ -90,6 +90,12 @@ class WeightedSum(Loss):
 
     def __repr__(self) -> str:
         return " + ".join(repr(loss) if weight == 1.0 else f"{weight:g} * {loss!r}" for weight, loss in self.terms())
+
+
+def _sum_of(terms: list[tuple[float, Loss]]) -> Loss:
+    """The sum of ``(weight, loss)`` pairs; one loss of weight 1 is that loss itself, so that its type can be seen."""
+    (weight, loss), *others = terms
+    return loss if weight == 1.0 and not others else WeightedSum(terms)
 
 
 class FunctionLoss(Loss):
