@@ -1,5 +1,7 @@
 """Steering: going backward from a trainer's own loss gives the gradients of the learned loss."""
 
+import math
+
 import pytest
 import torch
 from tests.metalearning.models import K, batch, make_net
@@ -95,6 +97,22 @@ def test_a_loop_that_steers_is_a_loop_that_steps():
     assert float(ends[0][0].max()) > 0.001
     for by_hand, steered in zip(*ends):
         torch.testing.assert_close(steered, by_hand, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("margin", [80.0, 90.0, 103.0, 110.0, 1e4])
+def test_a_saturated_batch_has_finite_gradients(margin):
+    """Where every margin is so large that the gradient of cross-entropy is rounded to 0."""
+    net = torch.nn.Linear(3, 3, bias=False)
+    net.weight.data = torch.eye(3) * margin
+    meta = MetaCalibrator(net, net, VectorLabelSmoothing(3), every=math.inf)
+    meta.hyperparameters.strength.data.fill_(0.1)
+    with meta.watching():
+        loss = functional.cross_entropy(net(torch.eye(3)), torch.arange(3))
+    meta.steer(loss, torch.arange(3), meta=iter([]), lr=0.1)
+    loss.backward()
+    assert bool(torch.isfinite(net.weight.grad).all())
+    pull = net.weight.grad.diagonal()
+    assert bool((pull > 0.01).all()) if margin < 87 else bool((pull.abs() < 0.1).all())
 
 
 def test_terms_that_do_not_pass_the_logits_stay():

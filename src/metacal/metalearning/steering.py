@@ -52,13 +52,15 @@ def steer_gradient(loss: Tensor, logits: Tensor, inner: InnerLoss, base: Loss, *
         _check_loss(loss, logits, plain, inner)
     change = _gradient(inner, base, logits) - plain
     # In units of the largest: the square of what is left of a gradient late in training would be rounded to 0.
-    largest = plain.abs().max().clamp(min=torch.finfo(plain.dtype).tiny)
-    unit = plain / largest
-    length = largest * unit.square().sum().clamp(min=torch.finfo(plain.dtype).tiny)
+    smallest = torch.finfo(plain.dtype).tiny
+    largest = plain.abs().max()
+    unit = plain / largest.clamp(min=smallest)
+    length = largest * unit.square().sum()
 
     def exchange(arriving: Tensor) -> Tensor:
         wide = arriving.to(plain.dtype)
-        factor = (wide * unit).sum() / length
+        # On a batch so saturated that its gradient is rounded to 0, no factor can be read: the gradient stays as it is.
+        factor = torch.where(largest >= smallest, (wide * unit).sum() / length.clamp(min=smallest), 0.0)
         return (wide + factor * change).to(arriving.dtype)
 
     logits.register_hook(exchange)  # type: ignore[no-untyped-call]
