@@ -147,6 +147,26 @@ def test_a_base_loss_is_tried_out_without_a_trace():
     calibrator(base_loss=CrossEntropy(torch.ones(K + 1), reduction="none"))
 
 
+class Tokens(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(5, K)
+
+    def forward(self, x):
+        return self.fc(x)
+
+
+class Map(nn.Module):
+    """As many classes as its map is wide and high: no shape tells where the classes are."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Sequential(nn.Conv2d(5, K, 1))
+
+    def forward(self, x):
+        return self.fc(x)
+
+
 X, Y = batch(8, 1)
 STEPS = {
     "head called twice": (
@@ -169,6 +189,16 @@ STEPS = {
         "`targets` must be a tensor of integer class labels, got torch.float32",
     ),
     "labels as a list": (calibrator, {"y": [0] * 8}, "`targets` must be a tensor of integer class labels, got list"),
+    "labels of another order": (
+        lambda: calibrator(Tokens(), hyperparameters=ScalarLabelSmoothing(K)),
+        {"x": torch.randn(4, 6, 5), "y": torch.zeros(6, 4, dtype=torch.int64)},
+        r"`targets` must be 24 labels.* of shape \(4, 6\) or \(24,\), got \(6, 4\)",
+    ),
+    "a map of logits": (
+        lambda: calibrator(Map(), hyperparameters=ScalarLabelSmoothing(K)),
+        {"x": torch.randn(2, 5, K, K), "y": torch.zeros(2, K, K, dtype=torch.int64)},
+        r"`head` must return logits whose classes come last, got a convolution's of shape \(2, 3, 3, 3\)",
+    ),
     "too few labels": (calibrator, {"y": Y[:3]}, "`targets` must be 8 labels"),
     "empty meta batch": (
         calibrator,

@@ -133,7 +133,7 @@ def evograd_differences(problem, size, population=2, noise=0.1, temperature=1.0)
     return [scale * t + d for t, d in zip(through, direct)]
 
 
-# With little noise its result is a small difference times a large number: rounding would be all that is left to compare.
+# With little noise its result is a small difference times a large number: little but rounding is left to compare.
 FOUND = {**ESTIMATORS, "evograd": partial(ESTIMATORS["evograd"], noise=0.1, temperature=1.0)}
 EXPECTED = {
     "one_step": lambda problem, size: central_differences(problem, lambda: bilevel_meta_loss(problem), size),
@@ -149,7 +149,7 @@ EXPECTED = {
 def test_the_hypergradient_is_the_finite_difference(name, place, estimator):
     problem = problem_of(PLACES[place](MAKERS[name]().double()), lr=0.3)
     assert set(ESTIMATORS) == set(EXPECTED)
-    # A row of zeros in the distribution is normalised by epsilon = 1e-6 alone: its step has to stay well inside of that.
+    # A row of zeros in the distribution is normalised by epsilon = 1e-6 alone: the step must stay well inside of that.
     is_empty_row = name.startswith("non_uniform") and bool((problem.hyperparameters.distribution == 0).all())
     size, rtol, atol = (1e-9, 1e-4, 2e-6) if is_empty_row else (1e-5, 1e-4, 1e-7)
     torch.manual_seed(0)

@@ -4,6 +4,7 @@ import copy
 import gc
 import json
 import math
+import pickle
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from torch import nn
 
 import metacal
 from metacal import MetaCalibrator, NonUniformLabelSmoothing, ScalarLabelSmoothing, UnitwiseL2, VectorLabelSmoothing
-from metacal.errors import StorageError
+from metacal.errors import InvalidValueError, StorageError
 from metacal.losses import DECE, MMCE, SBECE, CrossEntropy, FocalLoss, FunctionLoss, SAvUC
 from metacal.metalearning import LearnableFocalGamma, LearnableTemperature
 
@@ -296,6 +297,71 @@ def test_resuming_is_bit_identical():
     assert same(state_of(net), state_of(resumed))
     assert same(state_of(meta.hyperparameters), state_of(resumed_meta.hyperparameters))
     assert meta.history == resumed_meta.history
+
+
+def test_adams_state_is_restored_by_name():
+    """Members may be given in another order than when the state was saved."""
+    members = {"a": lambda: ScalarLabelSmoothing(K), "b": lambda: NonUniformLabelSmoothing(K, initial="uniform")}
+
+    def fresh(order):
+        net = make_net(dropout=0.0)
+        hyperparameters = {name: members[name]() for name in order}
+        return MetaCalibrator(net, net.fc, hyperparameters, every=1, meta_lr=0.05)
+
+    saved, same_order, other_order = fresh("ab"), fresh("ab"), fresh("ba")
+    for x, y in batches(3):
+        saved.step(x, y, meta=batch(10, 2), lr=0.1)
+    for resumed in (same_order, other_order):
+        resumed.load_state_dict(saved.state_dict())
+        first = dict(zip(resumed.hyperparameters.omega(), resumed._adam.first))
+        for name, moment in zip(saved.hyperparameters.omega(), saved._adam.first):
+            assert torch.equal(first[name], moment)
+    with pytest.raises(InvalidValueError, match="must be of the hyper-parameters strength, got one of"):
+        MetaCalibrator(make_net(), "fc", ScalarLabelSmoothing(K))._adam.load_state_dict(
+            saved.state_dict()["adam"], ["strength"]
+        )
+
+
+@pytest.mark.parametrize("way", ["step", "steer"])
+def test_micro_batches_do_not_outlive_an_error(way):
+    """The part before a failure belongs to no step; the next step is that of its own batch alone."""
+    pair, (x, y) = batch(10, 2), batch(12, 1)
+    net, other = make_net(dropout=0.0), make_net(dropout=0.0)
+    failed, fresh = (MetaCalibrator(each, "fc", VectorLabelSmoothing(K), every=1, meta_lr=0.1) for each in (net, other))
+
+    def advance(meta, x, **options):
+        if way == "step":
+            return meta.step(x, y, meta=pair, lr=0.1, **options)
+        with meta.watching():
+            loss = torch.nn.functional.cross_entropy(meta.model(x), y)
+        return meta.steer(loss, y, meta=pair, lr=0.1, **options)
+
+    advance(failed, batch(12, 5)[0], boundary=False)
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        advance(failed, x[:, :3])
+    net.load_state_dict(other.state_dict())
+    advance(failed, x)
+    advance(fresh, x)
+    assert same(state_of(failed.hyperparameters), state_of(fresh.hyperparameters))
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda meta: pickle.loads(pickle.dumps(meta))])
+def test_a_copy_goes_its_own_way(copied):
+    """A copy comes with a copy of the model, watches that one, and takes the steps that the original would."""
+    net = make_net(dropout=0.0)
+    meta = MetaCalibrator(net, "fc", VectorLabelSmoothing(K), every=1, meta_lr=0.1)
+    meta.step(*batch(12, 1), meta=batch(10, 2), lr=0.1)
+    before = state_of(meta.hyperparameters)
+    other = copied(meta)
+    assert other.model is not net
+    other.step(*batch(12, 3), meta=batch(10, 4), lr=0.1)
+    assert same(state_of(meta.hyperparameters), before)
+    meta.step(*batch(12, 3), meta=batch(10, 4), lr=0.1)
+    assert same(state_of(meta.hyperparameters), state_of(other.hyperparameters))
+    assert len(other.model.fc._forward_hooks) == 1
+    other.remove()
+    assert not other.model.fc._forward_hooks
+    assert len(net.fc._forward_hooks) == 1
 
 
 def test_state_dict_loads_with_weights_only(tmp_path):

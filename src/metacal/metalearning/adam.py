@@ -5,12 +5,15 @@ shrinks while they do not: a start that is too small catches up, and noise does 
 the host for a decision.
 """
 
+import copy
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from metacal.errors import InvalidValueError
 from metacal.metalearning.settings import OuterSettings
 
 RATE = 0.5
@@ -68,14 +71,26 @@ class AdamState:
             self.skipped.to(device),
         )
 
-    def filled_with(self, saved: dict[str, Any]) -> "AdamState":
-        """The same tensors with saved values in them."""
-        for name, values in saved.items():
-            own = getattr(self, name)
-            pairs = zip(own, values, strict=True) if isinstance(own, list) else [(own, values)]
-            for tensor, value in pairs:
-                tensor.copy_(value)
-        return self
+    def state_dict(self, names: Sequence[str]) -> dict[str, Any]:
+        """Copies of all tensors, and the names of the parameters in their order."""
+        return {**copy.deepcopy(vars(self)), "names": list(names)}
+
+    def load_state_dict(self, state: Mapping[str, Any], names: Sequence[str]) -> None:
+        """Take saved values into these tensors, by the names of the parameters; by position if none were saved."""
+        saved_names = state.get("names", names)
+        if sorted(saved_names) != sorted(names):
+            raise InvalidValueError(
+                f"`state` must be of the hyper-parameters {', '.join(names)}, got one of {', '.join(saved_names)}."
+            )
+        for field, own in vars(self).items():
+            if field not in state:
+                continue  # a state of an earlier version may say less
+            if isinstance(own, list):
+                saved = dict(zip(saved_names, state[field], strict=True))
+                for name, tensor in zip(names, own, strict=True):
+                    tensor.copy_(saved[name])
+            else:
+                own.copy_(state[field])
 
 
 @torch.no_grad()

@@ -1,6 +1,8 @@
 """Checks of what a user passes to the calibrator: each message names the argument, its rule and the value."""
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -54,6 +56,19 @@ def check_wrapper(model: nn.Module) -> None:
         raise InvalidValueError(
             "`model` must not be wrapped with static_graph=True: its gradients would not be joined."
         )
+
+
+def check_trained(head: nn.Module) -> None:
+    """Raise unless a step can be simulated on the head."""
+    if not any(parameter.requires_grad for parameter in head.parameters()):
+        raise InvalidValueError("`head` must have a parameter that is trained, got none that requires a gradient.")
+
+
+def check_state(state: Mapping[str, Any]) -> None:
+    """Raise unless a state has all that a calibrator needs."""
+    missing = {"hyperparameters", "adam", "iterations", "meta_steps", "history"} - set(state)
+    if missing:
+        raise InvalidValueError(f"`state` must be what state_dict() returned, got one without {sorted(missing)}.")
 
 
 def check_omega(hyperparameters: Hyperparameter) -> None:
@@ -131,10 +146,11 @@ def checked_labels(y: Tensor, logits: Tensor, name: str, num_classes: int | None
         kind = y.dtype if isinstance(y, Tensor) else type(y).__name__
         raise InvalidTypeError(f"`{name}` must be a tensor of integer class labels, got {kind}.")
     rows = logits.numel() // logits.shape[-1] if logits.ndim > 1 else len(logits)
-    if y.numel() != rows:
+    leading = logits.shape[:-1] if logits.ndim > 1 else logits.shape
+    if y.shape not in (leading, (*leading, 1), (rows,)):
         raise InvalidValueError(
             f"`{name}` must be {rows} labels, one for each row of logits {tuple(logits.shape)} (classes come last), "
-            f"got {tuple(y.shape)}."
+            f"of shape {tuple(leading)} or ({rows},), got {tuple(y.shape)}."
         )
     if not rows:
         raise InvalidValueError(f"`{name}` must hold at least one sample, got none.")
@@ -149,6 +165,16 @@ def checked_labels(y: Tensor, logits: Tensor, name: str, num_classes: int | None
         if low < 0 or high >= found:
             raise InvalidValueError(f"`{name}` must lie in 0..{found - 1}, got {low if low < 0 else high}.")
     return labels
+
+
+def check_classes_come_last(head: nn.Module, logits: Tensor) -> None:
+    """Raise for a convolution that returns a map of logits: where K is its width too, shapes cannot tell."""
+    *_, last = head.modules()
+    if logits.ndim > 2 and isinstance(last, (nn.Conv1d, nn.Conv2d, nn.Conv3d)):
+        raise InvalidValueError(
+            f"`head` must return logits whose classes come last, got a convolution's of shape {tuple(logits.shape)}; "
+            "name as `head` a module that moves the classes to the end (`logits.movedim(1, -1)`)."
+        )
 
 
 def class_count(logits: Tensor) -> int:

@@ -1,11 +1,13 @@
 """`HeadTap`: sees what the head is given and returns, whatever the model around it looks like."""
 
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from metacal.errors import InvalidTypeError, InvalidValueError
 
@@ -30,40 +32,57 @@ class TapHook:
         return TapHook, ()
 
 
-class HeadTap:
-    """Two hooks on the head that record its calls while the tap is listening.
+class HeadCalls:
+    """What the head was given and returned, recorded by hooks while somebody listens."""
 
-    Args:
-        head: the module to watch; the hooks stay on it until `remove`.
-    """
-
-    def __init__(self, head: nn.Module) -> None:
+    def __init__(self) -> None:
         self.inputs: list[list[Any]] = []
         self.outputs: list[Any] = []
         self.is_listening = False
-        # First of all pre-hooks: those of others belong to the head, and are run again with other parameters.
-        before = TapHook(self._record_input)
-        self.handles = [
-            head.register_forward_pre_hook(before, prepend=True, with_kwargs=True),
-            head.register_forward_hook(TapHook(self._record_output)),
-        ]
 
-    def _record_input(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def record_input(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """For a pre-hook."""
         if self.is_listening:
             self.inputs.append([*args, *kwargs.values()])
 
-    def _record_output(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+    def record_output(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        """For a hook."""
         if self.is_listening:
             self.outputs.append(output)
+
+
+class HeadTap:
+    """Two hooks on the head that record its calls while the tap is listening; they are taken off along with the tap.
+
+    A copy, or what is unpickled, watches the copied head.
+
+    Args:
+        head: the module to watch.
+    """
+
+    def __init__(self, head: nn.Module) -> None:
+        forget_copied_hooks(head)
+        self.head, self.calls = head, HeadCalls()
+        # First of all pre-hooks: those of others belong to the head, and are run again with other parameters.
+        before = TapHook(self.calls.record_input)
+        handles = [
+            head.register_forward_pre_hook(before, prepend=True, with_kwargs=True),
+            head.register_forward_hook(TapHook(self.calls.record_output)),
+        ]
+        self.remove = weakref.finalize(self, _remove, handles)
+
+    def __reduce__(self) -> tuple[type["HeadTap"], tuple[nn.Module]]:
+        return HeadTap, (self.head,)
 
     @contextmanager
     def listening(self) -> Iterator[list[Any]]:
         """Record calls made inside the block, and only those; gives the list of what they have returned so far."""
-        self.inputs, self.outputs, self.is_listening = [], [], True
+        calls = self.calls
+        calls.inputs, calls.outputs, calls.is_listening = [], [], True
         try:
-            yield self.outputs
+            yield calls.outputs
         finally:
-            self.is_listening = False
+            calls.is_listening = False
 
     def take(self) -> tuple[Tensor, Tensor]:
         """The one recorded call's input and output; both may carry history.
@@ -72,7 +91,7 @@ class HeadTap:
             InvalidValueError: the head was not called once.
             InvalidTypeError: it was not called with one tensor, or did not return one.
         """
-        inputs, outputs, self.inputs, self.outputs = self.inputs, self.outputs, [], []
+        inputs, outputs, self.calls.inputs, self.calls.outputs = self.calls.inputs, self.calls.outputs, [], []
         if not outputs:
             raise InvalidValueError(
                 "`head` must be called once in the model's forward pass, got 0 calls; is it the layer in use? "
@@ -90,10 +109,18 @@ class HeadTap:
             raise InvalidTypeError(f"`head` must return the logits as one tensor, got {type(outputs[0]).__name__}.")
         return inputs[0][0], outputs[0]
 
-    def remove(self) -> None:
-        """Take the hooks off."""
-        for handle in self.handles:
-            handle.remove()
+
+def _remove(handles: list[RemovableHandle]) -> None:
+    for handle in handles:
+        handle.remove()
+
+
+def forget_copied_hooks(head: nn.Module) -> None:
+    """Take the hooks off that were copied along with a head and report to nobody."""
+    for hooks in (head._forward_hooks, head._forward_pre_hooks):
+        for number in [number for number, hook in hooks.items() if isinstance(hook, TapHook) and hook.report is None]:
+            del hooks[number]
+            head._forward_pre_hooks_with_kwargs.pop(number, None)
 
 
 def has_hooks_of_others(head: nn.Module) -> bool:

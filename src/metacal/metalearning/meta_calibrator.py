@@ -1,17 +1,15 @@
 """`MetaCalibrator`: learns the training's hyper-parameters, a step at a time, inside the loop you have."""
 
-import copy
 import math
 import warnings
-import weakref
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from metacal.errors import InvalidValueError
 from metacal.files import write_json
 from metacal.functional.arguments import check_choice
 from metacal.functional.inputs import at_least_float32
@@ -28,8 +26,11 @@ from metacal.metalearning.batches import (
     widened,
 )
 from metacal.metalearning.checks import (
+    check_classes_come_last,
     check_omega,
     check_soft_labels,
+    check_state,
+    check_trained,
     check_wrapper,
     checked_base_loss,
     checked_labels,
@@ -50,7 +51,7 @@ from metacal.metalearning.problem import Estimator, Hypergradient, MetaProblem
 from metacal.metalearning.quiet_forward import eagerly, fresh_random_stream, leaving_no_trace
 from metacal.metalearning.settings import OuterSettings, outer_settings
 from metacal.metalearning.steering import is_look_due, steer_gradient
-from metacal.metalearning.summary import describe
+from metacal.metalearning.summary import describe, warn_of_skipped
 from metacal.metalearning.training_loss import filled_inner_loss, training_loss
 
 LOOKS_FOR_SHARED_SAMPLES = 5
@@ -154,7 +155,6 @@ class MetaCalibrator:
         check_soft_labels(self.base_loss.to(first.device), self.hyperparameters)
         self._adam = AdamState.zeros(self._omega())
         self._tap = HeadTap(self.head)
-        weakref.finalize(self, self._tap.remove)
 
     def step(self, x: Any, y: Tensor, *, meta: Any, lr: float | Tensor, boundary: bool = True) -> Tensor:
         """The training loss of a batch, after a meta step if one is due.
@@ -173,13 +173,16 @@ class MetaCalibrator:
             Scalar with history, in the reduction of ``inner_reduction``; a sum times the number of DDP's processes.
         """
         self._follow_head()
-        features, logits = self._forward(x)
-        labels = self._advance(x, features, logits, y, meta, lr, boundary)
-        return self._training_loss(logits, labels, boundary)
+        with self._forgetting_parts_on_error():
+            features, logits = self._forward(x)
+            labels = self._advance(x, features, logits, y, meta, lr, boundary)
+            return self._training_loss(logits, labels, boundary)
 
-    def watching(self) -> AbstractContextManager[list[Any]]:
+    @contextmanager
+    def watching(self) -> Iterator[list[Any]]:
         """Inside, the head's calls are recorded, for `steer`; gives the list of what they have returned so far."""
-        return self._tap.listening()
+        with self._forgetting_parts_on_error(), self._tap.listening() as outputs:
+            yield outputs
 
     def steer(self, loss: Tensor, y: Tensor, *, meta: Any, lr: float | Tensor, boundary: bool = True) -> None:
         """`step` for a trainer that runs the model (inside `watching`) and its own loss; call it before ``backward``.
@@ -189,8 +192,8 @@ class MetaCalibrator:
         rest it has to be ``base_loss`` of the head's output, mean or sum: this is looked at now and then.
         """
         self._follow_head()
-        features, logits = self._tap.take()
-        with torch.enable_grad():
+        with self._forgetting_parts_on_error(), torch.enable_grad():
+            features, logits = self._tap.take()
             labels = self._advance(None, features, logits, y, meta, lr, boundary)
             steer_gradient(loss, logits, self._inner(labels, logits), self.base_loss, looks=is_look_due(self._steered))
         self._steered += 1
@@ -249,7 +252,7 @@ class MetaCalibrator:
         """Everything needed to go on: omega, Adam's state, counters, history. Tensors and plain values only."""
         return {
             "hyperparameters": {name: value.clone() for name, value in self.hyperparameters.state_dict().items()},
-            "adam": copy.deepcopy(vars(self._adam)),
+            "adam": self._adam.state_dict(list(self.hyperparameters.omega())),
             "iterations": self._iterations,
             "meta_steps": self._meta_steps,
             "history": self._history.state_dict(),
@@ -258,11 +261,10 @@ class MetaCalibrator:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state."""
-        missing = {"hyperparameters", "adam", "iterations", "meta_steps", "history"} - set(state)
-        if missing:
-            raise InvalidValueError(f"`state` must be what state_dict() returned, got one without {sorted(missing)}.")
+        check_state(state)
         self.hyperparameters.load_state_dict(state["hyperparameters"])
-        self._adam, self._pending = AdamState.zeros(self._omega()).filled_with(state["adam"]), []
+        self._adam, self._pending = AdamState.zeros(self._omega()), []
+        self._adam.load_state_dict(state["adam"], list(self.hyperparameters.omega()))
         self._iterations, self._meta_steps = state["iterations"], state["meta_steps"]
         self._history.load_state_dict(state["history"])
         self._memory.load_state_dict(state.get("memory", {}))
@@ -270,6 +272,15 @@ class MetaCalibrator:
     def remove(self) -> None:
         """Take the hook off the head; the model is then as it was before."""
         self._tap.remove()
+
+    @contextmanager
+    def _forgetting_parts_on_error(self) -> Iterator[None]:
+        """Micro-batches that wait for their boundary are dropped when something fails: they belong to no step."""
+        try:
+            yield
+        except BaseException:
+            self._pending = []
+            raise
 
     def _advance(
         self, x: Any, features: Tensor, logits: Tensor, y: Tensor, meta: Any, lr: float | Tensor, boundary: bool
@@ -331,8 +342,7 @@ class MetaCalibrator:
         self.hyperparameters.project_()
         self._meta_steps += 1
         norm = torch.stack([g.square().sum() for g in grads]).sum().sqrt()
-        inner_step = torch.full((), step, device=norm.device)
-        values = {"meta_loss": found.meta_loss, "gradient_norm": norm, "inner_step": inner_step}
+        values = {"meta_loss": found.meta_loss, "gradient_norm": norm, "inner_step": torch.full_like(norm, step)}
         self._history.add(self._iterations, {**values, **self.hyperparameters.summary()})
         if taken.device.type == "cpu" or self._meta_steps % WARNING_INTERVAL == 0:
             self._warn_if_skipped()
@@ -340,22 +350,17 @@ class MetaCalibrator:
     def _warn_if_skipped(self) -> None:
         if not self._has_warned and self.skipped:
             self._has_warned = True
-            warnings.warn(
-                "A meta-gradient was not finite: that meta step was skipped, omega is unchanged; see `skipped`.",
-                stacklevel=6,
-            )
+            warn_of_skipped(stacklevel=7)
 
     def _problem(self, parts: list[tuple[Tensor, Tensor]], batch: tuple[Any, Tensor], lr: float) -> MetaProblem:
         device = parts[0][0].device
-        if not any(parameter.requires_grad for parameter in self.head.parameters()):
-            raise InvalidValueError("`head` must have a parameter that is trained, got none that requires a gradient.")
+        check_trained(self.head)
         with self._quietly(unwrapped(self.model), self.meta_forward), torch.no_grad():
             meta_features, meta_logits = self._forward(moved(batch[0], device), unwrapped(self.model))
         meta_labels = self._labels(moved(batch[1], device), meta_logits, "meta targets")
         train = (torch.cat([features for features, _ in parts]), torch.cat([labels for _, labels in parts]))
         held_out = (rows_of(meta_features, self.head), meta_labels)
-        joined = gather_batches([widened(train, self.head), widened(held_out, self.head)])
-        (features, labels), held_out = joined
+        (features, labels), held_out = gather_batches([widened(train, self.head), widened(held_out, self.head)])
         meta_features, meta_labels = self._memory.filled_up(*held_out)
         return MetaProblem(
             head=self.head,
@@ -372,13 +377,8 @@ class MetaCalibrator:
         )
 
     def _estimate(self, problem: MetaProblem) -> Hypergradient:
-        device = problem.labels.device
-        with (
-            self._quietly(self.head, "train"),
-            torch.enable_grad(),
-            torch.autocast(device.type, enabled=False),
-            eagerly(),
-        ):
+        precision = torch.autocast(problem.labels.device.type, enabled=False)
+        with self._quietly(self.head, "train"), torch.enable_grad(), precision, eagerly():
             return self.estimator(problem)
 
     def _quietly(self, module: nn.Module, mode: str) -> AbstractContextManager[None]:
@@ -386,6 +386,7 @@ class MetaCalibrator:
         return leaving_no_trace(module, mode=mode, seed=self.seed + self._meta_steps, device=device)
 
     def _labels(self, y: Tensor, logits: Tensor, name: str) -> Tensor:
+        check_classes_come_last(self.head, logits)
         return checked_labels(y, logits, name, self.hyperparameters.num_classes)
 
     def _follow_head(self) -> None:

@@ -1,6 +1,7 @@
 """One line on how the learning of omega goes."""
 
 import math
+import warnings
 
 from metacal.metalearning.history import History
 from metacal.metalearning.hyperparameter import Hyperparameter
@@ -29,3 +30,11 @@ def describe(hyperparameters: Hyperparameter, history: History, meta_steps: int,
     if stuck:
         parts.append(f"does not move: every entry of {', '.join(stuck)} sits on a bound")
     return "; ".join(parts)
+
+
+def warn_of_skipped(stacklevel: int) -> None:
+    """Warn that a meta step was not taken."""
+    warnings.warn(
+        "A meta-gradient was not finite: that meta step was skipped, omega is unchanged; see `skipped`.",
+        stacklevel=stacklevel,
+    )
