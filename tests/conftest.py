@@ -2,6 +2,7 @@
 
 import os
 import resource
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+
+from metacal import bf16
 
 torch.set_num_threads(1)
 
@@ -29,6 +32,15 @@ def data_folder() -> Path:
     if not folder or not Path(folder).is_dir():
         pytest.skip("METACAL_TEST_DATA does not name a folder with the test data")
     return Path(folder)
+
+
+@pytest.fixture
+def bf16_dies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine on which bfloat16 kills the child process that tries it, for this process and those it starts."""
+    monkeypatch.delenv(bf16.CAP[0], raising=False)
+    monkeypatch.setenv(bf16.VERDICT, "")
+    dying = (sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGILL)")
+    assert bf16.died_of(dying) == "SIGILL"
 
 
 @pytest.fixture

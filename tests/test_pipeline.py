@@ -141,7 +141,7 @@ def test_apple_gpus_are_never_chosen(monkeypatch, tmp_path):
         Hardware(accelerator="mps")
 
 
-@pytest.mark.parametrize("precision", ["64", "bf16"])
+@pytest.mark.parametrize("precision", ["64", pytest.param("bf16", marks=pytest.mark.bf16)])
 def test_precisions(precision, tmp_path):
     scores = run(settings(method="mc", precision=precision, epochs=4), RunFolder(tmp_path))
     assert scores["test"]["accuracy"] > 0.5

@@ -182,9 +182,16 @@ def test_every_model_learns_from_the_beginning(tmp_path):
     assert ends[0].max() > 0.0005 and not given.strength.any()
 
 
+@pytest.mark.bf16
 def test_bf16(tmp_path):
     trainer = trained(tmp_path, bert(), bf16=True)
     assert torch.isfinite(strength(trainer)).all() and trainer.calibrator.skipped == 0
+
+
+@pytest.mark.parametrize(("model", "options"), [(bert, {"bf16": True}), (lambda: bert().bfloat16(), {})])
+def test_bf16_is_refused_where_it_kills_the_process(tmp_path, bf16_dies, model, options):
+    with pytest.raises(InvalidValueError, match=r"SIGILL.*or use bf16=False and a model in float32"):
+        trained(tmp_path, model(), **options)
 
 
 def test_a_share_of_the_training_set_and_a_mixin(tmp_path):

@@ -137,6 +137,7 @@ def test_dropout_in_the_head_does_not_leak_into_the_direct_gradient():
     assert found.through[0] == 0.0 and found.direct[0] != 0.0
 
 
+@pytest.mark.bf16
 def test_a_batch_norm_in_a_bfloat16_head():
     net = nn.Sequential(nn.Linear(5, 8), nn.Sequential(nn.BatchNorm1d(8), nn.Linear(8, K))).bfloat16()
     meta = MetaCalibrator(net, "1", VectorLabelSmoothing(K), every=1)

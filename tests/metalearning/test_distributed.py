@@ -18,6 +18,7 @@ from metacal.errors import MetacalError
 from metacal.metalearning.batches import unwrapped
 from metacal.metalearning.gather import gather_batches
 
+BF16 = ("bf16-true", "bf16-mixed")
 SPLITS = [(slice(0, 9), slice(0, 4)), (slice(9, 12), slice(4, 11))]
 
 
@@ -127,7 +128,7 @@ def fabric_worker(rank, folder, precision):
         MetaCalibrator(other, "fc", NonUniformLabelSmoothing(K))
 
 
-@pytest.mark.parametrize("precision", ["64-true", "bf16-true", "bf16-mixed"])
+@pytest.mark.parametrize("precision", ["64-true", *(pytest.param(p, marks=pytest.mark.bf16) for p in BF16)])
 def test_the_meta_batch_has_the_precision_of_fabric_under_ddp(tmp_path, precision):
     mp.spawn(fabric_worker, args=(str(tmp_path), precision), nprocs=1)
     of_training, of_meta = torch.load(tmp_path / "given.pt", weights_only=True)

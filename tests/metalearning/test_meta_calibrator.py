@@ -394,6 +394,7 @@ def test_the_numbers_of_the_last_meta_step_are_restored(monkeypatch, tmp_path, s
     assert other.latest == (meta.latest if is_kept else {}) and other.history == meta.history
 
 
+@pytest.mark.bf16
 def test_bfloat16_autocast_and_clipping_and_schedule():
     net = make_net()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -412,7 +413,7 @@ def test_bfloat16_autocast_and_clipping_and_schedule():
     assert meta.skipped == 0
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float64, pytest.param(torch.bfloat16, marks=pytest.mark.bf16)])
 def test_models_in_other_precisions(dtype):
     net = make_net(norm=False).to(dtype)
     meta = MetaCalibrator(net, net.fc, NonUniformLabelSmoothing(K, initial="uniform"), every=1)

@@ -128,6 +128,7 @@ def test_terms_that_do_not_pass_the_logits_stay():
     torch.testing.assert_close(extra, wanted["backbone.0.weight"], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.bf16
 def test_half_precision_logits():
     net = make_net(dropout=0.0)
     meta = MetaCalibrator(net, "fc", smoothing(), every=1)

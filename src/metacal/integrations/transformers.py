@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import Subset
 from transformers import EvalPrediction, Trainer
 
+from metacal.bf16 import check_bf16
 from metacal.data import split_off
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.functional.brier_score import brier_score
@@ -58,6 +59,10 @@ class MetaCalibrationMixin:
                 "split off, got None."
             )
         super().__init__(*args, **kwargs)
+        if self.accelerator.mixed_precision == "bf16" or any(
+            p.dtype == torch.bfloat16 for p in self.model.parameters()
+        ):
+            check_bf16(self.args.device.type, instead="bf16=False and a model in float32")
         if isinstance(meta_dataset, float):
             self.train_dataset, meta_dataset = split_dataset(self.train_dataset, meta_dataset, self.args.seed)
         self.meta_dataset = meta_dataset

@@ -5,6 +5,7 @@ import warnings
 import torch
 from lightning_fabric import Fabric
 
+from metacal.bf16 import check_bf16
 from metacal.data import Dataset
 from metacal.errors import InvalidValueError
 from metacal.runs import Hardware, RunSpec
@@ -41,6 +42,8 @@ def make_fabric(spec: RunSpec, hardware: Hardware) -> Fabric:
         ) from None
     if spec.precision == "16" and fabric.device.type == "cpu":
         raise InvalidValueError("`precision` must be 32, 64 or bf16 on a CPU, got 16.")
+    if spec.precision == "bf16":
+        check_bf16(fabric.device.type, instead="precision=32")
     fabric.launch()
     return fabric
 

@@ -26,6 +26,8 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore:.*exists and is not empty.*",
 )
 
+BF16 = ("bf16-true", "bf16-mixed")
+
 
 def callback(**options):
     given = dict(meta=loader(30, 1, 10), hyperparameters=VectorLabelSmoothing(K), every=1, **options)
@@ -105,7 +107,7 @@ def test_the_logged_loss_is_that_of_hard_labels(tmp_path):
     assert module.losses[0] == pytest.approx(functional.cross_entropy(fresh.net(x), y).item())
 
 
-@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true", "64-true"])
+@pytest.mark.parametrize("precision", ["64-true", *(pytest.param(p, marks=pytest.mark.bf16) for p in BF16)])
 def test_precisions(tmp_path, precision):
     module, found = Plain(), callback()
     trainer(tmp_path, found, precision=precision, max_epochs=6).fit(module, loader())
@@ -113,6 +115,12 @@ def test_precisions(tmp_path, precision):
     assert torch.isfinite(strength).all() and float(strength.max()) > 0.0
     assert strength.dtype == (torch.float64 if precision == "64-true" else torch.float32)
     assert found.calibrator.skipped == 0
+
+
+@pytest.mark.parametrize("precision", BF16)
+def test_bf16_is_refused_where_it_kills_the_process(tmp_path, bf16_dies, precision):
+    with pytest.raises(InvalidValueError, match=r'SIGILL.*or use Trainer\(precision="32-true"\)'):
+        trainer(tmp_path, callback(), precision=precision).fit(Plain(), loader())
 
 
 def test_checkpoint_and_resume(tmp_path):

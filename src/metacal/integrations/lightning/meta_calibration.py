@@ -9,6 +9,7 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
+from metacal.bf16 import check_bf16
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.functional.arguments import check_inside, check_integer
 from metacal.integrations.head_classes import default_smoothing
@@ -90,6 +91,8 @@ class MetaCalibration(Callback):
         strategy = type(trainer.strategy).__name__
         if strategy in SHARDED:
             raise InvalidValueError(f"`strategy` must keep the head in one piece (DDP does), got {strategy}.")
+        if "bf16" in trainer.precision:
+            check_bf16(trainer.strategy.root_device.type, instead='Trainer(precision="32-true")')
         head = find_head(pl_module, self.head)
         if is_share(self.meta):
             self._held_out = split_training_set(trainer, self.meta, self.seed)

@@ -1,0 +1,34 @@
+"""What must be settled before torch is loaded: a CPU on which bfloat16 dies gets a cap on oneDNN's instruction set.
+
+Kept here, above the tests and what they import; worker processes inherit the environment.
+"""
+
+import os
+import runpy
+from pathlib import Path
+
+import pytest
+
+BF16 = runpy.run_path(str(Path(__file__).parent / "src" / "metacal" / "bf16.py"))
+"""`metacal.bf16`, without the package, which loads torch."""
+
+
+def settle_bf16(cpu: str, command=BF16["TRY"]) -> None:
+    """Keep oneDNN from AMX if the CPU advertises it and a child process that uses it dies."""
+    name, value = BF16["CAP"]
+    if "amx" in cpu and BF16["died_of"](command):
+        os.environ.setdefault(name, value)
+
+
+def pytest_configure(config):
+    """Declare the marker of tests that are skipped where bfloat16 dies in spite of the cap."""
+    config.addinivalue_line("markers", "bf16: multiplies in bfloat16 on the CPU")
+
+
+def pytest_runtest_setup(item):
+    """Skip them."""
+    if item.get_closest_marker("bf16") and (reason := BF16["died_of"]()):
+        pytest.skip(f"bfloat16 kills the process on this CPU ({reason})")
+
+
+settle_bf16(Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else "")
