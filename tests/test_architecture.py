@@ -61,11 +61,14 @@ MAY_IMPORT: dict[str, set[str]] = {
         "models",
         "posthoc",
         "evaluation",
+        "reporting",
     },  # metacal/__init__.py itself
 }
 MAX_LINES = 400
 BANNED_STEMS = {"utils", "util", "helpers", "helper", "common", "misc"}
 NOT_LOADED_BY_IMPORT = (
+    "torch",
+    "numpy",
     "polars",
     "plotly",
     "lightning",

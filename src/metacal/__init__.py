@@ -3,28 +3,35 @@
 ``metacal.functional`` holds pure tensor functions, ``metacal.losses`` losses that add and scale, ``metacal.metrics``
 torchmetrics metrics, and `MetaCalibrator` learns hyper-parameters inside your training loop.
 
-``import metacal`` loads torch and numpy, nothing heavier: a part is imported when it is used.
+``import metacal`` loads neither torch nor anything else that is slow: a name is imported when it is first used.
 """
 
 import importlib
-from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-from metacal import data, functional, losses
-from metacal.errors import InvalidTypeError, InvalidValueError, MetacalError, MetacalWarning, NotFittedError
-from metacal.metalearning import (
-    Hyperparameter,
-    LearnableFocalGamma,
-    LearnableTemperature,
-    MetaCalibrator,
-    NonUniformLabelSmoothing,
-    ScalarLabelSmoothing,
-    UnitwiseL2,
-    VectorLabelSmoothing,
+from metacal.errors import (
+    InvalidTypeError,
+    InvalidValueError,
+    MetacalError,
+    MetacalWarning,
+    MissingExtraError,
+    NotFittedError,
 )
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from metacal import data, evaluation, functional, losses, metrics, models, posthoc, reporting
+    from metacal.metalearning import (
+        Hyperparameter,
+        LearnableFocalGamma,
+        LearnableTemperature,
+        MetaCalibrator,
+        NonUniformLabelSmoothing,
+        ScalarLabelSmoothing,
+        UnitwiseL2,
+        VectorLabelSmoothing,
+    )
 
-_LAZY_PARTS = ("evaluation", "metrics", "models", "posthoc", "reporting")
+__version__ = "0.1.0"
 
 __all__ = [
     "Hyperparameter",
@@ -35,6 +42,7 @@ __all__ = [
     "MetaCalibrator",
     "MetacalError",
     "MetacalWarning",
+    "MissingExtraError",
     "NonUniformLabelSmoothing",
     "NotFittedError",
     "ScalarLabelSmoothing",
@@ -52,10 +60,15 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> ModuleType:
-    """Import a part of the package on first use."""
-    if name in _LAZY_PARTS:
+_PARTS = ("data", "evaluation", "functional", "losses", "metrics", "models", "posthoc", "reporting")
+
+
+def __getattr__(name: str) -> Any:
+    """Import a part of the package, or a name of `metacal.metalearning`, on first use."""
+    if name in _PARTS:
         return importlib.import_module(f"metacal.{name}")
+    if name in __all__:
+        return getattr(importlib.import_module("metacal.metalearning"), name)
     raise AttributeError(f"module 'metacal' has no attribute {name!r}")
 
 

@@ -1,7 +1,8 @@
 """The exceptions metacal raises: one base, a class for each way an input can be wrong; and what a name may mean."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class MetacalError(Exception):
@@ -50,6 +51,29 @@ class InUseError(StorageError):
 
 class TrainingError(MetacalError, RuntimeError):
     """Training cannot go on: the loss is no longer finite."""
+
+
+class MissingExtraError(MetacalError, ImportError):
+    """A package is not installed that an extra of metacal brings: the message has the command that installs it."""
+
+
+@contextmanager
+def needs(extra: str) -> Iterator[None]:
+    """Name the extra to install if a package is missing; a context around imports, or a decorator.
+
+    Examples:
+        >>> with needs("cli"):
+        ...     import not_there
+        Traceback (most recent call last):
+        metacal.errors.MissingExtraError: `not_there` must be installed for this: pip install 'metacal[cli]'
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "metacal").partition(".")[0]
+        if package == "metacal":  # a mistake of ours, not of the installation
+            raise
+        raise MissingExtraError(f"`{package}` must be installed for this: pip install 'metacal[{extra}]'") from None
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

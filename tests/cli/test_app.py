@@ -1,5 +1,6 @@
 """The command as a shell meets it: help, version, unknown verbs, and one line for an error."""
 
+import inspect
 import subprocess
 import sys
 from importlib.metadata import version
@@ -8,8 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from metacal.cli.app import app
+from metacal.cli.app import VERBS, app
+from metacal.cli.evaluate import evaluate
 from metacal.errors import InvalidValueError
+from metacal.evaluation import evaluate_file
 
 
 class Failing:
@@ -73,3 +76,68 @@ def test_help_flows_with_the_width(monkeypatch):
     shown = CliRunner().invoke(app, ["evaluate", "--help"]).stdout
     assert "one column probs or logits that holds lists; one column p is a binary model's" in shown
     assert "\n metacal evaluate test.parquet  " in shown  # examples keep lines of their own
+
+
+LOADED = """
+import sys
+from metacal.cli import main
+sys.modules.update(dict.fromkeys(sys.argv.pop(1).split(",")))
+try:
+    main()
+finally:
+    print(*sorted({"numpy", "torch"} & sys.modules.keys()), file=sys.stderr, end="")
+"""
+
+
+def in_a_new_process(*words, missing="nothing"):
+    """Status, output and errors of a command where some packages are not installed; errors end with what was loaded."""
+    command = [sys.executable, "-c", LOADED, missing, *words]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    return run.returncode, run.stdout, run.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (["--help"], 0),
+        (["--version"], 0),
+        (["ls"], 0),
+        (["data", "--help"], 0),
+        (["evaluate", "--help"], 0),
+        (["evaluate", "--no-such-option"], 2),
+    ],
+)
+def test_torch_is_not_loaded_before_it_is_needed(words, status):
+    found, _, errors = in_a_new_process(*words)
+    assert found == status
+    assert not errors.endswith(("numpy", "torch"))
+
+
+def test_every_verb_can_be_asked_for_without_torch():
+    """Its module is loaded by `metacal --help`, and so are its options: completion needs them."""
+    homes = sorted({verb.__module__ for verb in VERBS} | {"metacal.cli.data"})
+    script = f"import sys, {', '.join(homes)}; print('torch' in sys.modules or 'numpy' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert run.stdout == "False\n"
+
+
+def test_defaults_are_those_of_the_library():
+    """They are written down twice, so that `metacal --help` does not load the library."""
+    typed, library = inspect.signature(evaluate).parameters, inspect.signature(evaluate_file).parameters
+    for ours, theirs in (("bins", "num_bins"), ("sample", "sample"), ("resamples", "num_resamples"), ("seed", "seed")):
+        assert typed[ours].default == library[theirs].default
+
+
+@pytest.mark.parametrize(
+    ("missing", "words", "package", "extra"),
+    [
+        ("typer", ["--help"], "typer", "cli"),
+        ("rich,rich.console", ["evaluate", "x.csv"], "rich", "cli"),
+        ("lightning_fabric", ["train", "dataset=digits"], "lightning_fabric", "lab"),
+        ("pooch", ["data", "ls"], "pooch", "lab"),
+    ],
+)
+def test_a_missing_extra_is_one_line_with_the_command_that_installs_it(missing, words, package, extra):
+    status, output, errors = in_a_new_process(*words, missing=missing)
+    assert status == 2 and output == ""
+    assert errors.startswith(f"error: `{package}` must be installed for this: pip install 'metacal[{extra}]'\n")

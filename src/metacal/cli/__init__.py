@@ -1,5 +1,19 @@
 """The command line: one file per verb. The only place that prints, draws progress and exits."""
 
-from metacal.cli.app import main
+import sys
+
+from metacal.errors import MissingExtraError, needs
+
+
+def main() -> None:
+    """Run the command line. Exit status: 0 good, 1 a check asked for failed, 2 bad input, 130 interrupted."""
+    try:
+        with needs("cli"):
+            from metacal.cli.app import run_app
+    except MissingExtraError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    run_app()
+
 
 __all__ = ["main"]

@@ -5,8 +5,6 @@ import re
 import sys
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
 import metacal
 from metacal.cli import calibrate, data, demo, evaluate, ls, report, run, show, train, validate
@@ -61,11 +59,14 @@ def options(
     """Classifiers whose confidence can be trusted."""
 
 
-def main() -> None:
-    """Run the command line. Exit status: 0 good, 1 a check asked for failed, 2 bad input, 130 interrupted."""
+def run_app() -> None:
+    """Run the verb that was typed; an error of ours is one line and exit status 2, an interrupt is 130."""
     try:
         app()
     except MetacalError as error:
+        from rich.console import Console
+        from rich.markup import escape
+
         Console(stderr=True).print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(2)
     except KeyboardInterrupt:

@@ -9,24 +9,21 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from torch import Tensor
 
 from metacal.cli.places import check_places
 from metacal.cli.prediction_options import ClassNames, Logits, Probs, Target, read_class_names
 from metacal.errors import InvalidValueError, MetacalWarning
-from metacal.evaluation.batches import PredictionFile
-from metacal.evaluation.predictions import Predictions
-from metacal.evaluation.reading import gather
-from metacal.evaluation.writing import check_writable, write_predictions
 from metacal.files import write_json
-from metacal.functional.arguments import check_choice
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from metacal.evaluation import PredictionFile, Predictions
     from metacal.posthoc import Calibrator, Trial
 
 AUTO = "auto"
 METHODS = ("temperature", "beta", "vector", "dirichlet", "matrix", "isotonic", "histogram")
-"""The names of `metacal.posthoc.CALIBRATORS`, which is imported where it is used: scikit-learn is slow to load."""
+"""The names of `metacal.posthoc.CALIBRATORS`, which is imported where it is used: it is slow to load."""
 
 
 def calibrate(
@@ -66,6 +63,10 @@ def calibrate(
 
     [bold]metacal calibrate new.csv --use calibrator.safetensors --out calibrated.csv[/]
     """
+    from metacal.evaluation.batches import PredictionFile
+    from metacal.evaluation.reading import gather
+    from metacal.evaluation.writing import check_writable, write_predictions
+    from metacal.functional.arguments import check_choice
     from metacal.posthoc import Calibrator
 
     console = Console()
@@ -110,7 +111,7 @@ def calibrate(
 
 
 def fit_calibrator(
-    method: str, fitting: Predictions, seed: int, console: Console
+    method: str, fitting: "Predictions", seed: int, console: Console
 ) -> tuple["Calibrator | None", dict[str, object]]:
     """Choose if asked to, fit, and say what was found; None means that the scores are best left as they are."""
     from metacal.posthoc import CALIBRATORS, TemperatureScaling, choose_calibrator
@@ -142,7 +143,7 @@ def fit_calibrator(
     return calibrator, about
 
 
-def calibrated(file: PredictionFile, calibrator: "Calibrator | None") -> Iterator[tuple[Tensor, Tensor | None]]:
+def calibrated(file: "PredictionFile", calibrator: "Calibrator | None") -> "Iterator[tuple[Tensor, Tensor | None]]":
     """Batches of calibrated probabilities with their targets, if there are any."""
     for batch in file.batches():
         scores = batch.scores.contiguous()

@@ -7,9 +7,10 @@ import typer
 from rich.console import Console
 
 from metacal.cli.places import check_places
-from metacal.errors import InvalidValueError
+from metacal.errors import InvalidValueError, needs
 
 
+@needs("lab")
 def corrupt(
     name: Annotated[str, typer.Argument(metavar="DATASET", help="A dataset of images, by name or path.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The sheet to write, .png or .svg.")],

@@ -1,7 +1,7 @@
 """``metacal data``: what datasets are there, getting them, checking them, looking at them corrupted."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -11,12 +11,13 @@ from rich.table import Table
 
 from metacal.cli import corrupt
 from metacal.cli.places import check_places
-from metacal.data.downloads import RemoteFile
-from metacal.data.fetch import Stock, check_dataset, fetch_dataset, remote_files, take_stock
-from metacal.data.files import Verdict, how_to_get
-from metacal.data.folder import data_folder
-from metacal.data.registry import find_source
+from metacal.errors import needs
 from metacal.files import write_json
+
+if TYPE_CHECKING:
+    from metacal.data.downloads import RemoteFile
+    from metacal.data.fetch import Stock
+    from metacal.data.files import Verdict
 
 app = typer.Typer(
     help="Datasets: what is there, getting them, checking them.", no_args_is_help=True, rich_markup_mode="rich"
@@ -32,11 +33,15 @@ JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="A
 
 
 @app.command("ls")
+@needs("lab")
 def show_stock(data_dir: Folder = None, json_file: JsonFile = None) -> None:
     """List the datasets that have names, whether they are there, and where.
 
     Example: [bold]metacal data ls --data-dir ~/datasets[/]
     """
+    from metacal.data.fetch import take_stock
+    from metacal.data.folder import data_folder
+
     check_places(json=json_file)
     stocks = take_stock(data_dir)
     console = Console()
@@ -54,6 +59,7 @@ def show_stock(data_dir: Folder = None, json_file: JsonFile = None) -> None:
 
 
 @app.command("fetch")
+@needs("lab")
 def fetch(
     names: Names,
     data_dir: Folder = None,
@@ -67,6 +73,10 @@ def fetch(
 
     Example: [bold]metacal data fetch cifar10 svhn --data-dir ~/datasets[/]
     """
+    from metacal.data.fetch import fetch_dataset, remote_files
+    from metacal.data.folder import data_folder
+    from metacal.data.registry import find_source
+
     sources = [find_source(name) for name in names]
     wanted = {source: remote_files(source, data_folder(data_dir)) for source in sources}  # before the first download
     console = Console(stderr=True)
@@ -86,11 +96,15 @@ def fetch(
 
 
 @app.command("check")
+@needs("lab")
 def check(names: Names, data_dir: Folder = None, json_file: JsonFile = None) -> None:
     """Compare files with their published hashes and read every dataset once; exit status 2 if one is damaged.
 
     Example: [bold]metacal data check cifar10[/]
     """
+    from metacal.data.fetch import check_dataset
+    from metacal.data.registry import find_source
+
     check_places(json=json_file)
     sources = [find_source(name) for name in names]
     console = Console()
@@ -110,7 +124,7 @@ def check(names: Names, data_dir: Folder = None, json_file: JsonFile = None) -> 
 class RichBar:
     """A progress bar with the methods that pooch calls."""
 
-    def __init__(self, progress: Progress, remote: RemoteFile) -> None:
+    def __init__(self, progress: Progress, remote: "RemoteFile") -> None:
         self.progress = progress
         self.task = progress.add_task(Path(remote.name).name, total=remote.megabytes * 1e6)
         self._total = 0
@@ -143,7 +157,7 @@ def _progress(console: Console) -> Progress:
     return Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal)
 
 
-def _state(stock: Stock) -> str:
+def _state(stock: "Stock") -> str:
     if stock.source.built_in:
         return "built in"
     if not stock.is_here:
@@ -151,7 +165,10 @@ def _state(stock: Stock) -> str:
     return "[yellow]subset[/]" if stock.is_subset else "[green]here[/]"
 
 
-def _where(stock: Stock, data_dir: Path | None) -> str:
+def _where(stock: "Stock", data_dir: Path | None) -> str:
+    from metacal.data.files import how_to_get
+    from metacal.data.folder import data_folder
+
     if stock.source.built_in:
         return ""
     if stock.is_here:
@@ -161,7 +178,7 @@ def _where(stock: Stock, data_dir: Path | None) -> str:
     return how_to_get(stock.source.name, data_folder(data_dir))
 
 
-def _as_dict(stock: Stock) -> dict[str, Any]:
+def _as_dict(stock: "Stock") -> dict[str, Any]:
     return {
         "title": stock.source.title,
         "built_in": stock.source.built_in,
@@ -172,7 +189,7 @@ def _as_dict(stock: Stock) -> dict[str, Any]:
     }
 
 
-def _verdict_dict(verdict: Verdict) -> dict[str, Any]:
+def _verdict_dict(verdict: "Verdict") -> dict[str, Any]:
     return {
         "file": str(verdict.path),
         "expected": verdict.expected,

@@ -11,6 +11,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from metacal.cli.places import check_places
+from metacal.errors import needs
 from metacal.files import write_json
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ NAMES = {
 }
 
 
+@needs("lab")
 def demo(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Where runs and report go.")] = Path(
         "metacal-demo"

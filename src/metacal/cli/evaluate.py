@@ -2,21 +2,19 @@
 
 import math
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from metacal.cli.evaluation_tables import print_evaluations
 from metacal.cli.places import check_places
 from metacal.cli.prediction_options import ClassNames, Logits, Probs, Target, read_class_names
 from metacal.errors import InvalidValueError
-from metacal.evaluation.batches import PredictionFile
-from metacal.evaluation.evaluation import FIGURES, OOD_FIGURES, Evaluation, evaluate_file
-from metacal.evaluation.intervals import RESAMPLES
-from metacal.evaluation.reservoir import SAMPLE
 from metacal.files import write_json
+
+if TYPE_CHECKING:
+    from metacal.evaluation import Evaluation
 
 
 def evaluate(
@@ -52,10 +50,8 @@ def evaluate(
     bins: Annotated[int, typer.Option("--bins", min=1, help="Bins of the calibration errors.")] = 15,
     sample: Annotated[
         int, typer.Option("--sample", min=100, help="Rows kept for figures that need rows; more rows are sampled.")
-    ] = SAMPLE,
-    resamples: Annotated[
-        int, typer.Option("--resamples", min=10, help="Bootstrap resamples; ECE has 1,000.")
-    ] = RESAMPLES,
+    ] = 100_000,
+    resamples: Annotated[int, typer.Option("--resamples", min=10, help="Bootstrap resamples; ECE has 1,000.")] = 200,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the sample and of the bootstrap.")] = 0,
     shift: Annotated[
         str | None,
@@ -97,11 +93,15 @@ def evaluate(
     """
     check_places(json=json_file)
     if shift is not None:
-        check_shift_options(probs, logits, target, class_names, ood, fail_above, fail_below)
         from metacal.cli.shift import evaluate_shift
 
+        check_shift_options(probs, logits, target, class_names, ood, fail_above, fail_below)
         evaluate_shift(files, shift, size=shift_size, data_dir=data_dir, json_file=json_file, figures=figures)
         return
+    from metacal.cli.evaluation_tables import print_evaluations
+    from metacal.evaluation.batches import PredictionFile
+    from metacal.evaluation.evaluation import FIGURES, OOD_FIGURES, evaluate_file
+
     check_no_shift_options(shift_size, figures, data_dir)
     keys = FIGURES if ood is None else FIGURES + OOD_FIGURES
     bounds = [(*parse_bound(text, "--fail-above", keys), True) for text in fail_above or []]
@@ -170,7 +170,7 @@ def parse_bound(text: str, option: str, keys: tuple[str, ...]) -> tuple[str, flo
     return key, bound
 
 
-def check_bound(evaluation: Evaluation, key: str, bound: float, is_ceiling: bool) -> bool:
+def check_bound(evaluation: "Evaluation", key: str, bound: float, is_ceiling: bool) -> bool:
     """Say whether a figure keeps its bound; an infinite or undefined figure does not."""
     value = evaluation.figures[key]
     holds = value <= bound if is_ceiling else value >= bound

@@ -9,9 +9,11 @@ from rich.console import Console
 from rich.table import Table
 
 from metacal.cli.places import check_places
+from metacal.errors import needs
 from metacal.files import write_json
 
 
+@needs("lab")
 def ls(
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Also write the list as JSON.")

@@ -6,6 +6,7 @@ from contextlib import contextmanager, nullcontext
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from metacal.errors import needs
 from metacal.runs import RunFolder, RunSpec
 from metacal.runs.processes import is_first_process
 from metacal.training.events import BatchDone, EpochDone, Event, Listener, Notice, TrainingBegan
@@ -95,9 +96,10 @@ def notices(console: Console) -> Listener:
 
 def tensorboard_writer(folder: RunFolder) -> Listener:
     """A listener that writes each epoch's figures as TensorBoard events into the run's folder."""
-    from lightning_fabric.loggers.tensorboard import TensorBoardLogger
+    with needs("tensorboard"):
+        from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
-    logger = TensorBoardLogger(root_dir=folder.path, name="tensorboard", version="")
+        logger = TensorBoardLogger(root_dir=folder.path, name="tensorboard", version="")
 
     def listen(event: Event) -> None:
         if isinstance(event, EpochDone):

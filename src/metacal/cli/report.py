@@ -12,7 +12,7 @@ from rich.markup import escape
 import metacal
 from metacal.cli.places import check_places
 from metacal.cli.prediction_options import ClassNames, Logits, Probs, Target, read_class_names
-from metacal.errors import InvalidValueError
+from metacal.errors import InvalidValueError, needs
 from metacal.files import write_json, write_text
 
 TITLE = "Calibration report"
@@ -64,15 +64,13 @@ def report(
 
     Tables and figures of the paper on a page: [bold]metacal report main-ece reliability --preset cpu[/]
     """
-    if any(is_exhibit(path) for path in paths):
+    if any(is_exhibit_name(path) for path in paths):
         report_exhibits(paths, output, preset, store, figures, json_file, title)
         if show:
             webbrowser.open(output.resolve().as_uri())
         return
-    from metacal.cli.selection import find_exhibits
     from metacal.evaluation import PredictionFile, Predictions, sample_predictions
     from metacal.reporting import RunView, prepare_report, render_page
-    from metacal.reporting.read_run import read_run
 
     console = Console(stderr=True)
     check_places(output=output, json=json_file)
@@ -80,9 +78,9 @@ def report(
     with console.status("Reading") as status:
         subjects: list[Predictions | RunView] = []
         for path in paths:
-            if not path.exists() and not path.suffix and len(path.parts) == 1:
-                find_exhibits(str(path))  # a misspelt table or figure: its neighbours are named
             if path.is_dir():
+                with needs("lab"):
+                    from metacal.reporting.read_run import read_run
                 subjects.append(read_run(path))
             else:
                 file = PredictionFile(path, probs=probs, logits=logits, target=target, class_names=names)
@@ -115,13 +113,12 @@ def report(
         webbrowser.open(output.resolve().as_uri())
 
 
-def is_exhibit(path: Path) -> bool:
-    """Whether an argument is the name of a table or figure of the paper, and not a file."""
-    from metacal.cli import selection
-
-    return not path.exists() and selection.is_exhibit(str(path))
+def is_exhibit_name(path: Path) -> bool:
+    """Whether an argument is to be a table or figure of the paper: no file is there, and it does not look like one."""
+    return not path.exists() and not path.suffix and len(path.parts) == 1
 
 
+@needs("lab")
 def report_exhibits(
     names: list[Path],
     output: Path,
@@ -136,7 +133,7 @@ def report_exhibits(
     from metacal.cli.selection import find_exhibits, narrowed
     from metacal.reporting.exhibits import prepare_exhibit, write_exhibits
 
-    if others := [str(name) for name in names if not is_exhibit(name)]:
+    if others := [str(name) for name in names if not is_exhibit_name(name)]:
         raise InvalidValueError(
             f"`RUN_OR_FILE` must be files and runs or tables and figures, one or the other, got both: {others[0]}."
         )

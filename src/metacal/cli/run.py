@@ -10,8 +10,7 @@ from rich.console import Console
 from rich.progress import track
 
 from metacal.cli.exhibits import command_of, opened, print_exhibit, print_failures, pull_complete, write_paper_page
-from metacal.errors import InvalidValueError
-from metacal.functional.arguments import check_choice
+from metacal.errors import InvalidValueError, needs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from metacal.training import StopRequest
 
 
+@needs("lab")
 def run(
     words: Annotated[
         list[str] | None,
@@ -76,6 +76,7 @@ def run(
     from metacal.engines import LocalEngine, RayEngine
     from metacal.experiments import EXHIBITS
     from metacal.files import write_json
+    from metacal.functional.arguments import check_choice
     from metacal.reporting.exhibits import prepare_exhibit, write_exhibits
     from metacal.reporting.provenance import prepare_provenance
     from metacal.runs.recipes import read_overrides

@@ -33,14 +33,6 @@ def in_order(exhibits: Iterable[Exhibit]) -> list[Exhibit]:
     return sorted(exhibits, key=lambda each: (not each.number, each.kind != "table", int(each.number or 0)))
 
 
-def is_exhibit(name: str) -> bool:
-    """Whether a word names a table or figure."""
-    try:
-        return bool(find_exhibits(name))
-    except InvalidValueError:
-        return False
-
-
 def narrowed(
     exhibits: Sequence[Exhibit], rows: Sequence[str] = (), methods: Sequence[str] = (), seeds: Sequence[int] = ()
 ) -> list[Exhibit]:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from metacal.errors import needs
 from metacal.files import write_json
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ HEAT = ("", "on grey11", "on grey15", "on grey19", "on dark_blue", "on navy_blue
 HOTTEST = "bold white on dark_red"
 
 
+@needs("lab")
 def evaluate_shift(
     runs: Sequence[Path],
     shift: str,

@@ -6,6 +6,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from metacal.errors import needs
+
 if TYPE_CHECKING:
     from metacal.runs import RunSpec
     from metacal.runs.paper import Exhibit
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 STORE = typer.Option("--store", metavar="PLACE", help="Of all runs: a folder, or a URL such as s3://bucket/runs.")
 
 
+@needs("lab")
 def show(
     name: Annotated[str, typer.Argument(help="A table or figure, as `metacal ls` lists them.")],
     preset: Annotated[str, typer.Option(help="full, cpu or smoke.")] = "full",

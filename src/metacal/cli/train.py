@@ -3,21 +3,23 @@
 import logging
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from metacal.cli.places import check_places
+from metacal.errors import needs
 from metacal.files import write_json
-from metacal.runs import RunFolder, are_of_hardware, read_assignments, read_hardware
-from metacal.runs.processes import is_first_process
-from metacal.runs.run_store import RunStore
+
+if TYPE_CHECKING:
+    from metacal.runs import RunFolder
 
 SHOWN = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "classwise_ece")
 
 
+@needs("lab")
 def train(
     settings: Annotated[
         list[str] | None, typer.Argument(metavar="KEY=VALUE...", help="What to run; see above.", show_default=False)
@@ -64,11 +66,13 @@ def train(
 
       metacal train dataset=hospitals.npz method=mc domains.train=A,B,C,D domains.test=E
     """
-    # Here and not above: they take a second to import, which `metacal --help` should not.
     from metacal.cli.progress import watching
     from metacal.data import SOURCES
     from metacal.models import MODELS
     from metacal.pipeline import run
+    from metacal.runs import RunFolder, are_of_hardware, read_assignments, read_hardware
+    from metacal.runs.processes import is_first_process
+    from metacal.runs.run_store import RunStore
     from metacal.training import Stopped, StopRequest
 
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it greets every process; progress is drawn here
@@ -100,14 +104,16 @@ def train(
             write_json(json_file, scores)
 
 
-def resuming(words: list[str], folder: RunFolder, data_dir: Path | None) -> str:
+def resuming(words: list[str], folder: "RunFolder", data_dir: Path | None) -> str:
     """The command that goes on with a run."""
+    from metacal.runs import are_of_hardware
+
     machine = [word for word in words if are_of_hardware([word])]
     data = [] if data_dir is None else ["--data-dir", str(data_dir)]
     return shlex.join(["metacal", "train", *machine, "--run-dir", str(folder.path), "--resume", *data])
 
 
-def print_scores(folder: RunFolder, scores: dict[str, Any]) -> None:
+def print_scores(folder: "RunFolder", scores: dict[str, Any]) -> None:
     """Draw the scores of the best checkpoint."""
     console = Console()
     said = f"{folder.path}, epoch {scores['best_epoch']} (best of validation)"

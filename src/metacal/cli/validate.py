@@ -6,12 +6,13 @@ import typer
 from rich.console import Console
 
 from metacal.cli.show import STORE
-from metacal.errors import MetacalError
+from metacal.errors import MetacalError, needs
 
 if TYPE_CHECKING:
     from metacal.runs import RunFolder
 
 
+@needs("lab")
 def validate(store: Annotated[str, STORE] = "runs") -> None:
     """Check every table and figure under every preset, and all that is in a store. Exit status 1 if something is wrong.
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 
-from metacal.errors import InvalidValueError, MetacalError
+from metacal.errors import InvalidValueError, needs
 
 ANSWER_SECONDS = 10.0
 PROBE = "import sys; from ray._raylet import GcsClient; GcsClient(address=sys.argv[1])"
@@ -17,11 +17,9 @@ PROBE = "import sys; from ray._raylet import GcsClient; GcsClient(address=sys.ar
 
 def import_ray() -> ModuleType:
     """The module, which is an extra."""
-    try:
+    with needs("ray"):
         import ray
         import ray.util.scheduling_strategies
-    except ImportError:
-        raise MetacalError("The ray engine needs Ray: pip install 'metacal[ray]'.") from None
     return ray
 
 

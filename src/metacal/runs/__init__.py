@@ -1,10 +1,14 @@
 """Runs as data: what is run (`RunSpec`, `Method`), and the folders that hold what came out."""
 
+from typing import TYPE_CHECKING, Any
+
 from metacal.runs.domains import Domains
 from metacal.runs.method import METHODS, Method, Term
 from metacal.runs.recipes import are_of_hardware, build_spec, read_assignments, read_hardware
 from metacal.runs.spec import Hardware, RunSpec
-from metacal.runs.store import RunFolder
+
+if TYPE_CHECKING:
+    from metacal.runs.store import RunFolder
 
 __all__ = [
     "METHODS",
@@ -19,3 +23,12 @@ __all__ = [
     "read_assignments",
     "read_hardware",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import `RunFolder` on first use: what a run is can be said without torch."""
+    if name == "RunFolder":
+        from metacal.runs.store import RunFolder
+
+        return RunFolder
+    raise AttributeError(f"module 'metacal.runs' has no attribute {name!r}")
