@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
@@ -70,6 +70,32 @@ def test_decision_values_serve_as_logits(load):
     np.testing.assert_allclose(probs.sum(axis=1), 1.0, atol=1e-9)
     assert (found.predict(X[2 * third :]) == svc.predict(X[2 * third :])).all()
     assert ece(probs, y[2 * third :]) < 0.12
+
+
+class Ranked(ClassifierMixin, BaseEstimator):
+    """A fitted classifier that names its classes in an order of its own, as wrappers of other libraries may."""
+
+    classes_ = np.array(["low", "mid", "high"])
+
+    def fit(self, X, y):
+        return self
+
+    def predict_proba(self, X):
+        return torch.softmax(torch.from_numpy(X), 1).numpy()
+
+    def __sklearn_is_fitted__(self):
+        return True
+
+
+@pytest.mark.parametrize("method", CALIBRATORS)
+def test_classes_in_any_order(method):
+    generator = np.random.default_rng(0)
+    true = 2.0 * generator.normal(size=(4000, 3))
+    X, numbers = 3.0 * true, (true + generator.gumbel(size=(4000, 3))).argmax(axis=1)
+    found = PosthocCalibratedClassifier(Ranked(), method).fit(X[:2000], Ranked.classes_[numbers[:2000]])
+    right = (found.predict(X[2000:]) == Ranked.classes_[numbers[2000:]]).mean()
+    assert right > (X[2000:].argmax(axis=1) == numbers[2000:]).mean() - 0.02
+    assert ece(found.predict_proba(X[2000:]), numbers[2000:]) < 0.04
 
 
 def test_one_that_is_not_fitted_is_fitted_on_other_samples(digits):

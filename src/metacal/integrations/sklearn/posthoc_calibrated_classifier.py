@@ -84,7 +84,8 @@ class PosthocCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstim
         known = np.isin(y, self.classes_)
         if not known.all():
             raise InvalidValueError(f"`y` must hold labels of {self.classes_}, got {y[~known][0]!r}.")
-        targets = np.searchsorted(self.classes_, y)
+        order = np.argsort(self.classes_)  # a classifier may name its classes in any order
+        targets = order[np.searchsorted(self.classes_, y, sorter=order)]
         scores = self._scores(X)
         self.method_, self.calibrator_ = self._new_calibrator(scores, targets)
         if self.calibrator_ is not None:
