@@ -15,7 +15,7 @@ from tests.posthoc.samples import DEGENERATE, drawn
 import metacal
 from metacal.errors import InvalidTypeError, InvalidValueError, MetacalWarning, NotFittedError
 from metacal.functional import negative_log_likelihood
-from metacal.posthoc import CALIBRATORS, Calibrator, TemperatureScaling, VectorScaling
+from metacal.posthoc import CALIBRATORS, Calibrator, HistogramBinning, TemperatureScaling, VectorScaling
 
 KINDS = list(CALIBRATORS.values())
 every = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -241,6 +241,107 @@ def test_bad_files(tmp_path):
     for place, message in ((tmp_path / "no" / "folder", "in a folder that exists"), (tmp_path, "that can be written")):
         with pytest.raises(InvalidValueError, match=f"`path` must name a file {message}, got {place}"):
             TemperatureScaling().fit(logits=logits, targets=targets).save(place)
+
+
+def saved(kind, path):
+    """The arrays and the description of a fitted calibrator of four classes, as `save` writes them."""
+    logits, targets = drawn(n=300)
+    kind().fit(logits=logits, targets=targets).save(path)
+    with safetensors.safe_open(path, framework="numpy") as file:
+        about = json.loads(file.metadata()["metacal.posthoc"])
+        return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118
+
+
+def replaced(array, value, *place):
+    array = array.copy()
+    array[place] = value
+    return array
+
+
+# kind -> what is done to one of its arrays, and what is said of it
+DAMAGE = {
+    "temperature": [
+        ("temperature", lambda t: np.array(-2.06), r"`temperature` must be finite and in .0\.001, 1000., got -2\.06\."),
+        ("temperature", lambda t: np.array(0.0), r"`temperature` must be finite and in .0\.001, 1000., got 0\."),
+        ("temperature", lambda t: np.array(np.nan), "`temperature` must be finite .*, got nan"),
+        ("temperature", lambda t: np.array([2.0, 3.0, 4.0]), r"`temperature` must have shape \(\), got \(3,\)\."),
+        ("temperature", lambda t: t.astype(np.float32), r"the float64 arrays must be temperature, got \[\]"),
+    ],
+    "vector": [
+        ("weight", lambda w: w[:3], r"`weight` must have shape \(4,\), got \(3,\)\."),
+        ("bias", lambda b: replaced(b, np.inf, 2), r"`bias` must be finite and in .-inf, inf., got inf\."),
+    ],
+    "matrix": [
+        ("weight", lambda w: w[0], r"`weight` must have shape \(4, 4\), got \(4,\)\."),
+        ("bias", lambda b: replaced(b, np.nan, 0), "`bias` must be finite .*, got nan"),
+    ],
+    "dirichlet": [("weight", lambda w: w[:, :3], r"`weight` must have shape \(4, 4\), got \(4, 3\)\.")],
+    "beta": [
+        ("coefficients", lambda c: c[:, :2], r"`coefficients` must have shape \(4, 3\), got \(4, 2\)\."),
+        ("coefficients", lambda c: replaced(c, -1.0, 1, 0), r"`a and b` must be finite and in .0, inf., got -1\."),
+    ],
+    "histogram": [
+        ("frequencies", lambda f: f[:, :9], r"`frequencies` must have shape \(4, 15\), got \(4, 9\)\."),
+        ("frequencies", lambda f: replaced(f, 1.5, 0, 0), r"`frequencies` must be finite and in .0, 1., got 1\.5"),
+        ("edges", lambda e: e[:, :9], r"`edges` must have shape \(4, 16\), got \(4, 9\)\."),
+        ("edges", lambda e: replaced(e, 1.0, 0, 3), "`steps of edges` must be finite and in .0, inf., got -"),
+    ],
+    "isotonic": [
+        ("starts", lambda s: s[1:], r"`starts` must have shape \(5,\), got \(4,\)\."),
+        ("starts", lambda s: replaced(s, 1.0, 0), r"`starts` must be whole numbers from 0 to \d+, got 1 \.\.\. \d+\."),
+        ("starts", lambda s: replaced(s, 0.5, 1), "`starts` must be whole numbers"),
+        ("starts", lambda s: replaced(s, 0.0, 1), "`corners of a class` must be finite and in .1, inf., got 0"),
+        ("values", lambda v: v[1:], r"`values` must have shape"),
+        ("values", lambda v: replaced(v, 2.0, 0), "`values` must be finite and in .0, 1., got 2"),
+        ("values", lambda v: replaced(v, 1.0, 0), "`steps of values` must be finite and in .0, inf., got -"),
+        ("thresholds", lambda t: replaced(t, 9.0, 0), "`steps of thresholds` must be finite and in .0, inf., got -"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "damage", "message"), [(name, *case) for name in CALIBRATORS for case in DAMAGE[name]]
+)
+def test_values_that_no_fit_gives_are_not_loaded(name, array, damage, message, tmp_path):
+    path = tmp_path / "fitted.safetensors"
+    arrays, about = saved(CALIBRATORS[name], path)
+    arrays[array] = damage(arrays[array])
+    safetensors.numpy.save_file(arrays, path, metadata={"metacal.posthoc": json.dumps(about)})
+    with pytest.raises(InvalidValueError, match=f"must name a file written by `save`, got {path}: {message}"):
+        Calibrator.load(path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("num_classes", '"abc"', "`num_classes` must be an integer >= 2, got 'abc'"),
+        ("num_classes", "1e400", "`num_classes` must be an integer >= 2, got inf"),
+        ("num_classes", "1", "`num_classes` must be an integer >= 2, got 1"),
+        ("num_classes", "9" * 5000, "4300 digits"),
+        ("num_classes", "[" * 100_000, "recursion"),
+        ("params", '{"method": "newton"}', "`method` must be one of 'nll', 'grid', 'lbfgs', got 'newton'"),
+        ("params", '{"num_bins": "abc"}', "`num_bins` must be an integer >= 1, got 'abc'"),
+        ("params", "3", "must be a mapping"),
+        ("fit_report", '{"iterations": []}', r"`iterations` must be an integer >= 0, got \[\]"),
+        ("fit_report", '{"converged": 2}', "`converged` and `at_bound` must be true or false, got"),
+        ("fit_report", '{"warning": 2}', "`warning` must be None or a sentence, got 2"),
+        ("class_names", '["a"]', "`class_names` must hold 4 names, got 1"),
+        ("class_names", "5", "not iterable"),
+    ],
+)
+def test_descriptions_that_save_does_not_write_are_not_loaded(key, value, message, tmp_path):
+    path = tmp_path / "fitted.safetensors"
+    arrays, about = saved(TemperatureScaling, path)
+    text = json.dumps(about | {key: None}).replace(f'"{key}": null', f'"{key}": {value}')
+    safetensors.numpy.save_file(arrays, path, metadata={"metacal.posthoc": text})
+    with pytest.raises(InvalidValueError, match=f"must name a file written by `save`, got {path}: .*{message}"):
+        Calibrator.load(path)
+
+
+def test_numbers_of_numpy_as_parameters_are_saved(tmp_path):
+    logits, targets = drawn(n=300)
+    HistogramBinning(num_bins=np.int64(5)).fit(logits=logits, targets=targets).save(tmp_path / "fitted.safetensors")
+    assert Calibrator.load(tmp_path / "fitted.safetensors").num_bins == 5
 
 
 def test_well_behaved_data_warn_of_nothing():

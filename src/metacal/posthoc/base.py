@@ -1,6 +1,7 @@
 """`Calibrator`: what all post-hoc calibrators share: fit, predict_proba, scikit-learn's parameters, save and load."""
 
 import json
+import math
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from metacal.errors import InvalidTypeError, InvalidValueError, MetacalWarning, NotFittedError, StorageError
 from metacal.files import write_whole
+from metacal.functional.arguments import check_integer
 from metacal.posthoc.arrays import Array, read_scores
 
 METADATA_KEY = "metacal.posthoc"
@@ -41,7 +43,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     """Base of the calibrators: maps a model's scores to better probabilities, fitted on held-out samples.
 
     A subclass says what it reads (``reads``), names the arrays that a fit leaves behind (``fitted``: float64
-    NumPy arrays or floats) and defines ``_fit`` and ``_apply``.
+    NumPy arrays or floats) and defines ``_fit``, ``_apply`` and, for `load`, ``_check_fitted``.
 
     Attributes:
         keeps_predictions: whether the most likely class of every sample stays what it was.
@@ -127,7 +129,8 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
             "class_names": self.class_names,
             "fit_report": self.fit_report._asdict(),
         }
-        data, place = safetensors.numpy.save(arrays, metadata={METADATA_KEY: json.dumps(about)}), Path(path)
+        text = json.dumps(about, default=lambda number: number.item())  # a parameter may be one of NumPy's numbers
+        data, place = safetensors.numpy.save(arrays, metadata={METADATA_KEY: text}), Path(path)
         if not place.parent.is_dir():
             raise InvalidValueError(f"`path` must name a file in a folder that exists, got {path}.")
         try:
@@ -140,12 +143,13 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         """Read a calibrator that `save` wrote; `Calibrator.load` reads any kind.
 
         Raises:
-            InvalidValueError: no such file, not a saved calibrator, or one of another kind.
+            InvalidValueError: no such file, not a saved calibrator, one of another kind, or values that no fit gives.
         """
         try:
             with safetensors.safe_open(path, framework="numpy") as file:
                 text = (file.metadata() or {}).get(METADATA_KEY)
-                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)
+                names = [name for name in file.keys() if file.get_slice(name).get_dtype() == "F64"]  # noqa: SIM118
+                arrays = {name: file.get_tensor(name) for name in names}
         except (OSError, safetensors.SafetensorError) as error:
             raise InvalidValueError(f"`path` must name a calibrator's safetensors file, got {path}: {error}.") from None
         if text is None:
@@ -153,16 +157,28 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         try:
             about = json.loads(text)
             kind = Calibrator.kinds.get(about["kind"])
-            if kind is None or not issubclass(kind, cls) or set(arrays) != set(kind.fitted):
-                raise InvalidValueError(f"`path` must name a saved {cls.__name__}, got {path} with a {about['kind']}.")
-            calibrator = kind(**about["params"])
-            calibrator.num_classes, calibrator.fit_report = int(about["num_classes"]), FitReport(**about["fit_report"])
-            # Absent from files that were written before names were kept.
-            calibrator.class_names = _checked_names(about.get("class_names"), calibrator.num_classes)
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
-            raise InvalidValueError(f"`path` must name a file written by `save`, got {path}: {error!r}.") from None
+            if kind is not None and issubclass(kind, cls):
+                return kind._restored(about, arrays)
+        except KeyError as error:
+            raise InvalidValueError(f"`path` must name a file written by `save`, got {path} without {error}.") from None
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidValueError(f"`path` must name a file written by `save`, got {path}: {error}") from None
+        raise InvalidValueError(f"`path` must name a saved {cls.__name__}, got {path} with a {about['kind']}.")
+
+    @classmethod
+    def _restored(cls, about: dict[str, Any], arrays: dict[str, NDArray[np.float64]]) -> Self:
+        """A calibrator from what `save` wrote; everything is checked, since anyone may have written the file."""
+        if set(arrays) != set(cls.fitted):
+            raise InvalidValueError(f"the float64 arrays must be {', '.join(cls.fitted)}, got {sorted(arrays)}.")
+        calibrator = cls(**about["params"])
+        calibrator._check_params()
+        check_integer("num_classes", about["num_classes"], 2)
+        calibrator.num_classes, calibrator.fit_report = about["num_classes"], _checked_report(about["fit_report"])
+        # Absent from files that were written before names were kept.
+        calibrator.class_names = _checked_names(about.get("class_names"), calibrator.num_classes)
         for name, array in arrays.items():
             setattr(calibrator, name, float(array) if array.ndim == 0 else array)
+        calibrator._check_fitted()
         return calibrator
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -191,6 +207,10 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     def _check_params(self) -> None:
         """Raise if a parameter is outside its domain; checked in fit, as scikit-learn does."""
 
+    def _check_fitted(self) -> None:
+        """Raise if an array named in ``fitted`` has a shape or holds values that no fit leaves behind."""
+        raise NotImplementedError
+
     def _fit(self, scores: Tensor, targets: Tensor) -> FitReport:
         """Set the attributes named in ``fitted`` from scores ``(n, K)`` of the kind it reads."""
         raise NotImplementedError
@@ -208,6 +228,27 @@ def _checked_names(class_names: Sequence[str] | None, num_classes: int) -> tuple
     if len(class_names) != num_classes:
         raise InvalidValueError(f"`class_names` must hold {num_classes} names, got {len(class_names)}.")
     return tuple(class_names)
+
+
+def _checked_report(about: dict[str, Any]) -> FitReport:
+    report = FitReport(**about)
+    check_integer("iterations", report.iterations, 0)
+    if not isinstance(report.converged, bool) or not isinstance(report.at_bound, bool):
+        raise InvalidTypeError(f"`converged` and `at_bound` must be true or false, got {report}.")
+    if report.warning is not None and not isinstance(report.warning, str):
+        raise InvalidTypeError(f"`warning` must be None or a sentence, got {report.warning!r}.")
+    return report
+
+
+def check_fitted(
+    name: str, values: Any, shape: tuple[int, ...], least: float = -math.inf, most: float = math.inf
+) -> None:
+    """Raise unless a fitted parameter has this shape, is finite, and lies within the bounds."""
+    if np.shape(values) != shape:
+        raise InvalidValueError(f"`{name}` must have shape {shape}, got {np.shape(values)}.")
+    wrong = np.asarray(values)[~(np.isfinite(values) & (values >= least) & (values <= most))]
+    if wrong.size:
+        raise InvalidValueError(f"`{name}` must be finite and in [{least:g}, {most:g}], got {wrong[0]:g}.")
 
 
 def to_array(values: Tensor) -> NDArray[np.float64]:

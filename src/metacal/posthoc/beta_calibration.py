@@ -5,7 +5,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from metacal.posthoc.base import Calibrator, FitReport, like, to_array
+from metacal.posthoc.base import Calibrator, FitReport, check_fitted, like, to_array
 from metacal.posthoc.one_against_rest import is_class, normalised
 from metacal.posthoc.vector_scaling import not_converged
 
@@ -58,6 +58,10 @@ class BetaCalibration(Calibrator):
             is_free &= ~is_negative
         self.coefficients = to_array(coefficients)
         return FitReport(iterations, converged, warning=not_converged(converged, iterations))
+
+    def _check_fitted(self) -> None:
+        check_fitted("coefficients", self.coefficients, (self.num_classes, 3))
+        check_fitted("a and b", self.coefficients[:, :2], (self.num_classes, 2), least=0.0)
 
     def _apply(self, scores: Tensor) -> Tensor:
         a, b, c = like(self.coefficients, scores).T

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from metacal.functional.arguments import check_choice, check_num_bins
 from metacal.functional.binning import equal_width_edges
-from metacal.posthoc.base import Calibrator, FitReport, like, to_array
+from metacal.posthoc.base import Calibrator, FitReport, check_fitted, like, to_array
 from metacal.posthoc.one_against_rest import is_class, normalised
 
 
@@ -66,6 +66,11 @@ class HistogramBinning(Calibrator):
         self.edges = to_array(edges)
         self.frequencies = to_array(torch.where(counts > 0, sums / counts.clamp(min=1.0), middles))
         return FitReport()
+
+    def _check_fitted(self) -> None:
+        check_fitted("frequencies", self.frequencies, (self.num_classes, self.num_bins), 0.0, 1.0)
+        check_fitted("edges", self.edges, (self.num_classes, self.num_bins + 1), 0.0, 1.0)
+        check_fitted("steps of edges", np.diff(self.edges), (self.num_classes, self.num_bins), least=0.0)
 
     def _apply(self, scores: Tensor) -> Tensor:
         inner, frequencies = like(self.edges, scores)[:, 1:-1].contiguous(), like(self.frequencies, scores)

@@ -6,7 +6,8 @@ from numpy.typing import NDArray
 from sklearn.isotonic import IsotonicRegression
 from torch import Tensor
 
-from metacal.posthoc.base import Calibrator, FitReport, like, to_array
+from metacal.errors import InvalidValueError
+from metacal.posthoc.base import Calibrator, FitReport, check_fitted, like, to_array
 from metacal.posthoc.one_against_rest import is_class, normalised
 
 
@@ -49,6 +50,19 @@ class IsotonicCalibration(Calibrator):
         self.values = np.concatenate([heights for _, heights in corners]).astype(np.float64)
         self.starts = np.cumsum([0, *(len(places) for places, _ in corners)]).astype(np.float64)
         return FitReport()
+
+    def _check_fitted(self) -> None:
+        corners = len(self.thresholds)
+        check_fitted("starts", self.starts, (self.num_classes + 1,), 0.0, corners)
+        if (self.starts[0], self.starts[-1]) != (0.0, corners) or not np.array_equal(self.starts, self.starts.round()):
+            ends = f"{self.starts[0]:g} ... {self.starts[-1]:g}"
+            raise InvalidValueError(f"`starts` must be whole numbers from 0 to {corners}, got {ends}.")
+        check_fitted("corners of a class", np.diff(self.starts), (self.num_classes,), least=1.0)
+        check_fitted("thresholds", self.thresholds, (corners,))
+        check_fitted("values", self.values, (corners,), 0.0, 1.0)
+        for name, values in (("thresholds", self.thresholds), ("values", self.values)):
+            for steps in map(np.diff, np.split(values, self.starts[1:-1].astype(np.int64))):
+                check_fitted(f"steps of {name}", steps, steps.shape, least=0.0)
 
     def _apply(self, scores: Tensor) -> Tensor:
         thresholds, values = like(self.thresholds, scores), like(self.values, scores)

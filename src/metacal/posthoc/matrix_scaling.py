@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from metacal.functional.arguments import check_not_negative
-from metacal.posthoc.base import Calibrator, FitReport, like, to_array
+from metacal.posthoc.base import Calibrator, FitReport, check_fitted, like, to_array
 from metacal.posthoc.linear import apply_linear, fit_linear, off_diagonal_and_bias
 from metacal.posthoc.vector_scaling import not_converged
 
@@ -54,6 +54,10 @@ class MatrixScaling(Calibrator):
         fit = fit_linear(self._features(scores), targets, is_matrix=True, penalty=penalty)
         self.weight, self.bias = to_array(fit.weight), to_array(fit.bias)
         return FitReport(fit.iterations, fit.converged, warning=not_converged(fit.converged, fit.iterations))
+
+    def _check_fitted(self) -> None:
+        check_fitted("weight", self.weight, (self.num_classes, self.num_classes))
+        check_fitted("bias", self.bias, (self.num_classes,))
 
     def _apply(self, scores: Tensor) -> Tensor:
         features = self._features(scores).double()

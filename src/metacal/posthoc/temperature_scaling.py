@@ -4,10 +4,10 @@ import torch
 from torch import Tensor
 
 from metacal.functional.arguments import check_choice, check_integer, check_num_bins
-from metacal.functional.temperature import HIGHEST, TemperatureFit, fit_temperature
+from metacal.functional.temperature import HIGHEST, LOWEST, TemperatureFit, fit_temperature
 from metacal.functional.temperature_grid import GRID, fit_temperature_by_grid
 from metacal.functional.temperature_lbfgs import fit_temperature_by_lbfgs
-from metacal.posthoc.base import Calibrator, FitReport
+from metacal.posthoc.base import Calibrator, FitReport, check_fitted
 
 METHODS = ("nll", "grid", "lbfgs")
 
@@ -66,6 +66,9 @@ class TemperatureScaling(Calibrator):
             )
         self.temperature = fit.temperature
         return FitReport(fit.iterations, fit.converged, fit.at_bound, self._warning(fit))
+
+    def _check_fitted(self) -> None:
+        check_fitted("temperature", self.temperature, (), LOWEST, HIGHEST)
 
     def _apply(self, scores: Tensor) -> Tensor:
         return torch.softmax((scores - scores.amax(dim=1, keepdim=True)) / self.temperature, dim=1)

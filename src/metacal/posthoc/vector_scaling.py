@@ -5,7 +5,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from metacal.posthoc.base import Calibrator, FitReport, like, to_array
+from metacal.posthoc.base import Calibrator, FitReport, check_fitted, like, to_array
 from metacal.posthoc.linear import apply_linear, fit_linear
 
 
@@ -41,6 +41,10 @@ class VectorScaling(Calibrator):
         fit = fit_linear(scores, targets, is_matrix=False)
         self.weight, self.bias = to_array(fit.weight), to_array(fit.bias)
         return FitReport(fit.iterations, fit.converged, warning=not_converged(fit.converged, fit.iterations))
+
+    def _check_fitted(self) -> None:
+        check_fitted("weight", self.weight, (self.num_classes,))
+        check_fitted("bias", self.bias, (self.num_classes,))
 
     def _apply(self, scores: Tensor) -> Tensor:
         logits = apply_linear(scores.double(), like(self.weight, scores), like(self.bias, scores))
