@@ -31,6 +31,12 @@ def test_tables_page_and_json(tmp_path, monkeypatch):
     figures = json.loads((tmp_path / "figures.json").read_text())
     assert {score["method"] for score in figures["simulated"]} == {"oracle", "ce", "ls", "mc", "ce-n"}
     assert len(figures["digits"]) == 6 and all(0 <= score["ece"] <= 1 for score in figures["digits"])
+    assert first.stderr.splitlines() == [
+        "Simulated data: draw 1 of 2, 40 labels",
+        "Simulated data: draw 2 of 2, 40 labels",
+        *(f"Digits: {name}, seed {seed}" for name in list(demo.NAMES.values())[1:4] for seed in range(2)),
+        "Writing the report",
+    ]
     assert "meta-calibration" in first.output and "open it in a browser" in first.output
     page = (tmp_path / "out" / "report.html").read_text()
     assert "digits-mlp-mc-seed0" in page and "What was learned" in page

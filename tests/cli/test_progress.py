@@ -3,18 +3,19 @@
 import re
 
 import pytest
+import torch
 
 from metacal.cli.calibrate import print_trials
 from metacal.cli.exhibits import print_exhibit
-from metacal.cli.progress import watching
-from metacal.cli.runs_progress import following
+from metacal.cli.progress import TrainingLog, watching
+from metacal.cli.runs_progress import RunsLog, following
 from metacal.cli.train import SHOWN
-from metacal.engines import LocalEngine, RunFailed
+from metacal.engines import LocalEngine, RunFailed, RunFinished, RunProgressed, RunStarted
 from metacal.posthoc.choose import Trial
 from metacal.reporting.exhibits import prepare_exhibit
 from metacal.runs import RunFolder, build_spec
 from metacal.runs.run_store import RunStore
-from metacal.training.events import Notice
+from metacal.training.events import BatchDone, EpochDone, Notice, TrainingBegan
 
 # The first part is a closing tag to Rich, which raises; the second one is a tag, which is left out.
 HOSTILE = "[/data/x] is damaged [enforce fail at alloc_cpu.cpp:114]"
@@ -48,6 +49,51 @@ def test_a_notice_and_a_title(capsys, tmp_path):
         emit(Notice(HOSTILE))
     said = plain(capsys.readouterr().err)
     assert HOSTILE in said and ("━" not in said or spec.title in said)
+
+
+def test_an_epoch_that_takes_long_says_how_far_it_is():
+    said, now = [], [0.0]
+    log = TrainingLog(said.append, clock=lambda: now[0])
+    log(TrainingBegan(epochs=20, batches=4, epoch=2, batch=1))
+    figures = {"train_loss": 0.25, "val_error": 0.123, "val_ece": 0.021, "val_dece": 0.02}
+    for batch in (2, 3, 4):
+        now[0] += 20.0
+        log(BatchDone(2, batch, torch.tensor(0.5)))
+    log(EpochDone(3, figures, {}, is_best=True))
+    log(BatchDone(3, 1, torch.tensor(0.5)))
+    log(Notice("Stopped early."))
+    assert said == [
+        "epoch 3/20  batch 3/4  loss 0.5000  40 s",
+        "epoch 3/20  loss 0.2500  val error 12.30%  ECE 2.10%  DECE 2.00%  60 s",
+        "Stopped early.",
+    ]
+
+
+def test_only_the_first_process_is_heard(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("RANK", "1")
+    with watching(SPEC, RunFolder(tmp_path), tensorboard=True) as emit:
+        emit(Notice("Stopped early."))
+    assert capsys.readouterr() == ("", "") and not list(tmp_path.iterdir())
+
+
+def test_runs_that_start_and_end_and_epochs_now_and_then():
+    said, now = [], [0.0]
+    log = RunsLog(2, said.append, clock=lambda: now[0])
+    log(RunStarted(SPEC))
+    log(RunProgressed(SPEC, 0, 9, {}))
+    for epoch in (1, 2, 3, 4):
+        now[0] += 20.0
+        log(RunProgressed(SPEC, epoch, 9, {"val_error": 0.123, "val_ece": 0.021, "val_dece": 0.02}))
+    log(RunFinished(SPEC, {"test": {"accuracy": 0.9, "ece": 0.05}}))
+    log(RunFailed(SPEC, "no disk"))
+    epoch = "digits-mlp-ce-seed0: epoch {}/9  val error 12.30%  ECE 2.10%  DECE 2.00%"
+    assert said == [
+        "digits-mlp-ce-seed0: started",
+        epoch.format(2),
+        epoch.format(4),
+        "1/2  digits-mlp-ce-seed0: error 10.00%, ECE 5.00%",
+        "2/2  digits-mlp-ce-seed0: failed, no disk",
+    ]
 
 
 def test_failures_at_the_end_of_a_command(metacal, monkeypatch, tmp_path):

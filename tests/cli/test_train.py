@@ -66,7 +66,11 @@ def test_a_run_from_names_to_scores(tmp_path):
         *QUICK, "method=mc", "epochs=5", "--run-dir", str(tmp_path / "run"), "--json", str(tmp_path / "s")
     )
     assert done.returncode == 0, done.stderr
-    assert "classwise_ece" in done.stdout and done.stderr == ""  # nobody watches: no bar
+    assert "classwise_ece" in done.stdout
+    line = r"epoch {}/5  loss \d\.\d{{4}}  val error [\d.]+%  ECE [\d.]+%  DECE [\d.]+%  mean smoothing [\d.]+  \d+ s"
+    for number, said in enumerate(done.stderr.splitlines(), start=1):  # a file, no terminal: a line per epoch, no bar
+        assert re.fullmatch(line.format(number), said), said
+    assert number == 5
     assert json.loads((tmp_path / "s").read_text()) == RunFolder(tmp_path / "run").read_scores()
 
 
@@ -132,7 +136,8 @@ def test_asked_to_stop(number, tmp_path):
     process.send_signal(number)
     _, complaint = process.communicate(timeout=60)
     assert process.returncode == 128 + number
-    assert complaint.startswith("Stopped; everything is saved. Go on with: metacal train --run-dir")
+    assert complaint.startswith("epoch 1/400  loss ")
+    assert complaint.splitlines()[-1].startswith("Stopped; everything is saved. Go on with: metacal train --run-dir")
     spec = folder.read_spec()
     with pytest.raises(InvalidValueError, match="lr"):  # another run than the one that was begun
         folder.check_free_for(spec.model_copy(update={"lr": 0.3}), resume=True)
@@ -149,6 +154,9 @@ def test_two_processes_train_as_one(method, launcher, tmp_path):
         joint = [str(Path(sys.executable).parent / "torchrun"), "--standalone", "--nproc-per-node=2", *joint]
     done = subprocess.run(joint, capture_output=True, text=True, env=ENVIRONMENT, timeout=180)
     assert done.returncode == 0, done.stderr
+    assert [said[:9] for said in done.stderr.splitlines() if said.startswith("epoch")] == [
+        f"epoch {number}/3" for number in (1, 2, 3)
+    ]  # of two processes, one prints
     for alone, together in zip(one.read_history(), two.read_history(), strict=True):
         for name in ("train_loss", "train_error", "train_ece", "val_loss", "val_dece"):
             assert together[name] == pytest.approx(alone[name], rel=1e-5), name

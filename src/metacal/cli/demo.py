@@ -1,13 +1,12 @@
 """``metacal demo``: what meta-learning does for calibration, and a page to look at, in under three minutes."""
 
 import statistics
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from metacal.cli.places import check_places
@@ -59,6 +58,7 @@ def demo(
     """
     import torch
 
+    from metacal.cli.progress import steps
     from metacal.files import write_text
     from metacal.reporting import prepare_report, render_page
     from metacal.reporting.read_run import read_run
@@ -70,12 +70,9 @@ def demo(
     torch.set_num_threads(1)  # networks as small as these gain nothing from more, and lose much on a busy machine
     console = Console()
     store = RunStore(output / "runs")
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     page, stop = output / "report.html", StopRequest()
     try:
-        with Progress(*columns, console=Console(stderr=True), transient=True) as progress, stop.listening():
-            task = progress.add_task("Simulated data")
-            say: Callable[[str], None] = lambda text: progress.update(task, description=text)  # noqa: E731
+        with steps() as say, stop.listening():
             simulated = simulate(DrawStore(store.root), say, stop)
             digits = train_digits(store, say, stop)
             say("Writing the report")
@@ -111,13 +108,7 @@ def simulate(kept: "DrawStore", say: Callable[[str], None], stop: "StopRequest")
     from metacal.runs.paper import Draw
 
     draws = [Draw(size, seed, TEST_POINTS) for size in SIZES for seed in DRAWS]
-
-    def told() -> "Iterator[Draw]":
-        for draw in draws:
-            say(f"Simulated data: {2 * draw.size} labels, draw {draw.seed + 1} of {len(DRAWS)}")
-            yield draw
-
-    fit_missing(told(), kept, stop)
+    fit_missing(draws, kept, stop, say)
     return [
         {"method": method, "size": draw.size, "seed": draw.seed, "accuracy": each["accuracy"], "ece": each["ece"]}
         for draw in draws

@@ -1,17 +1,31 @@
-"""Progress of a training in the terminal, and in TensorBoard; silent where nobody watches."""
+"""Progress of a training: a bar on a terminal, a plain line per epoch elsewhere, and TensorBoard if asked."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from functools import partial
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from metacal.errors import needs
 from metacal.runs import RunFolder, RunSpec
 from metacal.runs.processes import is_first_process
-from metacal.training.events import BatchDone, EpochDone, Event, Listener, Notice, TrainingBegan
+from metacal.training.events import BatchDone, EpochDone, Event, Listener, Notice, TrainingBegan, silence
 
 DRAW_EVERY = 0.1
+SAY_EVERY = 30.0
+"""Seconds without a line, where lines are printed, after which a long epoch says how far it is."""
+
+Say = Callable[[str], None]
 
 
 class TrainingBar:
@@ -43,14 +57,46 @@ class TrainingBar:
                 loss = f"epoch {event.epoch + 1}/{self.epochs}  loss {float(event.loss):.4f}"
                 self.progress.update(self.task, figures=f"{loss}  {self.figures}")
         elif isinstance(event, EpochDone):
-            self.figures = epoch_line(event)
+            self.figures = figures_line(event.record)
         elif isinstance(event, Notice):
             self.progress.console.print(event.text, style="yellow", highlight=False, markup=False)
 
 
-def epoch_line(event: EpochDone) -> str:
+class TrainingLog:
+    """Prints a line per epoch, and one now and then within an epoch that takes long.
+
+    Args:
+        say: prints a line.
+        clock: the time in seconds.
+    """
+
+    def __init__(self, say: Say, clock: Callable[[], float] = time.monotonic) -> None:
+        self.say, self.clock = say, clock
+        self.epochs = self.batches = 1
+        self.done = 0
+        self.began = self.last = clock()
+
+    def __call__(self, event: Event) -> None:
+        """Take in an event."""
+        if isinstance(event, TrainingBegan):
+            self.epochs, self.batches, self.done = event.epochs, event.batches, event.batch
+        elif isinstance(event, BatchDone):
+            self.done += 1
+            if self.clock() - self.last >= SAY_EVERY:  # and only then is the loss read: the host waits for the device
+                self._line(event.epoch + 1, f"batch {self.done}/{self.batches}  loss {float(event.loss):.4f}")
+        elif isinstance(event, EpochDone):
+            self.done = 0
+            self._line(event.epoch, f"loss {event.record['train_loss']:.4f}  {figures_line(event.record)}")
+        elif isinstance(event, Notice):
+            self.say(event.text)
+
+    def _line(self, epoch: int, text: str) -> None:
+        self.last = self.clock()
+        self.say(f"epoch {epoch}/{self.epochs}  {text}  {self.last - self.began:.0f} s")
+
+
+def figures_line(record: Mapping[str, float]) -> str:
     """An epoch's figures on one line."""
-    record = event.record
     shown = [f"val error {record['val_error']:.2%}", f"ECE {record['val_ece']:.2%}", f"DECE {record['val_dece']:.2%}"]
     if "strength" in record:
         shown.append(f"mean smoothing {record['strength']:.4f}")
@@ -59,9 +105,14 @@ def epoch_line(event: EpochDone) -> str:
 
 @contextmanager
 def watching(spec: RunSpec, folder: RunFolder, *, tensorboard: bool = False) -> Iterator[Listener]:
-    """A listener that draws on a terminal, tells notices anywhere, and writes TensorBoard events if asked to."""
+    """A listener that draws on a terminal, prints lines elsewhere, and writes TensorBoard events if asked to.
+
+    Of several processes, the first one alone is heard.
+    """
+    if not is_first_process():
+        yield silence
+        return
     console = Console(stderr=True)
-    is_drawn = console.is_terminal and is_first_process()
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -70,28 +121,35 @@ def watching(spec: RunSpec, folder: RunFolder, *, tensorboard: bool = False) -> 
         TimeRemainingColumn(),
         TextColumn("{task.fields[figures]}"),
     )
-    progress = Progress(*columns, console=console) if is_drawn else None
-    listeners: list[Listener] = [TrainingBar(progress, spec.title) if progress is not None else notices(console)]
-    if tensorboard and is_first_process():
-        listeners.append(tensorboard_writer(folder))
+    progress = Progress(*columns, console=console) if console.is_terminal else None
+    shown = TrainingLog(lines(console)) if progress is None else TrainingBar(progress, spec.title)
+    listeners: list[Listener] = [shown, *([tensorboard_writer(folder)] if tensorboard else [])]
     with progress or nullcontext():
         yield lambda event: tell(listeners, event)
+
+
+@contextmanager
+def steps() -> Iterator[Say]:
+    """Says what is being done: beside a spinner on a terminal, a line for each step elsewhere."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lines(console)
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("")
+        yield lambda text: progress.update(task, description=text)
+
+
+def lines(console: Console) -> Say:
+    """Prints lines as they are, each at once."""
+    return partial(console.print, highlight=False, markup=False, soft_wrap=True)
 
 
 def tell(listeners: list[Listener], event: Event) -> None:
     """Pass an event on to everybody."""
     for listener in listeners:
         listener(event)
-
-
-def notices(console: Console) -> Listener:
-    """A listener that prints what the user should know, and nothing else."""
-
-    def listen(event: Event) -> None:
-        if isinstance(event, Notice):
-            console.print(event.text, highlight=False, markup=False, soft_wrap=True)
-
-    return listen
 
 
 def tensorboard_writer(folder: RunFolder) -> Listener:

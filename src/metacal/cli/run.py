@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import track
 
 from metacal.cli.exhibits import command_of, opened, print_exhibit, print_failures, pull_complete, write_paper_page
 from metacal.errors import InvalidValueError, needs
@@ -129,13 +128,12 @@ def run(
 
 def fit_draws(draws: "Iterable[Draw]", store: Path, stop: "StopRequest") -> None:
     """Fit the study's models on draws of simulated data that are not there yet."""
+    from metacal.cli.progress import steps
     from metacal.engines.draws import fit_missing
     from metacal.runs.draw_store import DrawStore
 
-    kept = DrawStore(store)
-    missing = [draw for draw in draws if not kept.has(draw)]
-    shown = track(missing, "simulated data", console=Console(stderr=True), disable=not missing, transient=True)
-    fit_missing(shown, kept, stop)
+    with steps() as say:
+        fit_missing(draws, DrawStore(store), stop, say)
 
 
 def listed(text: str) -> list[str]:

@@ -1,18 +1,23 @@
-"""Progress of many runs in the terminal: one bar over all of them, and the run that last said something."""
+"""Progress of many runs: one bar over all of them on a terminal; elsewhere a line for each that starts or ends."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from metacal.engines.events import Listener, RunEvent, RunFailed, RunFinished, RunProgressed
+from metacal.cli.progress import SAY_EVERY, Say, figures_line, lines
+from metacal.engines.events import Listener, RunEvent, RunFailed, RunFinished, RunProgressed, RunStarted
 
 
 @contextmanager
 def following(total: int) -> Iterator[Listener]:
-    """A listener that draws on a terminal; elsewhere it prints a line for every run that ends."""
+    """A listener that draws on a terminal, and prints lines elsewhere."""
     console = Console(stderr=True)
+    if not console.is_terminal or not total:
+        yield RunsLog(total, lines(console))
+        return
     columns = (
         TextColumn("runs"),
         BarColumn(),
@@ -21,22 +26,45 @@ def following(total: int) -> Iterator[Listener]:
         TimeRemainingColumn(),
         TextColumn("{task.fields[last]}", markup=False),
     )
-    progress = Progress(*columns, console=console) if console.is_terminal and total else None
-    task = progress.add_task("runs", total=total, last="") if progress is not None else None
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("runs", total=total, last="")
 
-    def listen(event: RunEvent) -> None:
-        if isinstance(event, (RunFinished, RunFailed)):
-            line = outcome(event)
-            if progress is not None and task is not None:
+        def listen(event: RunEvent) -> None:
+            if isinstance(event, (RunFinished, RunFailed)):
                 progress.advance(task)
-                progress.update(task, last=line)
-            else:
-                console.print(line, highlight=False, markup=False, soft_wrap=True)
-        elif isinstance(event, RunProgressed) and progress is not None and task is not None:
-            progress.update(task, last=f"{event.spec.title}: epoch {event.epoch} of {event.epochs}")
+                progress.update(task, last=outcome(event))
+            elif isinstance(event, RunProgressed):
+                progress.update(task, last=f"{event.spec.title}: epoch {event.epoch} of {event.epochs}")
 
-    with progress or nullcontext():
         yield listen
+
+
+class RunsLog:
+    """Prints a line for each run that starts or ends, and now and then one for an epoch.
+
+    Args:
+        total: how many runs there are.
+        say: prints a line.
+        clock: the time in seconds.
+    """
+
+    def __init__(self, total: int, say: Say, clock: Callable[[], float] = time.monotonic) -> None:
+        self.total, self.say, self.clock = total, say, clock
+        self.done, self.last = 0, clock()
+
+    def __call__(self, event: RunEvent) -> None:
+        """Take in an event."""
+        if isinstance(event, RunStarted):
+            self._line(f"{event.spec.title}: started")
+        elif isinstance(event, (RunFinished, RunFailed)):
+            self.done += 1
+            self._line(f"{self.done}/{self.total}  {outcome(event)}")
+        elif event.figures and self.clock() - self.last >= SAY_EVERY:
+            self._line(f"{event.spec.title}: epoch {event.epoch}/{event.epochs}  {figures_line(event.figures)}")
+
+    def _line(self, text: str) -> None:
+        self.last = self.clock()
+        self.say(text)
 
 
 def outcome(event: RunFinished | RunFailed) -> str:

@@ -1,6 +1,6 @@
 """Draws of simulated data that are not there yet: fitted one after the other, until asked to stop."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from metacal.runs.draw_store import DrawStore
 from metacal.runs.paper import Draw
@@ -8,13 +8,22 @@ from metacal.simulated_study import fit_draw
 from metacal.training import StopRequest
 
 
-def fit_missing(draws: Iterable[Draw], store: DrawStore, stop: StopRequest) -> None:
+def fit_missing(
+    draws: Iterable[Draw], store: DrawStore, stop: StopRequest, say: Callable[[str], None] = lambda text: None
+) -> None:
     """Fit the study's models on every draw that the store does not have.
+
+    Args:
+        draws: which.
+        store: where they are kept.
+        stop: asks to stop.
+        say: is told of each draw before it is fitted.
 
     Raises:
         Stopped: it was asked for; the draws before are kept.
     """
-    for draw in draws:
+    missing = [draw for draw in draws if not store.has(draw)]
+    for count, draw in enumerate(missing, start=1):
         stop.raise_if_asked()
-        if not store.has(draw):
-            store.write(draw, fit_draw(*draw))
+        say(f"Simulated data: draw {count} of {len(missing)}, {2 * draw.size} labels")
+        store.write(draw, fit_draw(*draw))
