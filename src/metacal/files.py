@@ -77,8 +77,8 @@ def _write_in_place(path: Path, write: Callable[[IO[bytes]], object]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace a text file."""
-    write_whole(path, lambda file: file.write(text.encode()))
+    """Replace a text file; what UTF-8 does not have, such as bytes of a file's name that are no text, becomes ``?``."""
+    write_whole(path, lambda file: file.write(text.encode("utf-8", "replace")))
 
 
 def write_json(path: Path, value: Any) -> None:

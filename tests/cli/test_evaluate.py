@@ -94,6 +94,35 @@ def test_json_that_cannot_be_written(metacal, said, tmp_path):
     assert output == ""  # said before the work, not after it
 
 
+@pytest.mark.parametrize("named", ["resnet,vgg", "*g*,resnet,vgg"])
+def test_several_models_of_one_archive_side_by_side(metacal, tmp_path, named):
+    (_, first, targets), (_, second, _) = draw(n=200), draw(n=200, seed=1)
+    arrays = {"resnet": first.numpy(), "vgg": second.numpy(), "human_probs": np.eye(3)[targets], "y": targets.numpy()}
+    np.savez(tmp_path / "models.npz", **arrays, class_names=np.array(NAMES))
+    status, output, _ = metacal(
+        "evaluate", tmp_path / "models.npz", "--probs", named, "--json", tmp_path / "scores.json", *FAST
+    )
+    files = {file["file"]: file for file in json.loads((tmp_path / "scores.json").read_text())["files"]}
+    assert status == 0 and set(files) == {f"{tmp_path}/models.npz:{name}" for name in ("resnet", "vgg")}
+    assert re.search(r"measure .* resnet .* vgg" if named[0] == "r" else r"measure .* vgg .* resnet", output)
+    for name, probs in (("resnet", first), ("vgg", second)):
+        alone = score_predictions(probs=probs, targets=targets)
+        assert files[f"{tmp_path}/models.npz:{name}"]["nll"] == pytest.approx(alone.nll, abs=1e-12)
+
+
+def test_out_of_distribution_by_model(metacal, tmp_path):
+    (_, first, targets), (_, second, _) = draw(n=200), draw(n=200, seed=1)
+    np.savez(tmp_path / "in.npz", a=first.numpy(), b=second.numpy(), y=targets.numpy())
+    np.savez(tmp_path / "out.npz", a=np.full((9, 3), 1 / 3), b=np.eye(3))
+    options = ["--probs", "a,b", "--json", tmp_path / "scores.json", *FAST]
+    assert metacal("evaluate", tmp_path / "in.npz", "--ood", tmp_path / "out.npz", *options)[0] == 0
+    found = [file["ood_auroc_max_prob"] for file in json.loads((tmp_path / "scores.json").read_text())["files"]]
+    assert found == [1.0, 0.0]
+    np.savez(tmp_path / "other.npz", b=np.eye(3), a=np.eye(3))
+    status, _, errors = metacal("evaluate", tmp_path / "in.npz", "--ood", tmp_path / "other.npz", "--probs", "*")
+    assert status == 2 and "`--ood` must have one array, or those of the models that are evaluated, got" in errors
+
+
 def test_out_of_distribution(metacal, said, tmp_path):
     flat = torch.softmax(0.3 * draw(n=200, seed=2)[0], 1)
     table = columns(flat, torch.zeros(200, dtype=torch.int64))

@@ -3,6 +3,7 @@
 import gzip
 import json
 import pickle
+import zipfile
 
 import numpy as np
 import pyarrow as pa
@@ -87,6 +88,28 @@ def _objects(folder):
 def _truncated(folder):
     path = write(folder / "whole.parquet", columns(*draw()[1:]))
     return _put(folder / "bad.parquet", path.read_bytes()[:-60])
+
+
+def _claiming(folder, name, header):
+    """An array of four numbers under a header of one's own, as NPY or inside an NPZ."""
+    text = (header + "\n").encode("latin-1")
+    array = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(32)
+    if name.endswith(".npy"):
+        np.save(folder / "targets.npy", np.array([0, 1]))
+        return _put(folder / name, array)
+    with zipfile.ZipFile(folder / name, "w") as archive:
+        archive.writestr("probs.npy", array)
+    return folder / name
+
+
+def claiming(name, shape="(2, 2)", dtype="<f8", rest=", "):
+    """A maker of an array file whose header says so."""
+    header = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}{rest}}}"
+    return lambda folder: _claiming(folder, name, header)
+
+
+def _models(folder):
+    return _npz(folder, human_probs=PROBS, resnet=PROBS, vgg=PROBS, targets=np.array([0, 1]), shares=PROBS[:, 0])
 
 
 PROBS = np.array([[0.5, 0.5], [0.9, 0.1]])
@@ -280,6 +303,77 @@ BAD_FILES = {
         text("bad.jsonl", '{"probs": [0.5, 0.5], "label": 0}\n{"probs": \n'),
         [],
         "bad.jsonl: row 2 is not JSON",
+    ),
+    "json nested too deeply": (
+        text("bad.jsonl", '{"label": 0, "probs": ' + "[" * 100_000 + "]" * 100_000 + "}\n"),
+        [],
+        "bad.jsonl: row 1 is not JSON (maximum recursion depth exceeded",
+    ),
+    "json integer beyond any float": (
+        text("bad.jsonl", json.dumps({"probs": [0.5, 10**400], "label": 0}) + "\n"),
+        [],
+        "bad.jsonl: row 1: `probs` is [0.5, 1000",
+    ),
+    "json list in a column of one class": (
+        text("bad.jsonl", '{"p_a": [], "p_b": 0.5, "label": 0}\n'),
+        [],
+        "bad.jsonl: row 1: p_a holds a row of scores, not that of one class; name it alone",
+    ),
+    "json name that is half a character": (
+        text("bad.jsonl", '{"p_\\ud800": 0.5, "p_b": 0.5, "label": 0}\n'),
+        [],
+        r"bad.jsonl: the class name '\ud800' is not text; rename it",
+    ),
+    "npz that claims more than there is memory": (
+        claiming("bad.npz", "(10000000000000000,)"),
+        [],
+        "bad.npz: claims arrays that do not fit in memory",
+    ),
+    "npy that claims more than there is": (
+        claiming("probs.npy", "(10000000000000,)"),
+        [],
+        "probs.npy: is not a whole NPY file (mmap length is greater than file size)",
+    ),
+    "npy with a negative shape": (claiming("probs.npy", "(-1, 2)"), [], "probs.npy: is not a whole NPY file"),
+    "npy with a shape of text": (claiming("probs.npy", "('a',)"), [], "probs.npy: is not a whole NPY file"),
+    "npy with an open bracket": (claiming("probs.npy", rest=", ("), [], "probs.npy: is not a whole NPY file"),
+    "npy with a zero in its header": (claiming("probs.npy", rest="\0"), [], "probs.npy: is not a whole NPY file"),
+    "npy of a single value": (
+        claiming("probs.npy", "()"),
+        [],
+        "probs.npy: must have a row for each sample, got a single",
+    ),
+    "npz of text without letters": (
+        claiming("bad.npz", "(4294967296,)", "<U0"),
+        [],
+        "bad.npz: is not a whole NPZ archive (its values of type <U0 have no bytes)",
+    ),
+    "npz of text beyond Unicode": (
+        lambda folder: _npz(folder, probs=PROBS, targets=np.array([0x110000, 1], "u4").view("<U1")),
+        [],
+        "bad.npz: is not a whole NPZ archive (its text is not Unicode)",
+    ),
+    "npz of an unknown zip version": (
+        lambda folder: _put(
+            folder / "bad.npz", _npz(folder, probs=PROBS).read_bytes().replace(b"PK\1\2", b"PK\1\2\xff\xff\xff\xff")
+        ),
+        [],
+        "bad.npz: is not a whole NPZ archive",
+    ),
+    "npz of several models": (
+        _models,
+        [],
+        "bad.npz: several arrays could be the scores (human_probs, resnet, vgg); name one, or several with commas",
+    ),
+    "npz of a model and a class": (
+        _models,
+        ["--probs", "resnet,shares"],
+        "bad.npz: row 1: resnet holds a row of scores, not that of one class; name it alone",
+    ),
+    "npz of models, one misspelt": (
+        _models,
+        ["--probs", "resnet,vgg,vvg"],
+        "bad.npz: no column matches vvg of --probs; there are human_probs, resnet, vgg, shares",
     ),
     "not an object": (text("bad.jsonl", "[1, 2]\n"), [], "bad.jsonl: row 1 is not a JSON object"),
     "column twice": (

@@ -2,7 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -107,10 +107,11 @@ def evaluate(
     bounds = [(*parse_bound(text, "--fail-above", keys), True) for text in fail_above or []]
     bounds += [(*parse_bound(text, "--fail-below", keys), False) for text in fail_below or []]
     names = read_class_names(class_names)
-    opened = [PredictionFile(path, probs=probs, logits=logits, target=target, class_names=names) for path in files]
-    outside = None
-    if ood is not None:
-        outside = PredictionFile(ood, probs=probs, logits=logits, target=None, class_names=names, needs_target=False)
+    keywords: dict[str, Any] = {"probs": probs, "logits": logits, "class_names": names}
+    opened = [model for path in files for model in PredictionFile.models(path, target=target, **keywords)]
+    outside = [] if ood is None else PredictionFile.models(ood, needs_target=False, **keywords)
+    if len(outside) > 1 and [file.name for file in outside] != [file.name for file in opened]:
+        raise InvalidValueError(f"`--ood` must have one array, or those of the models that are evaluated, got {ood}.")
     evaluations = []
     console = Console(stderr=True)
     with Progress(
@@ -121,15 +122,16 @@ def evaluate(
         transient=True,
         disable=not console.is_terminal,
     ) as progress:
-        for file in opened:
-            task = progress.add_task(f"reading {file.path.name}", total=None)
+        for number, file in enumerate(opened):
+            task = progress.add_task(f"reading {file.name}", total=None)
 
-            def show(rows: int, task: object = task, name: str = file.path.name) -> None:
+            def show(rows: int, task: object = task, name: str = file.name) -> None:
                 progress.update(task, description=f"{name}: {rows:,} rows")  # type: ignore[arg-type]
 
+            others = outside[number if len(outside) > 1 else 0] if outside else None
             evaluations.append(
                 evaluate_file(
-                    file, ood=outside, num_bins=bins, sample=sample, num_resamples=resamples, seed=seed, on_rows=show
+                    file, ood=others, num_bins=bins, sample=sample, num_resamples=resamples, seed=seed, on_rows=show
                 )
             )
             progress.remove_task(task)

@@ -12,7 +12,8 @@ Probs = Annotated[
     typer.Option(
         "--probs",
         metavar="COLUMNS",
-        help="Columns (or NPZ key) of the probabilities: a name, several with commas, or a pattern such as 'p_*'.",
+        help="Columns (or NPZ keys) of the probabilities: a name, several with commas, or a pattern such as 'p_*'. "
+        "Several arrays (n, K) of an NPZ are models to compare.",
     ),
 ]
 Logits = Annotated[

@@ -83,8 +83,8 @@ def report(
                     from metacal.reporting.read_run import read_run
                 subjects.append(read_run(path))
             else:
-                file = PredictionFile(path, probs=probs, logits=logits, target=target, class_names=names)
-                subjects.append(sample_predictions(file, sample, seed))
+                models = PredictionFile.models(path, probs=probs, logits=logits, target=target, class_names=names)
+                subjects += [sample_predictions(model, sample, seed) for model in models]
         prepared = prepare_report(
             subjects,
             TITLE if title is None else title,

@@ -1,7 +1,8 @@
 """NPZ archives and NPY files as tables. Pickled objects are refused: opening them could run code."""
 
-import zipfile
+import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metacal.errors import InvalidFileError
-from metacal.evaluation.tables import Column, Strings
+from metacal.evaluation.tables import Column, Strings, first_line
 
 CLASS_NAMES_KEY = "class_names"
 TARGET_ENDINGS = ("targets", "target", "labels", "label", "ground_truth", "y")
@@ -25,6 +26,15 @@ class ArrayTable:
         self.names = list(arrays)
         self.class_names = class_names
 
+    def is_matrix(self, name: str) -> bool:
+        """Whether an array has a row of numbers for each sample, and not one value."""
+        return self._arrays[name].ndim > 1
+
+    def alike(self, name: str) -> list[str]:
+        """Arrays of floats that have the shape of this one, which is among them."""
+        shape = self._arrays[name].shape
+        return [other for other, array in self._arrays.items() if array.shape == shape and array.dtype.kind == "f"]
+
     def batches(self, columns: Sequence[str], rows: int, text: str | None = None) -> Iterator[dict[str, Column]]:
         """Yield slices of the arrays."""
         lengths = {name: len(self._arrays[name]) for name in columns}
@@ -37,17 +47,13 @@ class ArrayTable:
 
 def open_npz(path: Path) -> ArrayTable:
     """Arrays of an archive: all of them are read into memory."""
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: _squeezed(archive[name]) for name in archive.files}
-    except (ValueError, EOFError, zipfile.BadZipFile, AttributeError, KeyError, TypeError) as error:
-        raise InvalidFileError(f"{path}: {_complaint(path, error, 'NPZ archive', 'np.savez')}") from None
-    names = arrays.pop(CLASS_NAMES_KEY, None)
-    return ArrayTable(
-        path,
-        {name: array for name, array in arrays.items() if array.ndim},
-        None if names is None else [str(name) for name in names.reshape(-1)],
-    )
+    # Opened here: NumPy leaves a file open whose archive it cannot read.
+    with path.open("rb") as file, _written_by_numpy(path, "NPZ archive", "np.savez"):
+        with np.load(file, allow_pickle=False) as archive:
+            arrays = {name: _plain(archive[name]) for name in archive.files}
+        names = arrays.pop(CLASS_NAMES_KEY, None)
+        class_names = None if names is None else [str(name) for name in names.reshape(-1)]
+    return ArrayTable(path, {name: array for name, array in arrays.items() if array.ndim}, class_names)
 
 
 def open_npy(path: Path, target: str | None = None) -> ArrayTable:
@@ -76,10 +82,22 @@ def _partner(path: Path, target: str | None) -> Path | None:
 
 
 def _map(path: Path) -> NDArray[Any]:
+    with _written_by_numpy(path, "NPY file", "np.save"):
+        array = _plain(np.load(path, allow_pickle=False, mmap_mode="r"))
+    if not array.ndim:
+        raise InvalidFileError(f"{path}: must have a row for each sample, got a single value; save an array of them.")
+    return array
+
+
+@contextmanager
+def _written_by_numpy(path: Path, what: str, writer: str) -> Iterator[None]:
+    """Turn whatever NumPy raises for bytes that it has not written into one sentence; it raises a dozen kinds."""
     try:
-        return _squeezed(np.load(path, allow_pickle=False, mmap_mode="r"))
-    except (ValueError, EOFError) as error:
-        raise InvalidFileError(f"{path}: {_complaint(path, error, 'NPY file', 'np.save')}") from None
+        yield
+    except OSError:
+        raise  # no permission, say: not the file's fault
+    except Exception as error:
+        raise InvalidFileError(f"{path}: {_complaint(path, error, what, writer)}") from None
 
 
 def _complaint(path: Path, error: Exception, what: str, writer: str) -> str:
@@ -87,12 +105,25 @@ def _complaint(path: Path, error: Exception, what: str, writer: str) -> str:
         is_pickle = file.read(1) == b"\x80"
     if is_pickle or "Object arrays" in str(error):
         return f"holds pickled objects, which could run code when opened: refused; save plain arrays with {writer}."
-    reason = "" if "pickle" in str(error) else f" ({str(error).splitlines()[0]})"  # NumPy takes any bytes for a pickle
+    if isinstance(error, MemoryError):
+        return f"claims arrays that do not fit in memory ({first_line(error)}); write it again with {writer}."
+    reason = "" if "pickle" in str(error) else f" ({first_line(error)})"  # NumPy takes any bytes for a pickle
     return f"is not a whole {what}{reason}; write it again with {writer}."
 
 
-def _squeezed(array: NDArray[Any]) -> NDArray[Any]:
-    """``(n, 1)`` -> ``(n,)``."""
+def _plain(array: NDArray[Any]) -> NDArray[Any]:
+    """``(n, 1)`` -> ``(n,)``.
+
+    Values without any bytes are refused: a small file could claim any number of them. So is text with numbers that no
+    character has: Python's own text functions fail on it.
+    """
+    if not array.dtype.itemsize:
+        raise ValueError(f"its values of type {array.dtype} have no bytes")
+    if (
+        array.dtype.kind == "U"
+        and np.ascontiguousarray(array.astype(str)).view(np.uint32).max(initial=0) > sys.maxunicode
+    ):
+        raise ValueError("its text is not Unicode")
     return array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
 
 

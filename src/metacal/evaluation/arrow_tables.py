@@ -15,7 +15,7 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 
 from metacal.errors import InvalidFileError
-from metacal.evaluation.tables import BadRow, Column, Strings, is_number
+from metacal.evaluation.tables import BadRow, Column, Strings, first_line, is_number
 
 CSV_BLOCK = 2**22
 
@@ -31,9 +31,7 @@ def open_arrow_table(path: Path, suffix: str) -> "ParquetTable | ArrowTable | CS
             return ParquetTable(path)
         return CSVTable(path) if suffix in (".csv", ".tsv") else ArrowTable(path)
     except pa.ArrowException as error:
-        raise InvalidFileError(
-            f"{path}: is not a whole {suffix} file ({_first_line(error)}); write it again."
-        ) from None
+        raise InvalidFileError(f"{path}: is not a whole {suffix} file ({first_line(error)}); write it again.") from None
 
 
 class ParquetTable:
@@ -54,7 +52,7 @@ class ParquetTable:
                 for batch in file.iter_batches(batch_size=rows, columns=wanted):
                     yield _columns(batch, columns)
         except pa.ArrowException as error:
-            raise InvalidFileError(f"{self._path}: is damaged ({_first_line(error)}); write it again.") from None
+            raise InvalidFileError(f"{self._path}: is damaged ({first_line(error)}); write it again.") from None
 
 
 class ArrowTable:
@@ -78,7 +76,7 @@ class ArrowTable:
                     for first in range(0, batch.num_rows, rows):
                         yield _columns(batch.slice(first, rows), columns)
         except pa.ArrowException as error:
-            raise InvalidFileError(f"{self._path}: is damaged ({_first_line(error)}); write it again.") from None
+            raise InvalidFileError(f"{self._path}: is damaged ({first_line(error)}); write it again.") from None
 
     @staticmethod
     def _reader(source: Any) -> Any:
@@ -146,7 +144,7 @@ class CSVTable:
             return f"row {row - 1} has {got} values, the header has {expected}; mend or drop the row."
         if "UTF8" in str(error):
             return "is not text in UTF-8; write it again as such."
-        return f"cannot be parsed ({_first_line(error)}); write it again."
+        return f"cannot be parsed ({first_line(error)}); write it again."
 
 
 def _flat_names(schema: Any) -> list[str]:
@@ -245,7 +243,3 @@ def _cells(array: Any, is_text: bool, may_have_commas: bool) -> Column:
 
 def _parsed(array: Any) -> Column:
     return pc.cast(array, pa.float64()).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from metacal.errors import InvalidFileError, InvalidValueError
-from metacal.evaluation.columns import Layout, find_layout
+from metacal.evaluation.array_tables import ArrayTable
+from metacal.evaluation.columns import Layout, find_layout, fitting
 from metacal.evaluation.read_ahead import read_ahead
 from metacal.evaluation.tables import (
     BATCH_ELEMENTS,
@@ -19,6 +20,7 @@ from metacal.evaluation.tables import (
     BadRow,
     Column,
     Strings,
+    Table,
     is_number,
     open_table,
     readable,
@@ -51,8 +53,11 @@ class PredictionFile:
         target: column (or key, or NPY file) of the target.
         class_names: the classes in order, if the columns do not say.
         needs_target: whether a file without a target is refused.
+        table: the file, if it has been opened already.
 
     Attributes:
+        name: what to call these predictions.
+        place: where they are, for people: the path, and the array where it is one of several.
         is_logits: whether the scores are logits.
         class_names: K names.
 
@@ -69,10 +74,12 @@ class PredictionFile:
         target: str | None = None,
         class_names: Sequence[str] | None = None,
         needs_target: bool = True,
+        table: Table | None = None,
     ) -> None:
-        self.path = Path(path)
+        self.path, self.place = Path(path), str(path)
+        self.name = self.path.name.split(".")[0] or self.path.name
         is_npy, is_npz = (self.path.suffix.lower() == suffix for suffix in (".npy", ".npz"))
-        self._table = open_table(self.path, target if is_npy else None)
+        self._table = open_table(self.path, target if is_npy else None) if table is None else table
         if is_npy and len(self._table.names) > 1:
             target = self._table.names[1]  # the file beside, named or found
         try:
@@ -89,8 +96,39 @@ class PredictionFile:
             raise
         except InvalidValueError as error:
             raise InvalidFileError(f"{self.path}: {error}") from None
+        if is_npz and probs is None and logits is None:
+            self._check_unrivalled()
         self.is_logits = self._layout.is_logits
         self.class_names = self._name_classes()
+        for name in self.class_names:
+            if any(0xD800 <= ord(letter) < 0xE000 for letter in name):  # halves of characters: nothing can write them
+                raise InvalidFileError(f"{self.path}: the class name {name!r} is not text; rename it.")
+
+    @classmethod
+    def models(
+        cls, path: str | Path, *, probs: str | None = None, logits: str | None = None, **keywords: Any
+    ) -> list["PredictionFile"]:
+        """The models in a file: of an NPZ, each array ``(n, K)`` that ``probs`` or ``logits`` names; else one.
+
+        The arguments are those of `PredictionFile`. A model that is one of several is called by its array's name.
+        """
+        pattern, place = logits if probs is None else probs, Path(path)
+        if pattern is None or place.suffix.lower() != ".npz":
+            return [cls(place, probs=probs, logits=logits, **keywords)]
+        table = open_table(place)
+        assert isinstance(table, ArrayTable)
+        words = [pattern] if pattern in table.names else pattern.split(",")
+        matrices = [name for name in table.names if table.is_matrix(name)]
+        parts = [fitting(matrices, word) for word in words if word.strip()]
+        names = list(dict.fromkeys(name for part in parts for name in part))
+        if len(names) < 2 or not all(parts):
+            return [cls(place, probs=probs, logits=logits, table=table, **keywords)]
+        found = []
+        for name in names:
+            kind = {"logits": name} if probs is None else {"probs": name, "logits": logits}
+            found.append(cls(place, **kind, table=table, **keywords))
+            found[-1].name, found[-1].place = name, f"{place}:{name}"
+        return found
 
     @property
     def has_targets(self) -> bool:
@@ -127,6 +165,17 @@ class PredictionFile:
         numbers = class_numbers(table[target], self.class_names, self._layout.numbers, target)
         return Batch(scores, torch.from_numpy(numbers))
 
+    def _check_unrivalled(self) -> None:
+        """Raise if other arrays of the archive are like the one that was found by its name: which is meant?"""
+        assert isinstance(self._table, ArrayTable)
+        found = self._layout.scores[0]
+        alike = [name for name in self._table.alike(found) if name != self._layout.target]
+        if self._table.is_matrix(found) and len(alike) > 1:
+            raise InvalidFileError(
+                f"{self.path}: several arrays could be the scores ({', '.join(alike)}); name one, or several with "
+                "commas to compare them, with `probs` (--probs) or `logits` (--logits)."
+            )
+
     def _name_classes(self) -> tuple[str, ...]:
         """Names by the layout; for a single column, which may hold lists, by a look at the first row."""
         layout = self._layout
@@ -162,6 +211,9 @@ class PredictionFile:
         names = self._layout.scores
         arrays = [self._numbers(name, table[name]) for name in names]
         if len(names) > 1:
+            for name, array in zip(names, arrays, strict=True):
+                if array.ndim > 1:
+                    raise BadRow(0, f"{name} holds a row of scores, not that of one class; name it alone")
             dtype = np.float32 if all(array.dtype in (np.float16, np.float32) for array in arrays) else np.float64
             stacked = np.empty((len(names), len(arrays[0])), dtype=dtype)
             for row, array in zip(stacked, arrays, strict=True):

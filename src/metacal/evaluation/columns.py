@@ -91,13 +91,19 @@ def _find_target(names: Sequence[str], target: str | None, needs_target: bool) -
     raise InvalidValueError(f"{problem}; name it with `target` (--target): {_list(names)}.")
 
 
+def fitting(names: Sequence[str], pattern: str) -> list[str]:
+    """Columns that a name or a pattern with ``*`` stands for."""
+    part = pattern.strip()
+    return [part] if part in names else [name for name in names if fnmatchcase(name, part)]
+
+
 def _match(names: Sequence[str], pattern: str, option: str) -> tuple[list[str], list[str]]:
     """Columns that a pattern names, and the part of each name that tells it from the others."""
     parts = [part.strip() for part in pattern.split(",") if part.strip()]
     found = [pattern] if pattern in names else []
     if not found:
         for part in parts:
-            matches = [part] if part in names else [name for name in names if fnmatchcase(name, part)]
+            matches = fitting(names, part)
             if not matches:
                 raise InvalidValueError(f"no column matches {part} of {option}; there are {_list(names)}.")
             found += [name for name in matches if name not in found]

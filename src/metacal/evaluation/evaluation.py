@@ -139,7 +139,7 @@ def evaluate_file(
         figures = figures | ood_figures(_as_predictions(file, *reservoir.rows()).probs, _ood_probs(ood, sample, seed))
     return replace(
         evaluation,
-        path=str(file.path),
+        path=file.place,
         rows=streamed.count,
         figures=figures,
         verdict=confidence_verdict(streamed.statistics),
@@ -215,7 +215,7 @@ def one_thread() -> Iterator[None]:
 
 def _as_predictions(file: PredictionFile, scores: Tensor, targets: Tensor) -> Predictions:
     """Rows that the file has checked already."""
-    return Predictions(scores, file.is_logits, targets, file.class_names, file.path.name.split(".")[0])
+    return Predictions(scores, file.is_logits, targets, file.class_names, file.name)
 
 
 def _streamed_figures(streamed: StreamedScores, seed: int) -> dict[str, float]:

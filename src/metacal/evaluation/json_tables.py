@@ -10,7 +10,7 @@ from typing import IO, Any
 import numpy as np
 
 from metacal.errors import InvalidFileError
-from metacal.evaluation.tables import BadRow, Column, Strings
+from metacal.evaluation.tables import BadRow, Column, Strings, first_line
 
 
 class JSONLinesTable:
@@ -41,9 +41,9 @@ class JSONLinesTable:
                 row += 1
                 try:
                     record = json.loads(line)
-                except ValueError as error:
+                except (ValueError, RecursionError) as error:
                     raise InvalidFileError(
-                        f"{self._path}: row {row} is not JSON ({str(error).splitlines()[0]}); write one object a line."
+                        f"{self._path}: row {row} is not JSON ({first_line(error)}); write one object a line."
                     ) from None
                 if not isinstance(record, dict):
                     raise InvalidFileError(f"{self._path}: row {row} is not a JSON object; write one object a line.")
@@ -77,7 +77,7 @@ def _column(name: str, values: list[Any]) -> Column:
     try:
         # None becomes NaN, which is refused later with its row.
         return np.array(values, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         row = next(row for row, value in enumerate(values) if not _is_number(value))
         raise BadRow(row, f"`{name}` is {json.dumps(values[row])[:40]}, not a number; mend or drop the row") from None
 
@@ -94,6 +94,6 @@ def _strings(name: str, values: list[Any]) -> Strings:
 def _is_number(value: Any) -> bool:
     try:
         np.array(value, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return False
     return True

@@ -53,7 +53,7 @@ def sample_predictions(file: PredictionFile, sample: int = SAMPLE, seed: int = 0
         reservoir.add(batch.scores, batch.targets)
     total, row_numbers = (None, None) if reservoir.is_complete else (reservoir.seen, reservoir.row_numbers)
     scores, targets = reservoir.rows()
-    return Predictions(scores, file.is_logits, targets, file.class_names, _name(file), total, row_numbers)
+    return Predictions(scores, file.is_logits, targets, file.class_names, file.name, total, row_numbers)
 
 
 def gather(file: PredictionFile) -> Predictions:
@@ -62,8 +62,4 @@ def gather(file: PredictionFile) -> Predictions:
     scores = torch.cat([batch.scores for batch in batches]).contiguous()
     targets = torch.cat([batch.targets for batch in batches if batch.targets is not None])
     make = Predictions.from_logits if file.is_logits else Predictions.from_probs
-    return make(scores, targets, file.class_names, _name(file))
-
-
-def _name(file: PredictionFile) -> str:
-    return file.path.name.split(".")[0] or file.path.name
+    return make(scores, targets, file.class_names, file.name)

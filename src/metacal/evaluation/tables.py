@@ -97,6 +97,11 @@ def is_number(text: str) -> bool:
     return True
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of what a library says, for a sentence of our own; its type if it says nothing."""
+    return next(iter(str(error).splitlines()), "").rstrip(".") or type(error).__name__
+
+
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
     """Turn what goes wrong while a file is read, and is not of our own making, into an InvalidFileError."""
@@ -105,7 +110,7 @@ def readable(path: Path) -> Iterator[None]:
     except UnicodeDecodeError:
         raise InvalidFileError(f"{path}: is not text in UTF-8; write it again as such.") from None
     except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        reason = getattr(error, "strerror", None) or first_line(error)
         raise InvalidFileError(f"{path}: cannot be read ({reason}); check or write it again.") from None
 
 
