@@ -1,5 +1,7 @@
 """Brier score against loops and scikit-learn; its two parts add up, and the first is 0 for calibrated data."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -56,6 +58,19 @@ def test_parts_add_up_to_the_score(layout):
         terms = sum(len(column[0]) for column in columns) if layout in samples.EVENTS else len(columns[0][0])
         assert parts.calibration.item() == pytest.approx(calibration / terms, abs=1e-9)
         assert parts.calibration > 0.001 and parts.refinement > 0.001
+
+
+@pytest.mark.parametrize("gap", [5.0, 20.0, 40.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_small_distances_are_not_lost(gap, dtype):
+    missing = 1.0 / (1.0 + math.exp(gap))
+    for logits, target, expected in (([[gap, 0.0]], 0, 2 * missing**2), ([gap], 1, missing**2)):
+        keywords = {"logits": torch.tensor(logits, dtype=dtype), "targets": torch.tensor([target])}
+        assert brier_score(**keywords).item() == pytest.approx(expected, rel=1e-5, abs=0.0)
+        parts = brier_decomposition(**keywords)
+        assert math.copysign(1.0, parts.refinement.item()) == 1.0 and parts.calibration >= 0.0
+    loss = brier_loss(logits=torch.tensor([[gap, 0.0]], dtype=dtype), targets=torch.tensor([0]))
+    assert loss.item() == pytest.approx(2 * missing**2, rel=1e-5, abs=0.0)
 
 
 def test_calibrated_data_have_no_calibration_part():

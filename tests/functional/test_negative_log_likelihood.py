@@ -47,11 +47,27 @@ def test_equals_scikit_learn():
         ({"probs": torch.tensor([1.0000001]), "targets": torch.tensor([1])}, 0.0),
         ({"logits": torch.tensor([-200.0]), "targets": torch.tensor([1])}, 200.0),
         ({"logits": torch.tensor([[0.0, 1e4]]), "targets": torch.tensor([0])}, 1e4),
+        ({"logits": torch.tensor([[-3e38, 3e38]]), "targets": torch.tensor([0])}, 2 * float(torch.tensor(3e38))),
         ({"logits": torch.tensor([[20_000.0, 20_001.0]]), "targets": torch.tensor([1])}, math.log1p(math.exp(-1))),
     ],
 )
 def test_values_at_the_ends(keywords, expected):
     assert negative_log_likelihood(**keywords).item() == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("gap", [5.0, 20.0, 60.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_small_losses_are_not_lost(gap, dtype):
+    """Of a sample that is right by this much, alone and beside a class that is tied with the rest."""
+    yes, zero = torch.tensor([1]), torch.tensor([0])
+    small = math.exp(-gap)
+    for keywords, expected in (
+        ({"logits": torch.tensor([[gap, 0.0]], dtype=dtype), "targets": zero}, math.log1p(small)),
+        ({"logits": torch.tensor([[0.0, gap, 0.0]], dtype=dtype), "targets": yes}, math.log1p(2 * small)),
+        ({"logits": torch.tensor([gap], dtype=dtype), "targets": yes}, math.log1p(small)),
+        ({"probs": torch.tensor([small], dtype=dtype), "targets": zero}, -math.log1p(-small)),
+    ):
+        assert negative_log_likelihood(**keywords).item() == pytest.approx(expected, rel=1e-6, abs=0.0)
 
 
 @pytest.mark.parametrize("inputs", ["logits", "probs"])

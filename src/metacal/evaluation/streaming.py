@@ -96,18 +96,21 @@ class StreamedScores:
         at_target = by_class.reshape(-1).take(places)
         if self.is_logits:
             work = np.exp(by_class - top)
-            total = np.add.reduce(work, axis=0)
-            confidences = 1.0 / total
-            losses = np.log(total) + (top - at_target)
+            work.reshape(-1)[places] = 0.0  # summed up apart from the target, whose 1 would swallow small numbers
+            others = np.add.reduce(work, axis=0)
+            below_top = top.astype(np.float64) - at_target
+            confidences = 1.0 / (others + np.exp(at_target - top))
+            losses = np.log1p(others + np.expm1(-below_top)) + below_top
             work *= confidences
-            missing = 1.0 - work.reshape(-1).take(places)
+            missing = others * confidences
             np.square(work, out=work)
         else:
             confidences = top
             losses = -np.log(np.minimum(at_target, 1.0))
             missing = 1.0 - at_target
             work = np.square(by_class)
-        work.reshape(-1)[places] = 0.0  # what is left are the squares of the other classes
+            work.reshape(-1)[places] = 0.0
+        # What is left are the squares of the other classes.
         rival = np.maximum.reduce(work, axis=0)
         distances = np.add.reduce(work, axis=0)
         distances += np.square(missing)

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from metacal.functional.binning import BinStatistics
 from metacal.functional.classwise_calibration_error import class_statistics
-from metacal.functional.inputs import Inputs, class_logits_and_targets, read_inputs
+from metacal.functional.inputs import Inputs, class_logits_and_targets, logits_against, read_inputs
 from metacal.functional.negative_log_likelihood import Decomposition
 from metacal.functional.reduction import reduce_losses
 
@@ -39,11 +39,15 @@ def brier_sums(inputs: Inputs) -> tuple[Tensor, Tensor]:
     count = torch.zeros((), dtype=torch.int64, device=inputs.scores.device)
     if inputs.is_events:
         for scores, outcomes, _ in inputs.events():
-            total = total + (inputs.to_probs(scores) - outcomes).square().sum(dtype=torch.float64)
+            # The probability of the answer that did not come, from logits without a difference to 1.
+            is_logits = inputs.is_logits
+            distances = inputs.to_probs(logits_against(scores, outcomes)) if is_logits else scores - outcomes
+            total = total + distances.square().sum(dtype=torch.float64)
             count = count + len(scores)
         return total, count
     for scores, targets in inputs.chunks():
-        total = total + _squared_distances(inputs.to_probs(scores), targets).sum(dtype=torch.float64)
+        distances = _squared_distances(inputs.to_probs(scores), targets, sum_to_one=inputs.is_logits)
+        total = total + distances.sum(dtype=torch.float64)
         count = count + len(targets)
     return total, count
 
@@ -77,6 +81,7 @@ def brier_decomposition(
 def split_brier(score: Tensor, count: Tensor, statistics: BinStatistics) -> Decomposition:
     """The two parts of a Brier score over ``count`` terms, given the per-class statistics of the same samples."""
     calibration = (statistics.counts * statistics.gaps.square()).sum() / count
+    calibration = torch.minimum(calibration, score)  # a part is at most the whole, whatever the rounding
     return Decomposition(calibration, score - calibration)
 
 
@@ -94,11 +99,15 @@ def brier_loss(*, logits: Tensor, targets: Tensor, reduction: str = "mean") -> T
         0.5
     """
     wide, targets = class_logits_and_targets(logits, targets)
-    return reduce_losses(_squared_distances(torch.softmax(wide, dim=1), targets), reduction)
+    return reduce_losses(_squared_distances(torch.softmax(wide, dim=1), targets, sum_to_one=True), reduction)
 
 
-def _squared_distances(probs: Tensor, targets: Tensor) -> Tensor:
-    """``(1 - p_target) ** 2`` plus the squares of the others: nothing cancels, however small the distance."""
+def _squared_distances(probs: Tensor, targets: Tensor, *, sum_to_one: bool) -> Tensor:
+    """``(1 - p_target) ** 2`` plus the squares of the others: nothing cancels, however small the distance.
+
+    What the target lacks is the sum of the others in a softmax; given probabilities may sum to 1 in four digits only.
+    """
     rows = targets.unsqueeze(1)
-    missing = 1.0 - probs.gather(1, rows).squeeze(1)
-    return missing.square() + probs.scatter(1, rows, 0.0).square().sum(dim=1)
+    others = probs.scatter(1, rows, 0.0)
+    missing = others.sum(dim=1) if sum_to_one else 1.0 - probs.gather(1, rows).squeeze(1)
+    return missing.square() + others.square().sum(dim=1)

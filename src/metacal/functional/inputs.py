@@ -232,6 +232,11 @@ def at_least_float32(values: Tensor) -> Tensor:
     return values if values.dtype in (torch.float32, torch.float64) else values.float()
 
 
+def logits_against(logits: Tensor, outcomes: Tensor) -> Tensor:
+    """Logits of the answer that did not come: negated where the outcome is "yes" (1)."""
+    return outcomes.to(logits.dtype).mul_(-2.0).add_(1.0).mul_(logits)  # several times as fast as `torch.where`
+
+
 def _check_targets(targets: Tensor, highest: int) -> None:
     if not targets.numel():
         return

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from metacal.errors import InvalidValueError
-from metacal.functional.inputs import Inputs, read_inputs
+from metacal.functional.inputs import Inputs, logits_against, read_inputs
 from metacal.functional.temperature import fit_temperature
 
 
@@ -47,18 +47,29 @@ def likelihood_sums(inputs: Inputs) -> tuple[Tensor, Tensor]:
     if inputs.is_events:
         for scores, outcomes, _ in inputs.events():
             if inputs.is_logits:
-                losses = torch.nn.functional.softplus(torch.where(outcomes == 1, -scores, scores))
+                losses = torch.nn.functional.softplus(logits_against(scores, outcomes))
             else:
-                losses = -torch.where(outcomes == 1, scores, 1.0 - scores).clamp(0.0, 1.0).log()
+                probs = scores.clamp(0.0, 1.0)
+                losses = -torch.where(outcomes == 1, probs.log(), (-probs).log1p())
             total, count = total + losses.sum(dtype=torch.float64), count + len(losses)
         return total, count
     for scores, targets in inputs.chunks():
-        if inputs.is_logits:  # relative to the top, so that large logits lose nothing
-            scores = scores - scores.amax(dim=1, keepdim=True)
-        at_target = scores.gather(1, targets.unsqueeze(1)).squeeze(1)
-        losses = torch.logsumexp(scores, dim=1) - at_target if inputs.is_logits else -at_target.clamp(max=1.0).log()
+        rows = targets.unsqueeze(1)
+        losses = _losses(scores, rows) if inputs.is_logits else -scores.gather(1, rows).clamp(max=1.0).log()
         total, count = total + losses.sum(dtype=torch.float64), count + len(losses)
     return total, count
+
+
+def _losses(logits: Tensor, rows: Tensor) -> Tensor:
+    """``-log p(target)`` of each row in float64; nothing cancels, however large the logits or small the loss.
+
+    With logits relative to the top, the other classes are summed up apart from the target, whose ``exp`` is 1 if it
+    is the top: the 1 is then never added to a number that it would swallow.
+    """
+    top = logits.amax(dim=1, keepdim=True)
+    below_top = (top.double() - logits.gather(1, rows).double()).squeeze(1)  # float64 holds any two float32 apart
+    others = (logits - top).scatter_(1, rows, -torch.inf).exp_().sum(dim=1).double()
+    return torch.log1p(others + torch.expm1(-below_top)) + below_top
 
 
 def likelihood_decomposition(
