@@ -1,7 +1,9 @@
 """Runs at a URL: made here, kept there, gone on with elsewhere, and held by one process at a time."""
 
+import contextlib
 import json
 import signal
+import threading
 import time
 
 import fsspec
@@ -113,8 +115,9 @@ def test_a_lease_is_for_one_and_ends(place, tmp_path):
     (spec,) = specs(1)
     one, other = store_at(place, tmp_path / "one"), store_at(place, tmp_path / "other")
     with one.lease(spec):
-        time.sleep(2.5)  # it is renewed
-        with pytest.raises(InUseError, match="is in use by another process"), other.lease(spec):
+        wait_for_renewal(one, spec)
+        patient = store_at(place, tmp_path / "other", lease_seconds=60.0)
+        with pytest.raises(InUseError, match="is in use by another process"), patient.lease(spec):
             pass
     with other.lease(spec):
         pass
@@ -129,9 +132,24 @@ def write_lease(store, spec, owner):
     system.pipe_file(f"{path}/lease.json", json.dumps({"owner": owner, "time": time.time()}).encode())
 
 
-def read_owner(store, spec):
+def read_lease(store, spec, key):
     system, path = store._place(spec)
-    return json.loads(system.cat_file(f"{path}/lease.json"))["owner"]
+    while True:
+        with contextlib.suppress(ValueError):  # half written
+            return json.loads(system.cat_file(f"{path}/lease.json"))[key]
+
+
+def wait_for_renewal(store, spec):
+    before = read_lease(store, spec, "time")
+    while read_lease(store, spec, "time") == before:
+        time.sleep(0.02)
+
+
+def wait_for_keeper():
+    """Until the thread that renews a lease has seen that it is lost."""
+    for thread in threading.enumerate():
+        if thread.name == "metacal-lease":
+            thread.join()
 
 
 def test_a_lease_that_another_process_has_taken_over_is_left_to_it(place, tmp_path):
@@ -144,9 +162,9 @@ def test_a_lease_that_another_process_has_taken_over_is_left_to_it(place, tmp_pa
         write_lease(store, spec, "another")
         with pytest.raises(InUseError, match="was taken over by another process"):
             store.push(spec)  # at once, not only when it is next renewed
-        time.sleep(1.0)
-        assert read_owner(store, spec) == "another"  # not renewed over
-    assert read_owner(store, spec) == "another"  # nor given back
+        wait_for_keeper()
+        assert read_lease(store, spec, "owner") == "another"  # not renewed over
+    assert read_lease(store, spec, "owner") == "another"  # nor given back
     system, path = store._place(spec)
     system.rm_file(f"{path}/lease.json")
     with store.lease(spec):
@@ -154,7 +172,7 @@ def test_a_lease_that_another_process_has_taken_over_is_left_to_it(place, tmp_pa
         system.rm_file(f"{path}/lease.json")  # by one that took it and is done
         with pytest.raises(InUseError, match="was taken over by another process"):
             store.push(spec)
-        time.sleep(1.0)
+        wait_for_keeper()
         assert not system.exists(f"{path}/lease.json")
     store.push(spec)  # without a lease, as before
 
@@ -164,16 +182,17 @@ def test_a_lease_outlives_errors_of_any_kind(place, tmp_path, monkeypatch):
     store = store_at(place, tmp_path / "one")
     kind = type(store._place(spec)[0])
 
+    failed = threading.Event()
+
     def fail(*_, **__):
+        failed.set()
         raise RuntimeError("as a client library of a store may raise")
 
     with store.lease(spec):
         with monkeypatch.context() as outage:
             outage.setattr(kind, "pipe_file", fail)
-            time.sleep(1.0)
-        time.sleep(2.5)
-        with pytest.raises(InUseError), store_at(place, tmp_path / "other").lease(spec):
-            pass
+            failed.wait()
+        wait_for_renewal(store, spec)
 
 
 def test_a_run_that_was_taken_over_is_waited_for(place, tmp_path):
@@ -193,7 +212,7 @@ def test_a_run_that_was_taken_over_is_waited_for(place, tmp_path):
 
 def test_a_held_run_is_waited_for(place, tmp_path):
     runs, heard = specs(2), Record()
-    other, store = store_at(place, tmp_path / "other"), store_at(place, tmp_path / "one")
+    other, store = store_at(place, tmp_path / "other"), store_at(place, tmp_path / "one", lease_seconds=60.0)
     held = other.lease(runs[0])
     held.__enter__()
     heard.act = lambda event: (

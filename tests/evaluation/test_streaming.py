@@ -1,7 +1,6 @@
 """Streams: the figures of all rows at once, whatever the batches; a fair sample; a reader that can be left early."""
 
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -122,12 +121,12 @@ def test_reading_ahead():
     assert next(items) == 1
     with pytest.raises(RuntimeError, match="no more"):
         next(items)
-    before = threading.active_count()
+    before = set(threading.enumerate())
     endless = read_ahead(lambda: iter(int, 1))
     next(endless)
+    (reader,) = set(threading.enumerate()) - before
     endless.close()
-    time.sleep(0.05)
-    assert threading.active_count() == before
+    reader.join()  # it ends: one that did not would hold the test up
 
 
 def test_a_large_file_is_sampled_and_says_so(tmp_path):

@@ -46,7 +46,7 @@ class Lease:
     def renewed(self) -> Iterator[None]:
         """Inside, it is renewed now and then, unless it is lost; given back at the end if it is ours."""
         done = threading.Event()
-        keeper = threading.Thread(target=self._keep, args=(done,), daemon=True)
+        keeper = threading.Thread(target=self._keep, args=(done,), name="metacal-lease", daemon=True)
         keeper.start()
         try:
             yield
