@@ -1,5 +1,6 @@
 """What goes in: every kind of bad input with its message, values checked only if asked for, chunks without a trace."""
 
+import math
 import re
 
 import pytest
@@ -275,6 +276,49 @@ def test_values_are_not_checked_when_told_so_but_shapes_and_dtypes_are(name):
         function(probs=probs, targets=LABELS.float(), validate=False)
     with pytest.raises(InvalidTypeError, match="`probs` must be a floating point tensor"):
         function(probs=probs.long(), targets=LABELS, validate=False)
+
+
+@pytest.mark.parametrize("name", ERRORS)
+@pytest.mark.parametrize("layout", samples.LAYOUTS)
+def test_a_nan_that_is_not_checked_makes_the_result_nan(monkeypatch, layout, name):
+    for inputs in ("logits", "probs"):
+        keywords = samples.draw(layout, n=50, inputs=inputs)
+        for place in ((0, 0), (49, -1)):
+            scores = keywords[inputs].clone()
+            # NLL reads the target's probability alone.
+            scores[place if scores.ndim > 1 and name != "nll" else place[0]] = NAN
+            for chunk in (20, inputs_module.CHUNK_ELEMENTS):
+                with monkeypatch.context() as patch:
+                    patch.setattr(inputs_module, "CHUNK_ELEMENTS", chunk)
+                    result = ERRORS[name](**{**keywords, inputs: scores}, validate=False)
+                for part in result if isinstance(result, tuple) else (result,):
+                    assert part.isnan(), (inputs, place, chunk, part)
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2", "max"])
+def test_a_nan_makes_every_norm_nan(norm):
+    keywords = {"probs": torch.tensor([[0.6, 0.4], [NAN, 0.4]]), "targets": LABELS, "validate": False, "norm": norm}
+    for function in (F.expected_calibration_error, F.adaptive_calibration_error, F.sweep_calibration_error):
+        assert function(**keywords).isnan()
+    assert F.classwise_calibration_error(**keywords, threshold=0.5).isnan()
+    if norm != "max":
+        for binning in ("equal_mass", "equal_width"):
+            assert F.debiased_calibration_error(**keywords, binning=binning).isnan()
+
+
+def test_a_nan_among_the_bins():
+    statistics = F.bin_statistics(probs=torch.tensor([0.2, NAN]), targets=LABELS, validate=False)
+    clean = F.bin_statistics(probs=torch.tensor([0.2, 0.9]), targets=LABELS)
+    for one in (statistics, statistics + clean, clean + statistics + statistics):
+        assert F.calibration_error(one).isnan() and F.noise_floor(one).isnan()
+        assert F.sample_size_warning(one) == "A confidence is NaN: nothing can be said of the samples."
+
+
+def test_a_nan_among_the_logits_leaves_no_temperature():
+    keywords = {"logits": torch.tensor([[0.6, 0.4], [NAN, 0.4]]), "targets": LABELS, "validate": False}
+    assert F.temperature_grid_errors(**keywords).isnan().all()
+    assert math.isnan(F.fit_temperature_by_grid(**keywords))
+    assert not F.fit_temperature(**keywords).converged and not F.fit_temperature_by_lbfgs(**keywords).converged
 
 
 @pytest.mark.parametrize("name", [name for name in ERRORS if name not in ("brier", "brier parts", "nll")])

@@ -205,6 +205,17 @@ def test_millions_of_samples_in_one_bin_stay_exact():
     assert metric.compute().item() == pytest.approx(abs(0.83 - probs[0].item()), abs=1e-9)
 
 
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("place", [0, 29])
+def test_a_nan_in_any_batch_makes_the_value_nan(name, place):
+    probs, targets = samples.draw("multiclass", n=30, inputs="probs").values()
+    probs[place, slice(None) if name == "nll" else 1] = float("nan")  # NLL reads the target's probability alone
+    metric = make(name, validate=False)
+    for rows in torch.split(torch.arange(30), 10):
+        metric.update(probs[rows], targets[rows])
+    assert metric.compute().isnan()
+
+
 def test_a_bin_too_full_for_exact_sums_says_so():
     metric = M.ExpectedCalibrationError(num_labels=1)
     metric.update(torch.tensor([0.5]), torch.tensor([1]))

@@ -19,6 +19,9 @@ from metacal.functional.inputs import at_least_float32
 MOST_SAMPLES = 2**31 - 1
 """Samples that one bin may hold before its 64-bit sum could overflow."""
 
+NOT_A_NUMBER = -(2**42)
+"""Added to a count for confidences that are NaN, which integers cannot hold: a total below 0 makes every error NaN."""
+
 UNITS = 2.0**32
 """Units of confidence in 1: the fixed-point scale of `BinStatistics.confidence_units`."""
 
@@ -30,7 +33,7 @@ class BinStatistics:
     Leading dimensions, if any, are classes.
 
     Attributes:
-        counts: int64 ``(..., M)``, samples in each bin.
+        counts: int64 ``(..., M)``, samples in each bin; the first is negative if a confidence was NaN.
         correct_sums: int64 ``(..., M)``, those of them that were right (or "yes").
         confidence_units: int64 ``(..., M)``, their summed confidence in units of 2**-32.
         edges: float64 ``(M + 1,)``; bin m is ``(edges[m], edges[m + 1]]``, and the first also holds its lower edge.
@@ -113,7 +116,7 @@ def calibration_error(statistics: BinStatistics, norm: str = "l1") -> Tensor:
     """Distance between accuracy and confidence over the bins, float64 ``(...)``.
 
     ``l1``: sum of ``w_m |gap_m|`` (ECE); ``l2``: root of the sum of ``w_m gap_m ** 2`` (RMSCE); ``max``: the largest
-    ``|gap_m|`` (MCE), with ``w_m`` the share of samples in bin m. NaN without samples.
+    ``|gap_m|`` (MCE), with ``w_m`` the share of samples in bin m. NaN without samples, or if a confidence was NaN.
     """
     check_choice("norm", norm, ("l1", "l2", "max"))
     gaps = statistics.gaps.abs()
@@ -123,7 +126,7 @@ def calibration_error(statistics: BinStatistics, norm: str = "l1") -> Tensor:
         error = (statistics.weights * gaps.square()).sum(-1).sqrt()
     else:
         error = (statistics.weights * gaps).sum(-1)
-    return error.masked_fill(statistics.total == 0, torch.nan)
+    return error.masked_fill(statistics.total <= 0, torch.nan)
 
 
 def equal_width_statistics(confidences: Tensor, correct: Tensor, num_bins: int = 15) -> BinStatistics:
@@ -159,7 +162,13 @@ def accumulate(
     empty = torch.zeros(2 * math.prod(shape), dtype=torch.int64, device=index.device)
     counts = empty.scatter_add(0, cells, torch.ones_like(cells)).view(*shape, 2)
     units = empty.scatter_add(0, cells, to_units(confidences)).view(*shape, 2)
-    return BinStatistics(counts.sum(-1), counts[..., 1], units.sum(-1), edges)
+    return BinStatistics(marked(counts.sum(-1), confidences.sum().isnan()), counts[..., 1], units.sum(-1), edges)
+
+
+def marked(counts: Tensor, has_nan: Tensor) -> Tensor:
+    """Counts ``(..., M)`` as they are, or marked by `NOT_A_NUMBER` in the first bin; changed in place."""
+    counts[..., 0].add_(has_nan, alpha=NOT_A_NUMBER)
+    return counts
 
 
 def to_units(confidences: Tensor) -> Tensor:
@@ -171,13 +180,13 @@ def equal_width_index(confidences: Tensor, num_bins: int) -> Tensor:
     """int64 ``(n,)``: the bin m for which ``m / M < confidence <= (m + 1) / M``; 0 goes to the first bin.
 
     An edge is ``m / M`` rounded to the dtype of the confidences: 0.2 is the upper edge of its bin in float32 as
-    in float64, whichever way the dtype rounds it.
+    in float64, whichever way the dtype rounds it. NaN goes to any bin.
     """
     upper = equal_width_edges(num_bins, confidences.device)[1:].to(confidences.dtype, copy=True)
     upper[-1] = torch.inf  # rounding may take a confidence above 1: it stays in the last bin
     # Scaled a hair down, the product never lands above the true bin and at most one below: one comparison settles it.
     shrink = num_bins * (1.0 - 8.0 * torch.finfo(confidences.dtype).eps)
-    index = (confidences * shrink).ceil_().sub_(1.0).clamp_(0, num_bins - 1).to(torch.int64)
+    index = (confidences * shrink).ceil_().sub_(1.0).to(torch.int64).clamp_(0, num_bins - 1)
     return index.add_(confidences > upper.take(index))
 
 

@@ -64,7 +64,7 @@ def class_statistics(inputs: Inputs, num_bins: int, threshold: float | None = No
     edges = equal_width_edges(num_bins, inputs.scores.device)
     for probs, outcomes, labels in one_against_rest(inputs):
         if threshold is not None:
-            kept = probs > threshold
+            kept = ~(probs <= threshold)  # a NaN is kept, to be told of
             probs, outcomes, labels = probs[kept], outcomes[kept], labels[kept]
         index = equal_width_index(probs, num_bins).add_(labels, alpha=num_bins)
         statistics = statistics + accumulate(index, probs, outcomes, edges, inputs.num_classes)

@@ -72,7 +72,7 @@ def debiased_error(statistics: BinStatistics, norm: str = "l2") -> Tensor:
         known = statistics.counts > 1
         squares = torch.where(known, gaps.square() - variances / (counts - 1.0).clamp(min=1.0), 0.0)
         error = (statistics.weights * squares).sum(-1).clamp(min=0.0).sqrt()
-        return error.masked_fill(statistics.total == 0, torch.nan)
+        return error.masked_fill(statistics.total <= 0, torch.nan)
     expected = folded_normal_mean(gaps, (variances / counts.clamp(min=1.0)).sqrt())
     plug_in = calibration_error(statistics, "l1")
     return (2.0 * plug_in - (statistics.weights * expected).sum(-1)).clamp(min=0.0)

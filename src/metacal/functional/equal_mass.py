@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from metacal.functional.arguments import check_num_bins, check_samples
-from metacal.functional.binning import BinStatistics, to_units
+from metacal.functional.binning import BinStatistics, marked, to_units
 from metacal.functional.inputs import at_least_float32
 
 
@@ -45,7 +45,7 @@ class SortedSamples:
         cuts = self.cuts_at(torch.arange(num_bins + 1, device=self.confidences.device) * len(self) // num_bins)
         edges = self.confidences.double()[(cuts - 1).clamp(min=0)]
         return BinStatistics(
-            cuts.diff(),
+            marked(cuts.diff(), self.confidences[-1].isnan()),  # a sort puts NaN last
             self.correct_before[cuts].diff(),
             self.units_before[cuts].diff(),
             edges,

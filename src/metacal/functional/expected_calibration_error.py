@@ -34,7 +34,8 @@ def expected_calibration_error(
         num_bins: M.
         norm: ``"l1"`` (ECE), ``"l2"`` (RMSCE) or ``"max"`` (MCE).
         ignore_index: targets with this value are left out.
-        validate: check values (finite, in range, rows that sum to 1). Shapes and dtypes are always checked.
+        validate: check values (finite, in range, rows that sum to 1); if not, a NaN makes the result NaN. Shapes and
+            dtypes are always checked.
 
     Returns:
         float64 scalar in [0, 1], on the device of the input.

@@ -26,7 +26,8 @@ def noise_floor(statistics: BinStatistics) -> Tensor:
     """
     confidences = statistics.confidences
     variances = confidences * (1.0 - confidences) / statistics.counts.clamp(min=1)
-    return (statistics.weights * (variances * 2.0 / math.pi).clamp(min=0.0).sqrt()).sum(-1)
+    floor = (statistics.weights * (variances * 2.0 / math.pi).clamp(min=0.0).sqrt()).sum(-1)
+    return floor.masked_fill(statistics.total < 0, math.nan)
 
 
 def sample_size_warning(statistics: BinStatistics) -> str | None:
@@ -43,6 +44,8 @@ def sample_size_warning(statistics: BinStatistics) -> str | None:
             f"`statistics` must be of one set of bins, got {tuple(statistics.counts.shape)}; ask class by class."
         )
     samples, floor = int(statistics.total), float(noise_floor(statistics))
+    if samples < 0:
+        return "A confidence is NaN: nothing can be said of the samples."
     if samples >= SAMPLES_PER_BIN * statistics.num_bins:
         return None
     return (

@@ -74,9 +74,10 @@ def _deposit(confidences: Tensor, correct: Tensor) -> Tensor:
     position = (confidences.double().clamp(0.0, 1.0) * GRID - 0.5).clamp(0.0, GRID - 1.0)
     lower = position.floor().clamp(max=GRID - 2)
     share = position - lower
+    cells = lower.long().clamp_(0, GRID - 2)  # of a NaN any cell will do: its residual makes the whole grid NaN
     grid = residuals.new_zeros(GRID)
-    grid = grid.index_add(0, lower.long(), residuals * (1.0 - share))
-    return grid.index_add(0, lower.long() + 1, residuals * share)
+    grid = grid.index_add(0, cells, residuals * (1.0 - share))
+    return grid.index_add(0, cells + 1, residuals * share)
 
 
 def _reflect(values: Tensor) -> Tensor:

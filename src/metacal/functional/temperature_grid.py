@@ -1,5 +1,6 @@
 """Temperature by a grid: the published procedure, which takes the first of 100 temperatures with the least ECE."""
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -35,9 +36,10 @@ def temperature_grid_errors(*, logits: Tensor, targets: Tensor, num_bins: int = 
 
 
 def fit_temperature_by_grid(*, logits: Tensor, targets: Tensor, num_bins: int = 15, validate: bool = True) -> float:
-    """The first temperature of `GRID` with the least ECE. Args as in `temperature_grid_errors`."""
+    """The first temperature of `GRID` with the least ECE; NaN if a logit is. Args as in `temperature_grid_errors`."""
     errors = temperature_grid_errors(logits=logits, targets=targets, num_bins=num_bins, validate=validate)
-    return GRID[int((errors == errors.min()).nonzero()[0])]
+    least = (errors == errors.min()).nonzero()
+    return GRID[int(least[0])] if len(least) else math.nan
 
 
 class TemperatureScan(NamedTuple):
