@@ -314,6 +314,16 @@ BAD_FILES = {
         [],
         "bad.jsonl: row 1: `probs` is [0.5, 1000",
     ),
+    "json lists that are nested differently": (
+        text("bad.jsonl", '{"p_a": 0.5, "p_b": 0.5, "label": [[]]}\n{"p_a": 0.5, "p_b": 0.5, "label": [[[]]]}\n'),
+        [],
+        "bad.jsonl: row 2: `label` is [[[]]], not a number; mend or drop the row",
+    ),
+    "json lists that are nested as deep as arrays go": (
+        text("bad.jsonl", '{"p_a": 0.5, "p_b": 0.5, "label": ' + "[" * 64 + "]" * 64 + "}\n"),
+        [],
+        "bad.jsonl: row 1: `label` is [[[",
+    ),
     "json list in a column of one class": (
         text("bad.jsonl", '{"p_a": [], "p_b": 0.5, "label": 0}\n'),
         [],
@@ -376,6 +386,21 @@ BAD_FILES = {
         "bad.npz: no column matches vvg of --probs; there are human_probs, resnet, vgg, shares",
     ),
     "not an object": (text("bad.jsonl", "[1, 2]\n"), [], "bad.jsonl: row 1 is not a JSON object"),
+    "column numbers twice": (
+        text("bad.csv", "p_0,p_1,p_01,label\n0.5,0.25,0.25,1\n"),
+        [],
+        "bad.csv: two columns of p_0, p_1, p_01 have the same number; rename one",
+    ),
+    "column number beyond any integer": (
+        text("bad.csv", f"p_0,p_{'9' * 40},label\n0.5,0.5,3\n"),
+        [],
+        "bad.csv: row 1: label is 3, classes are 0..1",
+    ),
+    "superscripts for column numbers": (
+        text("bad.csv", "p_\u00b9,p_\u00b2,label\n0.5,0.5,3\n"),
+        [],
+        "bad.csv: row 1: label is 3, classes are 0..1",
+    ),
     "column twice": (
         text("bad.csv", "p_a,p_b,p_b,label\n0.5,0.5,0,a\n"),
         [],

@@ -147,18 +147,20 @@ def _ordered(
     names: tuple[str, ...] | None = None if class_names is None else tuple(class_names)
     if len(found) == 1:
         label = labels[0] if labels[0] != found[0] else ""
-        if label.isdigit() and int(label) != 1:
+        if _is_class_number(label) and int(label) != 1:
             raise InvalidValueError(
                 f"one column of scores, {found[0]}, but a binary model's must be that of class 1; rename it, or give "
                 "a column for each class."
             )
-        positive = label if label and not label.isdigit() else None
+        positive = label if label and not _is_class_number(label) else None
         return Layout((found[0],), is_logits, target, names, None, positive)
     numbers = None
-    if all(label.isdigit() for label in labels):
+    if all(map(_is_class_number, labels)):
         order = sorted(range(len(found)), key=lambda position: int(labels[position]))
         found, labels = [found[position] for position in order], [labels[position] for position in order]
         numbers = tuple(int(label) for label in labels)
+        if len(set(numbers)) < len(numbers):
+            raise InvalidValueError(f"two columns of {_list(found)} have the same number; rename one.")
         if numbers == tuple(range(len(found))):
             numbers = None
     if names is not None and len(names) != len(found):
@@ -166,6 +168,11 @@ def _ordered(
             f"`class_names` (--class-names) must hold {len(found)} names for {_list(found)}, got {len(names)}."
         )
     return Layout(tuple(found), is_logits, target, tuple(labels) if names is None else names, numbers)
+
+
+def _is_class_number(label: str) -> bool:
+    """Whether a label is an integer that a target can be: not a superscript, nor one beyond any integer type."""
+    return label.isdecimal() and len(label) <= 18
 
 
 def _without_common_prefix(names: list[str]) -> list[str]:

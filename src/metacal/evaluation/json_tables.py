@@ -78,7 +78,8 @@ def _column(name: str, values: list[Any]) -> Column:
         # None becomes NaN, which is refused later with its row.
         return np.array(values, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
-        row = next(row for row, value in enumerate(values) if not _is_number(value))
+        shapes = [_shape(value) for value in values]
+        row = next((row for row, shape in enumerate(shapes) if shape is None or shape != shapes[0]), 0)
         raise BadRow(row, f"`{name}` is {json.dumps(values[row])[:40]}, not a number; mend or drop the row") from None
 
 
@@ -91,9 +92,9 @@ def _strings(name: str, values: list[Any]) -> Strings:
     return Strings(np.array([codes.get(value, -1) for value in values], dtype=np.int64), tuple(distinct))
 
 
-def _is_number(value: Any) -> bool:
+def _shape(value: Any) -> tuple[int, ...] | None:
+    """Of a number or nested lists of numbers; None of anything else."""
     try:
-        np.array(value, dtype=np.float64)
+        return np.array(value, dtype=np.float64).shape
     except (TypeError, ValueError, OverflowError):
-        return False
-    return True
+        return None
