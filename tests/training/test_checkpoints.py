@@ -1,13 +1,17 @@
 """Checkpoints: whole or not at all, hashed, and the one before steps in for a damaged one."""
 
 import errno
+import hashlib
+import io
 import os
+import pickle
+import zipfile
 
 import pytest
 import torch
 
 from metacal.errors import StorageError
-from metacal.training.checkpoints import Checkpoints, read_checkpoint, write_checkpoint
+from metacal.training.checkpoints import MARK, Checkpoints, read_checkpoint, write_checkpoint
 
 
 @pytest.fixture
@@ -100,3 +104,50 @@ def test_opening_one_runs_no_code(tmp_path):
     write_checkpoint({"evil": Evil()}, tmp_path / "evil.ckpt")
     with pytest.raises(Exception, match=r"weights_only|Weights only|Unsupported"):
         read_checkpoint(tmp_path / "evil.ckpt")
+
+
+def put(path, payload):
+    """A checkpoint whose hash is right, whatever is in it."""
+    path.write_bytes(MARK + hashlib.sha256(payload).digest() + payload)
+    return path
+
+
+def saved(value):
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()
+
+
+def rezipped(value, name, content):
+    """What `torch.save` makes, with one member replaced."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(saved(value))) as archive, zipfile.ZipFile(out, "w") as other:
+        for info in archive.infolist():
+            other.writestr(info.filename, content if info.filename.endswith(name) else archive.read(info))
+    return out.getvalue()
+
+
+class Calls:
+    """Pickled, it calls a function when it is opened."""
+
+    def __reduce__(self):
+        return os.mkdir, ("called",)
+
+
+PAYLOADS = {
+    "pickle": pickle.dumps(Calls()),
+    "pickle in an archive": rezipped({}, "data.pkl", pickle.dumps(Calls())),
+    "a pickle cut short": rezipped({"a": 1}, "data.pkl", b"\x80\x02}"),
+    "a tensor without its values": rezipped({"a": torch.ones(3)}, "data/0", b""),
+    "nothing": b"",
+    "a list": saved([1]),
+}
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_a_right_hash_of_something_else(tmp_path, monkeypatch, payload):
+    monkeypatch.chdir(tmp_path)
+    path = put(tmp_path / "last.ckpt", PAYLOADS[payload])
+    with pytest.raises(StorageError, match=r"last\.ckpt holds no state of a training"):
+        read_checkpoint(path)
+    assert os.listdir(tmp_path) == ["last.ckpt"]

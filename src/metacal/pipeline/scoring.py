@@ -12,6 +12,7 @@ from metacal.functional import fit_temperature
 from metacal.pipeline.data import evaluation_batches
 from metacal.runs import RunFolder, RunSpec
 from metacal.training import Training
+from metacal.training.checkpoints import taking_up
 from metacal.training.events import Notice
 from metacal.training.predict import predict
 
@@ -31,7 +32,11 @@ def finish(
     best, complaints = training.checkpoints.load_best()
     for complaint in complaints:
         training.emit(Notice(f"{complaint} Its copy is used."))
-    training.model.load_state_dict(best["model"])
+    with taking_up(training.checkpoints.folder):
+        training.model.load_state_dict(best["model"])
+        objective = training.phases[0].objective
+        objective.load_learned(best["learned"])
+        best_epoch = int(best["epoch"])
     said, sizes = {}, []
     for part, every in (("val", [splits.val]), ("test", sets or [splits.test])):
         batches = (evaluation_batches(spec, dataset, examples, fabric) for examples in every)
@@ -41,7 +46,7 @@ def finish(
         sizes = [len(values) for _, values in found]
     scores = {
         "spec": spec.hash,
-        "best_epoch": best["epoch"],
+        "best_epoch": best_epoch,
         "train_seconds": seconds,
         "test": score_predictions(logits=said["test"].logits, targets=said["test"].targets).as_dict(),
         "val": score_predictions(logits=said["val"].logits, targets=said["val"].targets).as_dict(),
@@ -56,8 +61,6 @@ def finish(
     if fabric.is_global_zero:
         folder.write_predictions("val", said["val"])
         folder.write_predictions("test", said["test"], domains, sets.names if sets is not None else ())
-        objective = training.phases[0].objective
-        objective.load_learned(best["learned"])
         folder.write_hyperparameters(objective.export())
         folder.write_scores(scores)
     return scores

@@ -7,13 +7,14 @@ with ``weights_only``, so that opening one runs no code.
 import hashlib
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from metacal.errors import StorageError
+from metacal.errors import MetacalError, StorageError
 from metacal.files import remove_leftovers, write_whole
 
 MARK = b"metacal checkpoint 1\n"
@@ -99,7 +100,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     """The state in a checkpoint, on the CPU: what takes it up puts it where it belongs.
 
     Raises:
-        StorageError: it is missing, cut short or altered.
+        StorageError: it is missing, cut short, altered, or something else.
     """
     try:
         data = path.read_bytes()
@@ -109,5 +110,26 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     found = hashlib.sha256(memoryview(data)[header:]).digest()
     if data[: len(MARK)] != MARK or data[len(MARK) : header] != found:
         raise StorageError(f"{path} is damaged: its contents do not have the hash it was written with.")
-    state: dict[str, Any] = torch.load(io.BytesIO(data[header:]), map_location="cpu", weights_only=True)
+    try:
+        state: dict[str, Any] = torch.load(io.BytesIO(data[header:]), map_location="cpu", weights_only=True)
+    except Exception as error:  # torch and its unpickler raise a dozen kinds for what `torch.save` has not written
+        reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+        raise StorageError(f"{path} holds no state of a training, and is not opened: {reason}") from None
+    if not isinstance(state, dict):
+        raise StorageError(f"{path} holds no state of a training, but a {type(state).__name__}.")
     return state
+
+
+@contextmanager
+def taking_up(folder: Path) -> Iterator[None]:
+    """Turn what a state leads to that is whole, but not one of this training, into a StorageError."""
+    try:
+        yield
+    except MetacalError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+        raise StorageError(
+            f"The checkpoints in {folder} are not those of this run ({reason}). Copy them again from where the run was "
+            "made, or delete them: the run then starts again."
+        ) from None

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch import distributed as dist
 
 from metacal.errors import InvalidValueError, TrainingError
+from metacal.training.checkpoints import taking_up
 from metacal.training.events import CheckpointSaved, Notice
 from metacal.training.progress import Progress
 from metacal.training.setup import Training
@@ -38,12 +39,17 @@ def save(training: Training, progress: Progress) -> None:
 
 def restore(training: Training, progress: Progress) -> None:
     """Take up the newest state that is whole, if there is one."""
-    fabric = training.fabric
     state, complaints = training.checkpoints.load_last()
     for complaint in complaints:
         training.emit(Notice(f"{complaint} Going on from the one before."))
-    if state is None:
-        return
+    if state is not None:
+        with taking_up(training.checkpoints.folder):
+            take_up(state, training, progress)
+
+
+def take_up(state: dict[str, Any], training: Training, progress: Progress) -> None:
+    """Put a state where it belongs."""
+    fabric = training.fabric
     processes = state["processes"]
     is_same = len(processes) == fabric.world_size
     if not is_same and (processes[0]["progress"]["batch"] or processes[0]["progress"]["phase"]):
