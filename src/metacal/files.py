@@ -87,7 +87,12 @@ def write_json(path: Path, value: Any) -> None:
     Raises:
         StorageError: it could not be written; what was at ``path`` before is still there.
     """
-    write_text(path, json.dumps(_as_json(value), indent=2, allow_nan=False) + "\n")
+    write_text(path, json_text(value))
+
+
+def json_text(value: Any) -> str:
+    """What `write_json` writes."""
+    return json.dumps(_as_json(value), indent=2, allow_nan=False) + "\n"
 
 
 def _as_json(value: Any) -> Any:
@@ -116,6 +121,18 @@ def as_figures(value: Any) -> Any:
     return value
 
 
+def read_bytes(path: Path) -> bytes:
+    """All of a file.
+
+    Raises:
+        StorageError: it is missing, or cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise StorageError(f"{path} could not be read: {error.strerror}.") from None
+
+
 def read_json(path: Path) -> Any:
     """The value in a JSON file; NaN and Infinity, which earlier versions wrote, are read too.
 
@@ -123,10 +140,8 @@ def read_json(path: Path) -> Any:
         StorageError: it is missing or damaged.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise StorageError(f"{path} could not be read: {error.strerror}.") from None
-    except ValueError as error:
+        return json.loads(read_bytes(path))
+    except (ValueError, RecursionError) as error:
         raise StorageError(f"{path} must hold JSON, got something else: {error}.") from None
 
 

@@ -10,6 +10,7 @@ import torch
 from metacal.errors import InvalidValueError, StorageError
 from metacal.evaluation import Predictions
 from metacal.runs import RunFolder, build_spec
+from metacal.runs.run_files import write_tensors
 
 SPEC = build_spec({"dataset": "digits", "method": "mc"})
 
@@ -82,19 +83,127 @@ def test_another_schema_is_refused(folder):
         folder.read_spec()
 
 
-@pytest.mark.parametrize("name", ["spec.json", "scores.json"])
-def test_damage_is_named(folder, name):
+def test_a_damaged_spec_is_named(folder):
     folder.write_spec(SPEC, {})
-    (folder.path / name).write_text("{")
-    with pytest.raises(StorageError, match=f"{name} must hold JSON"):
-        folder.read_spec() if name == "spec.json" else folder.read_scores()
+    (folder.path / "spec.json").write_text("{")
+    with pytest.raises(StorageError, match=r"spec\.json must hold JSON"):
+        folder.read_spec()
+
+
+@pytest.fixture
+def complete(folder):
+    """A complete run, with a file of every kind."""
+    folder.write_spec(SPEC, {})
+    folder.write_splits({"train": torch.arange(5)})
+    folder.write_superclasses([0, 1])
+    for epoch in (1, 2):
+        folder.add_epoch({"epoch": epoch, "val_ece": 0.5}, {"val_logits": torch.ones(2, 2)})
+    folder.write_predictions("test", Predictions.from_logits(torch.ones(5, 2), torch.ones(5, dtype=torch.int64)))
+    folder.write_hyperparameters({"strength": [0.25]})
+    folder.write_scores({"spec": SPEC.hash, "test": {"ece": 0.125}, "train_seconds": 1.0})
+    folder.write_shift("corruptions", {"samples": 5})
+    return folder
+
+
+FILES = {
+    "environment.json": RunFolder.read_environment,
+    "splits.safetensors": RunFolder.read_splits,
+    "history.csv": RunFolder.read_history,
+    "epochs/0002.safetensors": lambda folder: folder.read_epoch(2),
+    "predictions/test.safetensors": RunFolder.read_predictions,
+    "hyperparameters.json": RunFolder.read_hyperparameters,
+    "superclasses.json": RunFolder.read_superclasses,
+    "scores.json": RunFolder.read_scores,
+    "shift/corruptions.json": RunFolder.read_shifts,
+}
+FIXES = {
+    "history.csv": "Copy it again from where the run was made",
+    "predictions/test.safetensors": "scores.json and finish the run again: metacal train --run-dir",
+    "scores.json": "scores.json and finish the run again: metacal train --run-dir",
+    "shift/corruptions.json": "Delete it and measure the shift again",
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_flipped_bit_is_named(complete, name):
+    path = complete.path / name
+    data = bytearray(path.read_bytes())
+    data[-2] ^= 1  # a digit, a bracket, a value: most of them parse as before
+    FILES[name](complete)
+    assert list(complete.damaged_files()) == []
+    path.write_bytes(data)
+    with pytest.raises(StorageError) as caught:
+        FILES[name](complete)
+    assert f"{path} is damaged: its contents do not have the checksum" in str(caught.value)
+    assert FIXES.get(name, "") in str(caught.value)
+    assert list(complete.damaged_files()) == [str(caught.value)]
+
+
+def test_folders_without_checksums_open(complete):
+    (complete.path / "checksums.json").unlink()
+    history = complete.path / "history.csv"
+    history.write_text(history.read_text().replace("0.5", "0.7"))
+    assert [row["val_ece"] for row in complete.read_history()] == [0.7, 0.7]
+    complete.write_shift("other", {"samples": 6})
+    assert complete.read_shifts()["other"] == {"samples": 6} and not (complete.path / "checksums.json").exists()
+
+
+@pytest.mark.parametrize("text", ["[]", '{"history.csv": 1}', "{"])
+def test_damaged_checksums_are_named(complete, text):
+    (complete.path / "checksums.json").write_text(text)
+    with pytest.raises(StorageError, match=r"checksums\.json"):
+        complete.read_history()
+
+
+def test_a_shift_that_is_measured_again_has_the_new_checksum(complete):
+    complete.write_shift("corruptions", {"samples": 7})
+    assert complete.read_shifts() == {"corruptions": {"samples": 7}}
+
+
+@pytest.mark.parametrize("name", ["environment.json", "hyperparameters.json", "scores.json", "superclasses.json"])
+@pytest.mark.parametrize("text", ["", "[", "7", '{"spec": ', "[" * 100_000])
+def test_what_is_not_json_of_the_right_kind_is_named(complete, name, text):
+    (complete.path / "checksums.json").unlink()
+    (complete.path / name).write_text(text)
+    with pytest.raises(StorageError, match=f"{name} is damaged: it must hold"):
+        FILES[name](complete)
+
+
+def test_a_history_that_was_cut_short(folder):
+    for epoch in (1, 2, 3):
+        folder.add_epoch({"epoch": epoch, "val_ece": 0.125}, {"val_logits": torch.zeros(2, 2)})
+    path = folder.path / "history.csv"
+    whole = path.read_text()
+    for length in range(len("epoch,val_ece\n") + 1, len(whole)):
+        path.write_text(whole[:length])
+        with pytest.raises(StorageError, match=r"history\.csv is damaged: .* Delete it: the run continues"):
+            folder.drop_epochs(3)
+    path.write_text(whole)
+    folder.drop_epochs(3)
+    assert len(folder.read_history()) == 3
+
+
+@pytest.mark.parametrize("metadata", [None, {"predictions": "{"}, {"predictions": "[]"}, {"predictions": "{}"}])
+@pytest.mark.parametrize("names", [("logits", "targets"), ("logits",)])
+def test_predictions_without_what_belongs_to_them(folder, metadata, names):
+    tensors = {"logits": torch.ones(5, 2), "targets": torch.ones(5, dtype=torch.int64)}
+    write_tensors(folder.path / "predictions" / "test.safetensors", {name: tensors[name] for name in names}, metadata)
+    with pytest.raises(StorageError, match=r"test\.safetensors is damaged"):
+        folder.read_predictions()
+
+
+def test_a_model_by_import_path_is_code(folder):
+    folder.write_spec(build_spec({"dataset": "digits", "model": "torch.hub:load"}), {})
+    with pytest.raises(InvalidValueError, match=r"import path, 'torch\.hub:load', which is code .* --trust-model"):
+        folder.read_spec_to_build(trust_model=False)
+    assert folder.read_spec_to_build(trust_model=True).model == "torch.hub:load"
 
 
 def test_a_damaged_tensor_file_is_named(folder):
     folder.write_splits({"train": torch.arange(5)})
     path = folder.path / "splits.safetensors"
     path.write_bytes(path.read_bytes()[:20])
-    with pytest.raises(StorageError, match=r"splits.safetensors could not be read"):
+    with pytest.raises(StorageError, match=r"splits.safetensors is damaged: .* Copy it again"):
         folder.read_splits()
 
 

@@ -60,6 +60,6 @@ def problem_of(folder: "RunFolder") -> str:
         spec = folder.read_spec()
         if folder.is_complete and folder.read_scores()["spec"] != spec.hash:
             return f"{folder.path}: its scores are those of another spec."
+        return " ".join(folder.damaged_files())
     except MetacalError as error:
         return str(error)
-    return ""

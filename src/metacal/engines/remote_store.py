@@ -108,7 +108,7 @@ class RemoteStore(RunStore):
         with tempfile.TemporaryDirectory(prefix="metacal-outlines-") as home:
             with told(self.url):
                 for path in system.ls(root, detail=False) if system.exists(root) else ():
-                    for name in ("spec.json", "scores.json"):
+                    for name in ("spec.json", "checksums.json", "scores.json"):
                         with suppress(FileNotFoundError, NotADirectoryError):
                             data = system.cat_file(f"{path.rstrip('/')}/{name}")
                             Path(home, Path(path).name).mkdir(exist_ok=True)

@@ -6,8 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metacal.errors import InvalidValueError
+from metacal.errors import InvalidValueError, MetacalError, StorageError
 from metacal.reporting.run_view import RunView
+from metacal.reporting.shift import prepare_shift
 from metacal.runs import RunFolder
 
 
@@ -29,7 +30,23 @@ def read_run(folder: Path) -> RunView:
             f"`{folder}` must be the folder of a complete run, got one that was only begun; "
             f"go on with it by: metacal train --run-dir {folder} --resume"
         )
+    try:
+        return view_of(run)
+    except MetacalError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise StorageError(
+            f"{folder} is damaged: its files do not fit together ({type(error).__name__}: {error}). Copy it again from "
+            "where the run was made, or run it again in another folder."
+        ) from None
+
+
+def view_of(run: RunFolder) -> RunView:
+    """What a report shows of a complete run; a file that holds something else raises whatever it leads to."""
     spec, predictions, history = run.read_spec(), run.read_predictions("test"), run.read_history()
+    shifts = tuple(run.read_shifts().values())
+    for study in shifts:
+        prepare_shift(study)
     learned = members(run.read_hyperparameters())
     names = dict.fromkeys(name for row in history for name in row if name != "epoch")
     return RunView(
@@ -43,7 +60,7 @@ def read_run(folder: Path) -> RunView:
         l2=l2_of(learned),
         superclasses=run.read_superclasses(),
         predictions=predictions,
-        shifts=tuple(run.read_shifts().values()),
+        shifts=shifts,
     )
 
 

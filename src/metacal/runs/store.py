@@ -9,6 +9,7 @@ A run is a folder::
     predictions/val.safetensors, test.safetensors    logits and targets of the best checkpoint
     hyperparameters.json what was learned           scores.json        written last: the run is complete
     superclasses.json    the superclass of every class, where classes have them
+    checksums.json       SHA-256 of all the others but the checkpoints, which have their own; of a complete run
     shift/cifar10-c.json figures by corruption and severity, once `metacal evaluate --shift` has measured them
 """
 
@@ -20,16 +21,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
+import safetensors
 import torch
 from filelock import FileLock, Timeout
 from pydantic import ValidationError
 from torch import Tensor
 
-from metacal.errors import InUseError, InvalidValueError, StorageError
+from metacal.errors import InUseError, InvalidTypeError, InvalidValueError, StorageError
 from metacal.evaluation.predictions import Predictions
-from metacal.files import as_figures, read_json, remove_leftovers, write_json, write_text, write_whole
+from metacal.files import as_figures, json_text, read_json, remove_leftovers, write_json, write_text
 from metacal.runs.environment import commit, environment
+from metacal.runs.run_files import SCORES, RunFiles, write_tensors
 from metacal.runs.spec import SCHEMA, RunSpec
 
 
@@ -42,6 +44,7 @@ class RunFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+        self._files = RunFiles(self.path)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -67,7 +70,7 @@ class RunFolder:
     @property
     def is_complete(self) -> bool:
         """Whether its scores are there."""
-        return (self.path / "scores.json").exists()
+        return self._files.is_sealed
 
     @property
     def checkpoints(self) -> Path:
@@ -108,8 +111,7 @@ class RunFolder:
 
     def read_environment(self) -> dict[str, Any]:
         """Machine, versions, and which files the data came from."""
-        found: dict[str, Any] = read_json(self.path / "environment.json")
-        return found
+        return self._files.read_object("environment.json")
 
     @property
     def schema(self) -> Any:
@@ -143,7 +145,7 @@ class RunFolder:
 
     def read_splits(self) -> dict[str, Tensor]:
         """Row numbers of each part."""
-        return read_tensors(self.path / "splits.safetensors")
+        return self._files.read_tensors("splits.safetensors")
 
     def add_epoch(self, record: Mapping[str, float], tensors: Mapping[str, Tensor]) -> None:
         """Add an epoch to the history, in place of any record of that epoch or later ones."""
@@ -157,6 +159,8 @@ class RunFolder:
         for folder in (self.path, self.path / "epochs"):
             remove_leftovers(folder)
         rows = self.read_history()
+        if rows and rows[-1]["epoch"] < done:
+            raise self._files.damaged("history.csv", f"it ends with epoch {rows[-1]['epoch']:g} of {done}")
         if len(rows) > done:
             self._write_history([row for row in rows if row["epoch"] <= done])
         for file in sorted((self.path / "epochs").glob("*.safetensors")):
@@ -165,16 +169,19 @@ class RunFolder:
 
     def read_history(self) -> list[dict[str, float]]:
         """One record per epoch, oldest first."""
-        path = self.path / "history.csv"
-        if not path.exists():
+        if not (self.path / "history.csv").exists():
             return []
-        with path.open(newline="", encoding="utf-8") as file:
-            try:
-                return [{key: float(value) for key, value in row.items() if value} for row in csv.DictReader(file)]
-            except (TypeError, ValueError) as error:
-                raise StorageError(
-                    f"{path} is damaged: {error}. Without it the run goes on, with the history from now on."
-                ) from None
+        try:
+            text = self._files.read("history.csv").decode()
+            rows = list(csv.DictReader(io.StringIO(text, newline="")))
+            if not text.endswith("\n") or any(None in (*row, *row.values()) for row in rows):
+                raise ValueError("it is cut short")
+            history = [{key: float(value) for key, value in row.items() if value} for row in rows]
+            if any(not row["epoch"].is_integer() for row in history):
+                raise ValueError("an epoch is not a whole number")
+        except (KeyError, ValueError, csv.Error) as error:
+            raise self._files.damaged("history.csv", str(error)) from None
+        return history
 
     def epoch_file(self, epoch: int) -> Path:
         """Where an epoch's tensors are."""
@@ -182,7 +189,7 @@ class RunFolder:
 
     def read_epoch(self, epoch: int) -> dict[str, Tensor]:
         """Validation logits and hyper-parameters (``omega.*``) after an epoch."""
-        return read_tensors(self.epoch_file(epoch))
+        return self._files.read_tensors(self.epoch_file(epoch).relative_to(self.path).as_posix())
 
     def write_predictions(
         self, part: str, predictions: Predictions, domains: Tensor | None = None, domain_names: Sequence[str] = ()
@@ -199,26 +206,38 @@ class RunFolder:
     def read_predictions(self, part: str = "test") -> Predictions:
         """The logits of a part."""
         tensors, about = self._read_part(part)
-        return Predictions.from_logits(tensors["logits"], tensors["targets"], about["class_names"], about["name"])
+        try:
+            return Predictions.from_logits(tensors["logits"], tensors["targets"], about["class_names"], about["name"])
+        except (InvalidValueError, InvalidTypeError, KeyError, TypeError) as error:
+            raise self._files.damaged(f"predictions/{part}.safetensors", str(error)) from None
 
     def read_domains(self, part: str = "test") -> tuple[Tensor, tuple[str, ...]] | None:
         """The number of each prediction's domain, and the domains' names; None for a run without domains."""
         tensors, about = self._read_part(part)
-        return (tensors["domains"], tuple(about["domain_names"])) if "domains" in tensors else None
+        try:
+            return (tensors["domains"], tuple(about["domain_names"])) if "domains" in tensors else None
+        except (KeyError, TypeError) as error:
+            raise self._files.damaged(f"predictions/{part}.safetensors", str(error)) from None
 
     def _read_part(self, part: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        path = self.path / "predictions" / f"{part}.safetensors"
-        tensors = read_tensors(path)
-        with safetensors.safe_open(path, framework="pt") as file:
-            return tensors, json.loads(file.metadata()["predictions"])
+        name = f"predictions/{part}.safetensors"
+        tensors = self._files.read_tensors(name)
+        with safetensors.safe_open(self.path / name, framework="pt") as file:
+            about = (file.metadata() or {}).get("predictions", "")
+        try:
+            return tensors, json.loads(about)
+        except (ValueError, RecursionError) as error:
+            raise self._files.damaged(name, str(error)) from None
 
     def write_shift(self, name: str, study: Mapping[str, Any]) -> None:
         """Keep what was measured under a shift."""
-        write_json(self.path / "shift" / f"{name}.json", dict(study))
+        with self.lock():
+            self._files.replace(f"shift/{name}.json", json_text(dict(study)))
 
     def read_shifts(self) -> dict[str, dict[str, Any]]:
         """What was measured under shifts, by name."""
-        return {path.stem: as_figures(read_json(path)) for path in sorted((self.path / "shift").glob("*.json"))}
+        names = sorted(path.stem for path in (self.path / "shift").glob("*.json"))
+        return {name: as_figures(self._files.read_object(f"shift/{name}.json")) for name in names}
 
     def write_hyperparameters(self, learned: Mapping[str, Any]) -> None:
         """Keep what was learned, as plain numbers."""
@@ -226,7 +245,7 @@ class RunFolder:
 
     def read_hyperparameters(self) -> dict[str, Any]:
         """What was learned; empty for a method that learns nothing."""
-        learned: dict[str, Any] = as_figures(read_json(self.path / "hyperparameters.json"))
+        learned: dict[str, Any] = as_figures(self._files.read_object("hyperparameters.json"))
         return learned
 
     def write_superclasses(self, superclasses: Sequence[int] | None) -> None:
@@ -237,20 +256,27 @@ class RunFolder:
     def read_superclasses(self) -> tuple[int, ...] | None:
         """The superclass of every class, if classes have them."""
         path = self.path / "superclasses.json"
-        return tuple(read_json(path)) if path.exists() else None
+        if not path.exists():
+            return None
+        found = self._files.read_value(path.name)
+        if not isinstance(found, list) or not all(isinstance(number, int) for number in found):
+            raise self._files.damaged(path.name, "it must hold a list of integers")
+        return tuple(found)
 
     def write_scores(self, scores: Mapping[str, Any]) -> None:
-        """Finish the run."""
-        write_json(self.path / "scores.json", dict(scores))
+        """Finish the run: with the checksums of all that is in its folder, then the scores."""
+        self._files.seal(json_text(dict(scores)))
 
     def read_scores(self) -> dict[str, Any]:
         """Figures of the best checkpoint on the test set."""
-        scores: dict[str, Any] = as_figures(read_json(self.path / "scores.json"))
-        if not isinstance(scores, dict) or not {"spec", "test", "train_seconds"} <= scores.keys():
-            raise StorageError(
-                f"{self.path / 'scores.json'} is damaged: not what was written. Without it the run is finished again."
-            )
+        scores: dict[str, Any] = as_figures(self._files.read_object(SCORES))
+        if not {"spec", "test", "train_seconds"} <= scores.keys():
+            raise self._files.damaged(SCORES, "it is not what was written")
         return scores
+
+    def damaged_files(self) -> Iterator[str]:
+        """What is wrong with each file of a complete run that is not what was written."""
+        return self._files.damaged_files()
 
     def _write_history(self, rows: list[dict[str, float]]) -> None:
         columns = list(dict.fromkeys(key for row in rows for key in row))
@@ -264,19 +290,3 @@ class RunFolder:
 def schema_of(stored: Any) -> Any:
     """The version that a stored spec names; None if it names none."""
     return stored.get("schema") if isinstance(stored, dict) else None
-
-
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:
-    """Replace a file of tensors."""
-    data = safetensors.torch.save(
-        {name: value.detach().cpu().contiguous() for name, value in tensors.items()}, metadata
-    )
-    write_whole(path, lambda file: file.write(data))
-
-
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors in a file."""
-    try:
-        return dict(safetensors.torch.load_file(path))
-    except (OSError, safetensors.SafetensorError) as error:
-        raise StorageError(f"{path} could not be read: {error}.") from None
