@@ -21,6 +21,7 @@ from metacal.functional.arguments import check_choice, check_integer
 from metacal.pipeline import build_model, evaluation_batches, make_fabric
 from metacal.runs import Hardware, RunFolder, RunSpec
 from metacal.training import Checkpoints
+from metacal.training.checkpoints import taking_up
 from metacal.training.predict import predict
 
 SHIFTS: dict[str, str | None] = {"cifar10-c": "cifar10", "cifar100-c": "cifar100", "corruptions": None}
@@ -34,6 +35,7 @@ def measure_shift(
     data_dir: Path | None = None,
     size: int | None = None,
     progress: Callable[[str, int, int], None] | None = None,
+    trust_model: bool = False,
 ) -> dict[str, Any]:
     """Figures of a run's best checkpoint on 19 corruptions at 5 severities, kept in its folder.
 
@@ -44,8 +46,9 @@ def measure_shift(
         data_dir: folder of the datasets.
         size: look at so many test images only, the first ones.
         progress: is told the domain's name, how many are done and how many there are.
+        trust_model: build a model that the run names by its import path: that runs its code.
     """
-    spec = check_shift(folder, shift)
+    spec = check_shift(folder, shift, trust_model=trust_model)
     if size is not None:
         check_integer("size", size, 1)
     dataset = load_dataset(spec.dataset, folder=data_dir, **spec.dataset_options)
@@ -53,7 +56,8 @@ def measure_shift(
     fabric = make_fabric(spec, Hardware())
     model = fabric.setup_module(build_model(spec, dataset))
     best, _ = Checkpoints(folder.checkpoints).load_best()
-    model.load_state_dict(best["model"])
+    with taking_up(folder.checkpoints):
+        model.load_state_dict(best["model"])
 
     def logits_of(examples: Examples) -> tuple[torch.Tensor, torch.Tensor]:
         return predict(fabric, model, evaluation_batches(spec, dataset, examples, fabric))
@@ -87,12 +91,12 @@ def measure_shift(
     return study
 
 
-def check_shift(folder: RunFolder, shift: str) -> RunSpec:
+def check_shift(folder: RunFolder, shift: str, *, trust_model: bool = False) -> RunSpec:
     """The spec of a complete run that this shift can be measured of."""
     check_choice("--shift", shift, tuple(SHIFTS))
     if not folder.is_complete:
         raise InvalidValueError(f"`RUN` must be the folder of a complete run, got {folder.path}.")
-    spec, wanted = folder.read_spec(), SHIFTS[shift]
+    spec, wanted = folder.read_spec_to_build(trust_model=trust_model), SHIFTS[shift]
     if wanted is not None and spec.dataset != wanted:
         raise InvalidValueError(
             f"`--shift` must fit the run: {shift} is of {wanted}, got a run on {spec.dataset}; --shift corruptions "

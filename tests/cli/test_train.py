@@ -5,6 +5,7 @@ import math
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,9 +17,10 @@ import pytest
 import torch
 
 from metacal.cli import main
-from metacal.cli.train import SHOWN, train
+from metacal.cli.train import SHOWN, resuming, train
 from metacal.errors import InvalidValueError
 from metacal.runs import Hardware, RunFolder, RunSpec, build_spec
+from metacal.training.checkpoints import Checkpoints, write_checkpoint
 
 QUICK = ["dataset=digits", "train_size=256", "batch_size=16", "model_options.hidden=[32]", "milestones=4"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
@@ -51,6 +53,121 @@ def ends_of(folder):
     files = [path / "history.csv", *sorted((path / "epochs").iterdir()), *sorted((path / "predictions").iterdir())]
     scores = folder.read_scores()
     return [file.read_bytes() for file in files], scores["test"], scores["best_epoch"]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A complete run."""
+    folder = tmp_path_factory.mktemp("runs") / "finished"
+    done = metacal_train(*QUICK, "epochs=1", "method=mc", "--run-dir", str(folder))
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture
+def copied(finished, tmp_path):
+    return Path(shutil.copytree(finished, tmp_path / "copied"))
+
+
+def test_scores_that_were_cut_short_are_made_again(train_here, copied):
+    path = copied / "scores.json"
+    whole = path.read_text()
+    path.write_text(whole[:-9])
+    status, complaint = train_here("--run-dir", str(copied), "--resume")
+    assert status == 2 and f"Delete {path} and finish the run again" in complaint and complaint.count("\n") == 1
+    path.unlink()
+    status, _ = train_here("--run-dir", str(copied), "--resume")
+    assert status == 0 and json.loads(path.read_text())["test"] == json.loads(whole)["test"]
+
+
+@pytest.mark.parametrize("verb", [["report"], ["validate", "--store"]])
+def test_a_flipped_bit_is_named_by_what_reads_it(copied, verb, monkeypatch, capsys):
+    path = copied / "predictions" / "test.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-40] ^= 1
+    path.write_bytes(data)
+    place = copied if verb == ["report"] else copied.parent
+    monkeypatch.chdir(copied.parent)
+    monkeypatch.setattr(sys, "argv", ["metacal", *verb, str(place)])
+    with pytest.raises(SystemExit) as left:
+        main()
+    output, errors = capsys.readouterr()
+    assert left.value.code == (2 if verb == ["report"] else 1)
+    assert f"{path} is damaged: its contents do not have the checksum they were written with" in errors + output
+    assert list(copied.parent.glob("*.html")) == []
+
+
+def test_a_run_whose_files_do_not_fit_together(copied, monkeypatch, capsys):
+    (copied / "checksums.json").unlink()
+    (copied / "hyperparameters.json").write_text('{"soft_labels": [[0.5, 0.5], [1.0]]}')
+    monkeypatch.setattr(sys, "argv", ["metacal", "report", str(copied), "-o", str(copied.parent / "page.html")])
+    with pytest.raises(SystemExit) as left:
+        main()
+    errors = capsys.readouterr().err
+    assert left.value.code == 2 and f"{copied} is damaged: its files do not fit together (ValueError: " in errors
+
+
+STATES = {
+    "nothing": lambda state: {},
+    "no processes": lambda state: {key: value for key, value in state.items() if key != "processes"},
+    "no process": lambda state: {**state, "processes": []},
+    "another model": lambda state: {**state, "model": {"weight": torch.ones(1)}},
+    "another optimiser": lambda state: {**state, "optimizer": {"state": {}, "param_groups": []}},
+    "progress of text": lambda state: {**state, "processes": [{**state["processes"][0], "progress": "much"}]},
+    "no random numbers": lambda state: {
+        **state,
+        "processes": [{**state["processes"][0], "random": {"cpu": torch.ones(3)}}],
+    },
+}
+
+
+@pytest.mark.parametrize("change", STATES)
+def test_checkpoints_of_something_else(train_here, copied, change):
+    (copied / "scores.json").unlink()
+    checkpoints = Checkpoints(copied / "checkpoints")
+    state, _ = checkpoints.load_last()
+    checkpoints.previous.unlink(missing_ok=True)
+    write_checkpoint(STATES[change](state), checkpoints.last)
+    status, complaint = train_here("--run-dir", str(copied), "--resume")
+    assert status == 2 and "Traceback" not in complaint
+    last = complaint.splitlines()[-1]
+    assert last.startswith(f"error: The checkpoints in {checkpoints.folder} are not those of this run (")
+    assert last.endswith("or delete them: the run then starts again.")
+
+
+def test_a_best_checkpoint_of_something_else(train_here, copied):
+    (copied / "scores.json").unlink()
+    checkpoints = Checkpoints(copied / "checkpoints")
+    write_checkpoint({"epoch": 1}, checkpoints.best, checkpoints.spare)
+    status, complaint = train_here("--run-dir", str(copied), "--resume")
+    assert status == 2 and "are not those of this run (KeyError: 'model')" in complaint
+
+
+def test_a_folder_cannot_have_code_run(train_here, finished, monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("planted.py").write_text("import pathlib\npathlib.Path('ran').touch()\n")
+    folder = RunFolder(shutil.copytree(finished, tmp_path / "run"))
+    folder.write_spec(folder.read_spec().model_copy(update={"model": "planted:Net", "model_options": {}}), {})
+    refusal = "names a model by its import path, 'planted:Net', which is code to be run: pass --trust-model"
+    monkeypatch.setattr(sys, "argv", ["metacal", "evaluate", str(folder.path), "--shift", "corruptions"])
+    with pytest.raises(SystemExit) as left:
+        main()
+    errors = capsys.readouterr().err
+    assert left.value.code == 2 and refusal in errors and errors.count("\n") == 1
+    (folder.path / "scores.json").unlink()
+    status, complaint = train_here("--run-dir", str(folder.path), "--resume")
+    assert status == 2 and refusal in complaint and complaint.count("\n") == 1
+    assert not Path("ran").exists()
+    status, complaint = train_here("--run-dir", str(folder.path), "--resume", "--trust-model")
+    assert Path("ran").exists() and "must be importable as 'module:Class'" in complaint
+
+
+def test_the_command_that_goes_on_trusts_a_model_that_was_typed(tmp_path):
+    specs = [build_spec({"dataset": "digits", "model": model}) for model in ("mine:Net", "mlp")]
+    folder = RunFolder(tmp_path)
+    own, known = (resuming(["devices=2", "seed=1"], spec, folder, None) for spec in specs)
+    assert own == f"metacal train devices=2 --run-dir {tmp_path} --resume --trust-model"
+    assert known == f"metacal train devices=2 --run-dir {tmp_path} --resume"
 
 
 def test_scores_may_go_where_the_run_makes_a_folder(train_here, monkeypatch, tmp_path):
@@ -93,6 +210,7 @@ def test_figures_that_are_not_finite(tmp_path, train_here, capsys, monkeypatch):
     with pytest.raises(SystemExit, match="0"):
         main()
     assert "nan" in capsys.readouterr().out
+    (folder.path / "checksums.json").unlink()
     (folder.path / "scores.json").write_text(json.dumps({**scores, "test": {**measures, "nll": math.inf}}))
     assert folder.read_scores()["test"]["nll"] == math.inf  # as earlier versions wrote it
 

@@ -71,6 +71,9 @@ def evaluate(
     data_dir: Annotated[
         Path | None, typer.Option("--data-dir", metavar="DIR", help="With --shift: folder of the datasets.")
     ] = None,
+    trust_model: Annotated[
+        bool, typer.Option("--trust-model", help="With --shift: run the code of a model that a run's folder names.")
+    ] = False,
 ) -> None:
     """Say how calibrated the predictions in a file are, how sure that is, and what would mend it.
 
@@ -96,13 +99,14 @@ def evaluate(
         from metacal.cli.shift import evaluate_shift
 
         check_shift_options(probs, logits, target, class_names, ood, fail_above, fail_below)
-        evaluate_shift(files, shift, size=shift_size, data_dir=data_dir, json_file=json_file, figures=figures)
+        places = {"data_dir": data_dir, "json_file": json_file, "figures": figures}
+        evaluate_shift(files, shift, size=shift_size, **places, trust_model=trust_model)
         return
     from metacal.cli.evaluation_tables import print_evaluations
     from metacal.evaluation.batches import PredictionFile
     from metacal.evaluation.evaluation import FIGURES, OOD_FIGURES, evaluate_file
 
-    check_no_shift_options(shift_size, figures, data_dir)
+    check_no_shift_options(shift_size, figures, data_dir, trust_model or None)
     keys = FIGURES if ood is None else FIGURES + OOD_FIGURES
     bounds = [(*parse_bound(text, "--fail-above", keys), True) for text in fail_above or []]
     bounds += [(*parse_bound(text, "--fail-below", keys), False) for text in fail_below or []]
@@ -155,7 +159,9 @@ def check_shift_options(*for_files: object) -> None:
 def check_no_shift_options(*for_runs: object) -> None:
     """Raise if something was asked for that is about runs under shift."""
     if any(option is not None for option in for_runs):
-        raise InvalidValueError("`--shift-size`, `--figures` and `--data-dir` must come with --shift NAME.")
+        raise InvalidValueError(
+            "`--shift-size`, `--figures`, `--data-dir` and `--trust-model` must come with --shift NAME."
+        )
 
 
 def parse_bound(text: str, option: str, keys: tuple[str, ...]) -> tuple[str, float]:

@@ -30,6 +30,7 @@ def evaluate_shift(
     data_dir: Path | None = None,
     json_file: Path | None = None,
     figures: Path | None = None,
+    trust_model: bool = False,
 ) -> None:
     """Measure runs under a shift, print what was found, keep it with the runs."""
     from metacal.reporting.shift import prepare_shift
@@ -40,7 +41,7 @@ def evaluate_shift(
     started = time.perf_counter()
     folders = [RunFolder(path) for path in runs]
     for folder in folders:
-        check_shift(folder, shift)  # all before the first is measured
+        check_shift(folder, shift, trust_model=trust_model)  # all before the first is measured
     found: list[dict[str, Any]] = []
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -51,7 +52,9 @@ def evaluate_shift(
             def show(name: str, done: int, every: int, task: Any = task, progress: Progress = progress) -> None:
                 progress.update(task, description=name, completed=done, total=every)
 
-            found.append(measure_shift(folder, shift, data_dir=data_dir, size=size, progress=show))
+            found.append(
+                measure_shift(folder, shift, data_dir=data_dir, size=size, progress=show, trust_model=trust_model)
+            )
         prepared = prepare_shift(found[-1])
         print_shift(folder.path, prepared, Console())
         if figures is not None:

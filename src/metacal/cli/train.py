@@ -14,7 +14,7 @@ from metacal.errors import needs
 from metacal.files import write_json
 
 if TYPE_CHECKING:
-    from metacal.runs import RunFolder
+    from metacal.runs import RunFolder, RunSpec
 
 SHOWN = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "classwise_ece")
 
@@ -29,6 +29,9 @@ def train(
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with a run that was begun, from its last checkpoint.")
+    ] = False,
+    trust_model: Annotated[
+        bool, typer.Option("--trust-model", help="With --resume: run the code of a model that the run's folder names.")
     ] = False,
     data_dir: Annotated[
         Path | None, typer.Option("--data-dir", metavar="DIR", help="Folder of the datasets. [default: $METACAL_DATA]")
@@ -78,7 +81,7 @@ def train(
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it greets every process; progress is drawn here
     words = settings or []
     if resume and run_dir is not None and are_of_hardware(words):
-        spec, hardware = RunFolder(run_dir).read_spec(), read_hardware(words)
+        spec, hardware = RunFolder(run_dir).read_spec_to_build(trust_model=trust_model), read_hardware(words)
     else:
         spec, hardware = read_assignments(words, datasets=SOURCES, models=MODELS)
     folder = RunStore("runs").folder(spec) if run_dir is None else RunFolder(run_dir)
@@ -92,7 +95,7 @@ def train(
     except Stopped as stopped:
         if is_first_process():
             Console(stderr=True).print(
-                f"Stopped; everything is saved. Go on with: {resuming(words, folder, data_dir)}",
+                f"Stopped; everything is saved. Go on with: {resuming(words, spec, folder, data_dir)}",
                 highlight=False,
                 markup=False,
                 soft_wrap=True,
@@ -104,13 +107,14 @@ def train(
             write_json(json_file, scores)
 
 
-def resuming(words: list[str], folder: "RunFolder", data_dir: Path | None) -> str:
+def resuming(words: list[str], spec: "RunSpec", folder: "RunFolder", data_dir: Path | None) -> str:
     """The command that goes on with a run."""
     from metacal.runs import are_of_hardware
 
     machine = [word for word in words if are_of_hardware([word])]
+    trust = ["--trust-model"] if spec.has_own_model else []
     data = [] if data_dir is None else ["--data-dir", str(data_dir)]
-    return shlex.join(["metacal", "train", *machine, "--run-dir", str(folder.path), "--resume", *data])
+    return shlex.join(["metacal", "train", *machine, "--run-dir", str(folder.path), "--resume", *trust, *data])
 
 
 def print_scores(folder: "RunFolder", scores: dict[str, Any]) -> None:

@@ -147,6 +147,11 @@ class RunSpec(BaseModel):
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
     @property
+    def has_own_model(self) -> bool:
+        """Whether the model is named by its import path: building it runs code of the user's own."""
+        return ":" in self.model
+
+    @property
     def title(self) -> str:
         """A short name for tables and folders."""
         source = self.dataset.rstrip("/").split("/")[-1]

@@ -139,6 +139,21 @@ class RunFolder:
             )
         return spec
 
+    def read_spec_to_build(self, *, trust_model: bool) -> RunSpec:
+        """The spec of a run whose model is about to be built.
+
+        Raises:
+            InvalidValueError: the model is named by an import path, so that building it runs code that a file has
+                named, and nobody has said that it may (``trust_model``).
+        """
+        spec = self.read_spec()
+        if spec.has_own_model and not trust_model:
+            raise InvalidValueError(
+                f"{self.path / 'spec.json'} names a model by its import path, {spec.model!r}, which is code to be run: "
+                "pass --trust-model if you trust it."
+            )
+        return spec
+
     def write_splits(self, indices: Mapping[str, Tensor]) -> None:
         """Keep which samples went where."""
         write_tensors(self.path / "splits.safetensors", indices)
