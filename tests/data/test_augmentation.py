@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from metacal.data import Normalise, PadCropFlip, from_arrays, load_dataset, make_transform, pad_crop_flip
-from metacal.data.seeding import mixed, random_bits
+from metacal.seeding import mixed, random_bits
 from metacal.errors import InvalidValueError
 
 IMAGES = torch.randint(1, 256, (64, 3, 12, 10), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from metacal.data.dataset import Dataset
-from metacal.data.seeding import mixed, random_bits
 from metacal.errors import InvalidValueError
 from metacal.functional.arguments import check_integer
+from metacal.seeding import mixed, random_bits
 
 AUGMENTATION = 1
 """Sets the random numbers of this module apart from those of others with the same seed."""

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from metacal.data.augmentation import Transform
 from metacal.data.dataset import Examples
-from metacal.data.seeding import generator
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.functional.arguments import check_integer
+from metacal.seeding import generator
 
 ORDER = 2
 """Sets the random numbers of this module apart from those of others with the same seed."""

@@ -17,8 +17,8 @@ from metacal.data.batches import Batches
 from metacal.data.corruptions import corrupt
 from metacal.data.corruptions.registry import check_severity, find_corruption
 from metacal.data.dataset import Dataset, Examples
-from metacal.data.seeding import generator, mixed
 from metacal.errors import InvalidValueError
+from metacal.seeding import generator, mixed
 
 CHOICE, NOISE, HELD_OUT, TEST, ORDER = 11, 12, 13, 14, 15
 """Set the random numbers of this module apart from those of others with the same seed."""

@@ -11,10 +11,10 @@ from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import Subset, TensorDataset
 
 from metacal.data.dataset import Dataset, Examples
-from metacal.data.seeding import generator
 from metacal.data.stratify import quotas
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.functional.arguments import check_inside, check_integer
+from metacal.seeding import generator
 
 SHUFFLE = 3
 """Sets the random numbers of this module apart from those of others with the same seed."""

@@ -1,5 +1,6 @@
 """Losses as modules: thin shells over `metacal.functional` that add and scale, ``CrossEntropy() + 0.5 * DECE()``."""
 
+from metacal.losses.after_temperature import AfterTemperature
 from metacal.losses.base import FunctionLoss, Loss, WeightedSum
 from metacal.losses.brier_score import BrierLoss
 from metacal.losses.cross_entropy import CrossEntropy
@@ -14,6 +15,7 @@ __all__ = [
     "DECE",
     "MMCE",
     "SBECE",
+    "AfterTemperature",
     "BrierLoss",
     "CrossEntropy",
     "FLSDLoss",

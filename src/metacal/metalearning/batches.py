@@ -1,19 +1,24 @@
 """Batches as users have them (tensors, tuples, dictionaries): running a model on one, drawing the next."""
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.functional.inputs import as_rows, at_least_float32
+from metacal.metalearning.head_tap import Call
+
+Batch = tuple[Any, Tensor]
+"""Input of a model, and labels."""
 
 
 def call_model(model: nn.Module, x: Any) -> Any:
     """What the model returns: ``model(x)``, ``model(*x)`` for a tuple or list, ``model(**x)`` for a mapping."""
+    if isinstance(x, Call):
+        return model(*x.args, **x.kwargs)
     if isinstance(x, Mapping):
         return model(**x)
     return model(*x) if isinstance(x, (tuple, list)) else model(x)
@@ -62,30 +67,6 @@ def warn_of_change(output: Any, logits: Tensor, stacklevel: int) -> None:
         )
 
 
-def next_batch(meta: Any) -> tuple[Any, Tensor]:
-    """The next ``(x, y)`` of an iterator, or the batch itself."""
-    if isinstance(meta, (tuple, list)):
-        batch: Any = meta
-    elif isinstance(meta, Iterator):
-        try:
-            batch = next(meta)
-        except StopIteration:
-            raise InvalidValueError(
-                "`meta` must not run out of batches; metacal.data.cycle(loader) starts again."
-            ) from None
-    else:
-        raise InvalidTypeError(
-            f"`meta` must be a batch (x, y) or an iterator of them, got {type(meta).__name__}; "
-            "metacal.data.cycle(loader) makes one of a loader."
-        )
-    if not isinstance(batch, (tuple, list)) or len(batch) != 2:
-        length = f" of {len(batch)}" if isinstance(batch, (tuple, list)) else ""
-        raise InvalidTypeError(f"`meta` must give pairs (x, y), got {type(batch).__name__}{length}.")
-    if isinstance(batch[1], Tensor) and not batch[1].numel():
-        raise InvalidValueError("`meta targets` must hold at least one sample, got none.")
-    return batch[0], batch[1]
-
-
 def moved(value: Any, device: torch.device) -> Any:
     """Tensors inside tuples, lists and mappings on another device; anything else as it is."""
     if isinstance(value, Tensor):
@@ -96,6 +77,18 @@ def moved(value: Any, device: torch.device) -> Any:
         items = [moved(item, device) for item in value]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     return value
+
+
+def in_dtype(value: Any, model: nn.Module) -> Any:
+    """Floating tensors in the dtype of a model's parameters, as a wrapper of Fabric's would bring them into."""
+    dtype = next(model.parameters()).dtype
+    if isinstance(value, Call):
+        return Call(*(in_dtype(part, model) for part in value))
+    if isinstance(value, Tensor):
+        return value.to(dtype) if value.is_floating_point() else value
+    if isinstance(value, Mapping):
+        return {key: in_dtype(item, model) for key, item in value.items()}
+    return type(value)(in_dtype(item, model) for item in value) if type(value) in (tuple, list) else value
 
 
 def share_samples(first: Any, second: Any) -> bool:

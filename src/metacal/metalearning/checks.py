@@ -1,6 +1,5 @@
 """Checks of what a user passes to the calibrator: each message names the argument, its rule and the value."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,14 +13,12 @@ from metacal.losses import Loss
 from metacal.metalearning.batches import forwarded
 from metacal.metalearning.hyperparameter import Hyperparameter
 from metacal.metalearning.inner_loss import InnerLoss
+from metacal.metalearning.outer_step import OuterStep
 from metacal.metalearning.quiet_forward import leaving_no_trace
 
 
 def find_head(model: nn.Module, head: nn.Module | str) -> nn.Module:
     """The head, checked to be a part of the model with parameters; a string is an attribute path."""
-    if not isinstance(model, nn.Module):
-        raise InvalidTypeError(f"`model` must be a torch.nn.Module, got {type(model).__name__}.")
-    check_whole(model)
     if isinstance(head, str):
         try:
             head = model.get_submodule(head)
@@ -40,6 +37,23 @@ def find_head(model: nn.Module, head: nn.Module | str) -> nn.Module:
     if any(isinstance(value, UninitializedParameter) for value in head.parameters()):
         raise InvalidValueError("`head` must have been initialised, got a lazy module; run the model once before.")
     return head
+
+
+def check_model(model: nn.Module) -> None:
+    """Raise for what cannot be trained with meta steps."""
+    if not isinstance(model, nn.Module):
+        raise InvalidTypeError(f"`model` must be a torch.nn.Module, got {type(model).__name__}.")
+    if next(model.parameters(), None) is None:
+        raise InvalidValueError(f"`model` must have parameters, got {type(model).__name__} without any.")
+    check_whole(model)
+    check_wrapper(model)
+
+
+def checked_outer(outer: OuterStep | None) -> OuterStep:
+    """The outer step, if it is one; the default for None."""
+    if outer is not None and not isinstance(outer, OuterStep):
+        raise InvalidTypeError(f"`outer` must be a metacal.OuterStep, got {type(outer).__name__}.")
+    return OuterStep() if outer is None else outer
 
 
 def check_whole(model: nn.Module) -> None:
@@ -180,14 +194,3 @@ def check_classes_come_last(head: nn.Module, logits: Tensor) -> None:
 def class_count(logits: Tensor) -> int:
     """K; one logit per sample makes two classes."""
     return 2 if logits.ndim == 1 or logits.shape[-1] == 1 else logits.shape[-1]
-
-
-def checked_lr(lr: float | Tensor) -> float:
-    """The learning rate as a number: finite and >= 0."""
-    is_number = lr.numel() == 1 if isinstance(lr, Tensor) else isinstance(lr, (int, float)) and not isinstance(lr, bool)
-    if not is_number:
-        raise InvalidTypeError(f"`lr` must be a number >= 0, got {lr!r}.")
-    rate = float(lr)
-    if not 0.0 <= rate < math.inf:
-        raise InvalidValueError(f"`lr` must be a number >= 0, got {rate}.")
-    return rate

@@ -13,7 +13,7 @@ def evograd(
 ) -> Hypergradient:
     r"""Gradient through the fitness-weighted mean of perturbed heads.
 
-    Heads :math:`\phi_i = \phi + \sigma \epsilon_i` with inner losses :math:`\ell_i(\omega)` are averaged with weights
+    Heads :math:`\phi_i = \phi + \sigma \sqrt{P} \epsilon_i`, P the optimiser's scaling, with inner losses :math:`\ell_i(\omega)` are averaged with weights
     :math:`\mathrm{softmax}(-\ell / \tau)`. For small :math:`\sigma` that mean is a gradient step from
     :math:`\phi + \sigma \bar\epsilon`, of expected size :math:`\frac{N - 1}{N} \frac{\sigma^2}{\tau}`; the result is
     divided by that size and multiplied by the inner learning rate, so that it estimates what `small_step` computes.
@@ -31,7 +31,10 @@ def evograd(
         raise InvalidValueError(f"`population` must be an integer >= 2, got {population}.")
     parameters = problem.parameters()
     members = {
-        name: value.detach() + noise * torch.randn(population, *value.shape, dtype=value.dtype, device=value.device)
+        name: value.detach()
+        + noise
+        * _root(problem, name, value)
+        * torch.randn(population, *value.shape, dtype=value.dtype, device=value.device)
         for name, value in trained(parameters).items()
     }
 
@@ -44,3 +47,8 @@ def evograd(
     found = problem.through_and_direct({**parameters, **mean})
     size = (population - 1) / population * noise**2 / temperature
     return found._replace(through=tuple(part * (problem.lr / size) for part in found.through))
+
+
+def _root(problem: MetaProblem, name: str, value: Tensor) -> Tensor:
+    """The root of the optimiser's scale: noise of that size makes the mean step one of that scale."""
+    return problem.scaled(name, torch.ones_like(value.detach())).sqrt()

@@ -16,9 +16,14 @@ def world_size() -> int:
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
+def own_rank() -> int:
+    """Number of this process among them."""
+    return dist.get_rank() if world_size() > 1 else 0
+
+
 def own_seed(seed: int) -> int:
     """Another seed in each process, the given one in the first: what they draw, they draw for a joint batch."""
-    return seed + (PROCESS_STRIDE * dist.get_rank() if world_size() > 1 else 0)
+    return seed + PROCESS_STRIDE * own_rank()
 
 
 def gather_batches(batches: list[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, Tensor]]:
@@ -42,10 +47,7 @@ def gather_batches(batches: list[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, T
     rows = torch.cat(
         [torch.cat((x.reshape(len(x), math.prod(shape)).to(wide), y.unsqueeze(1).to(wide)), dim=1) for x, y in batches]
     )
-    own = torch.tensor([len(y) for _, y in batches], device=rows.device)
-    sizes = [torch.empty_like(own) for _ in range(ranks)]
-    dist.all_gather(sizes, own)
-    lengths: list[list[int]] = torch.stack(sizes).tolist()
+    lengths = _of_all_ranks([len(y) for _, y in batches], rows.device)
     padded = rows.new_zeros(max(sum(length) for length in lengths), rows.shape[1])
     padded[: len(rows)] = rows
     received = [torch.empty_like(padded) for _ in range(ranks)]
@@ -53,3 +55,36 @@ def gather_batches(batches: list[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, T
     parts = [torch.split(block[: sum(length)], length) for block, length in zip(received, lengths, strict=True)]
     joined = [torch.cat([part[number] for part in parts]) for number in range(len(batches))]
     return [(block[:, :-1].reshape(len(block), *shape).to(dtype), block[:, -1].to(torch.int64)) for block in joined]
+
+
+def joint_rows(rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, slice]:
+    """Rows and labels of all ranks, in rank order, and where among them this rank's are."""
+    if world_size() == 1:
+        return rows, labels, slice(None)
+    ((joint, joint_labels),) = gather_batches([(rows, labels)])
+    lengths = [length for (length,) in _of_all_ranks([len(labels)], rows.device)]
+    first = sum(lengths[: own_rank()])
+    return joint, joint_labels, slice(first, first + len(labels))
+
+
+def joint_count(samples: int, device: torch.device) -> int:
+    """Samples of all ranks."""
+    return sum(count for (count,) in _of_all_ranks([samples], device)) if world_size() > 1 else samples
+
+
+def summed_over_ranks(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Each tensor summed over all ranks, in one message."""
+    if world_size() == 1:
+        return tensors
+    flat = torch.cat([tensor.double().reshape(-1) for tensor in tensors])
+    dist.all_reduce(flat)
+    parts = torch.split(flat, [tensor.numel() for tensor in tensors])
+    return tuple(part.reshape(tensor.shape).to(tensor.dtype) for part, tensor in zip(parts, tensors, strict=True))
+
+
+def _of_all_ranks(numbers: list[int], device: torch.device) -> list[list[int]]:
+    own = torch.tensor(numbers, device=device)
+    gathered = [torch.empty_like(own) for _ in range(world_size())]
+    dist.all_gather(gathered, own)
+    found: list[list[int]] = torch.stack(gathered).tolist()
+    return found

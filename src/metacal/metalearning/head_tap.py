@@ -3,7 +3,7 @@
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -32,18 +32,33 @@ class TapHook:
         return TapHook, ()
 
 
-class HeadCalls:
-    """What the head was given and returned, recorded by hooks while somebody listens."""
+class Call(NamedTuple):
+    """How a module was called."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def tensor(self) -> Tensor:
+        """The one tensor that it was given."""
+        values = [*self.args, *self.kwargs.values()]
+        if len(values) != 1 or not isinstance(values[0], Tensor):
+            kinds = ", ".join(type(value).__name__ for value in values) or "nothing"
+            raise InvalidTypeError(f"`head` must be called with one tensor, got {kinds}.")
+        return values[0]
+
+
+class RecordedCalls:
+    """What a module was given and returned, recorded by hooks while somebody listens."""
 
     def __init__(self) -> None:
-        self.inputs: list[list[Any]] = []
+        self.inputs: list[Call] = []
         self.outputs: list[Any] = []
         self.is_listening = False
 
     def record_input(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """For a pre-hook."""
         if self.is_listening:
-            self.inputs.append([*args, *kwargs.values()])
+            self.inputs.append(Call(args, kwargs))
 
     def record_output(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         """For a hook."""
@@ -62,7 +77,7 @@ class HeadTap:
 
     def __init__(self, head: nn.Module) -> None:
         forget_copied_hooks(head)
-        self.head, self.calls = head, HeadCalls()
+        self.head, self.calls = head, RecordedCalls()
         # First of all pre-hooks: those of others belong to the head, and are run again with other parameters.
         before = TapHook(self.calls.record_input)
         handles = [
@@ -84,12 +99,11 @@ class HeadTap:
         finally:
             calls.is_listening = False
 
-    def take(self) -> tuple[Tensor, Tensor]:
-        """The one recorded call's input and output; both may carry history.
+    def take(self) -> tuple[Call, Any]:
+        """The one recorded call, and what it returned; both may carry history.
 
         Raises:
-            InvalidValueError: the head was not called once.
-            InvalidTypeError: it was not called with one tensor, or did not return one.
+            InvalidValueError: the module was not called once.
         """
         inputs, outputs, self.calls.inputs, self.calls.outputs = self.calls.inputs, self.calls.outputs, [], []
         if not outputs:
@@ -102,12 +116,7 @@ class HeadTap:
                 f"`head` must be called once in the model's forward pass, got {len(outputs)} calls; name a layer that "
                 "runs once and returns the logits."
             )
-        if len(inputs[0]) != 1 or not isinstance(inputs[0][0], Tensor):
-            kinds = ", ".join(type(value).__name__ for value in inputs[0]) or "nothing"
-            raise InvalidTypeError(f"`head` must be called with one tensor, got {kinds}.")
-        if not isinstance(outputs[0], Tensor):
-            raise InvalidTypeError(f"`head` must return the logits as one tensor, got {type(outputs[0]).__name__}.")
-        return inputs[0][0], outputs[0]
+        return inputs[0], outputs[0]
 
 
 def _remove(handles: list[RemovableHandle]) -> None:

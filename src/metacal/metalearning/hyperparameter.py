@@ -42,6 +42,14 @@ class Hyperparameter(nn.Module):
         """Lowest and highest feasible value of each parameter; None is no bound."""
         return {}
 
+    def rates(self) -> dict[str, float]:
+        """How fast parameters move, in units of the outer step's rate; 1 for those not named."""
+        return {}
+
+    def decays(self) -> dict[str, float]:
+        """Share of a parameter that is forgotten in each training step, towards 0; 0 for those not named."""
+        return {}
+
     @torch.no_grad()
     def project_(self) -> None:
         """Move every parameter to its nearest feasible value."""

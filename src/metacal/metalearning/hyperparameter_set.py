@@ -1,5 +1,6 @@
 """Several hyper-parameters learned at once, as one."""
 
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, nn
@@ -47,6 +48,19 @@ class HyperparameterSet(Hyperparameter):
         for member in self._all().values():
             logits = member.meta_logits(logits)
         return logits
+
+    def rates(self) -> dict[str, float]:
+        """Each member's."""
+        return self._named(lambda member: member.rates())
+
+    def decays(self) -> dict[str, float]:
+        """Each member's."""
+        return self._named(lambda member: member.decays())
+
+    def _named(self, of: Callable[[Hyperparameter], dict[str, float]]) -> dict[str, float]:
+        """Numbers of all members by the names that their parameters have here."""
+        members = self._all().items()
+        return {f"members.{name}.{key}": value for name, member in members for key, value in of(member).items()}
 
     def project_(self) -> None:
         """Each."""

@@ -10,8 +10,8 @@ def implicit(problem: MetaProblem, *, terms: int = 10, scale: float | None = Non
 
     What is approximated: the head is taken to be at an optimum of the inner loss, of which the current batch stands for
     the whole; and :math:`H^{-1} v` by the first terms of the Neumann series
-    :math:`\alpha \sum_{j=0}^{J} (I - \alpha H)^j v`, which converges if :math:`\alpha` is below 2 over the largest
-    curvature. With J = 0 it is `small_step`: the meta-loss is taken before the step instead of after it.
+    :math:`\alpha P \sum_{j=0}^{J} (I - \alpha H P)^j v` with P the optimiser's scaling, which converges if
+    :math:`\alpha` is below 2 over the largest curvature. With J = 0 it is `small_step`: the meta-loss is taken before the step instead of after it.
 
     Args:
         problem: what to differentiate.
@@ -20,7 +20,7 @@ def implicit(problem: MetaProblem, *, terms: int = 10, scale: float | None = Non
     """
     alpha = problem.lr if scale is None else scale
     parameters = problem.parameters()
-    leaves = tuple(trained(parameters).values())
+    names, leaves = tuple(trained(parameters)), tuple(trained(parameters).values())
     meta_loss = problem.meta_value(parameters)
     found = gradients(meta_loss, (*leaves, *problem.omega))
     vector, direct = found[: len(leaves)], found[len(leaves) :]
@@ -33,11 +33,12 @@ def implicit(problem: MetaProblem, *, terms: int = 10, scale: float | None = Non
     curved_grads = tuple(grad for grad in inner_grads if grad.requires_grad)
     total = vector
     for _ in range(terms):
-        pulls = tuple(v for v, grad in zip(vector, inner_grads, strict=True) if grad.requires_grad)
+        scaled = tuple(problem.scaled(name, v) for name, v in zip(names, vector, strict=True))
+        pulls = tuple(v for v, grad in zip(scaled, inner_grads, strict=True) if grad.requires_grad)
         curved = torch.autograd.grad(curved_grads, leaves, pulls, retain_graph=True, allow_unused=True)
         vector = tuple(v if c is None else v - alpha * c for v, c in zip(vector, curved, strict=True))
         total = tuple(t + v for t, v in zip(total, vector, strict=True))
 
-    pairs = zip(inner_grads, total, strict=True)
-    change = -alpha * torch.stack([(grad * part).sum() for grad, part in pairs]).sum()
+    parts = zip(names, inner_grads, total, strict=True)
+    change = -alpha * torch.stack([(grad * problem.scaled(name, part)).sum() for name, grad, part in parts]).sum()
     return Hypergradient(gradients(change, problem.omega), direct, meta_loss.detach())

@@ -1,220 +1,221 @@
 """`MetaCalibrator`: learns the training's hyper-parameters, a step at a time, inside the loop you have."""
 
-import math
 import warnings
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from metacal.errors import InvalidValueError
 from metacal.files import write_json
 from metacal.functional.arguments import check_choice
-from metacal.functional.inputs import at_least_float32
-from metacal.losses import DECE, CrossEntropy, Loss
-from metacal.metalearning.adam import AdamState, adam_step_
-from metacal.metalearning.batches import (
-    call_model,
-    moved,
-    next_batch,
-    rows_of,
-    share_samples,
-    unwrapped,
-    warn_of_change,
-    widened,
-)
-from metacal.metalearning.checks import (
-    check_classes_come_last,
-    check_omega,
-    check_soft_labels,
-    check_state,
-    check_trained,
-    check_wrapper,
-    checked_base_loss,
-    checked_labels,
-    checked_loss,
-    checked_lr,
-    class_count,
-    find_head,
-)
-from metacal.metalearning.estimators import find_estimator
-from metacal.metalearning.gather import gather_batches, own_seed
-from metacal.metalearning.head_tap import HeadTap
+from metacal.functional.inputs import as_rows, at_least_float32, class_logits
+from metacal.losses import DECE, AfterTemperature, CrossEntropy, Loss
+from metacal.metalearning import checks
+from metacal.metalearning.batches import Batch, call_model, moved, share_samples, unwrapped
+from metacal.metalearning.finish import Finish, finish
+from metacal.metalearning.gather import joint_rows, own_seed
+from metacal.metalearning.hierarchical_label_smoothing import HierarchicalLabelSmoothing
 from metacal.metalearning.history import History
 from metacal.metalearning.hyperparameter import Hyperparameter
 from metacal.metalearning.hyperparameter_set import as_one
-from metacal.metalearning.inner_loss import InnerLoss
 from metacal.metalearning.meta_memory import MetaMemory
-from metacal.metalearning.problem import Estimator, Hypergradient, MetaProblem
-from metacal.metalearning.quiet_forward import eagerly, fresh_random_stream, leaving_no_trace
-from metacal.metalearning.settings import OuterSettings, outer_settings
-from metacal.metalearning.steering import is_look_due, steer_gradient
+from metacal.metalearning.meta_stream import MetaStream
+from metacal.metalearning.meta_task import MetaTask
+from metacal.metalearning.model_output import find_output_layer, logits_of, named_layers
+from metacal.metalearning.optimizer_step import OptimizerStep
+from metacal.metalearning.outer_step import AdamState, OuterStep, adam_step_
+from metacal.metalearning.problem import Hypergradient
+from metacal.metalearning.quiet_forward import fresh_random_stream, leaving_no_trace
+from metacal.metalearning.steering import is_comparison_due, steer_gradient
 from metacal.metalearning.summary import describe, warn_of_skipped
-from metacal.metalearning.training_loss import filled_inner_loss, training_loss
+from metacal.metalearning.through_head import ThroughHead
+from metacal.metalearning.through_model import ThroughModel
 
-LOOKS_FOR_SHARED_SAMPLES = 5
+COMPARED_BATCHES = 5
+"""First meta batches that are compared with their training batch for samples in common."""
 WARNING_INTERVAL = 256
 
 
 class MetaCalibrator:
-    """Tunes hyper-parameters by the gradient of held-out cross-entropy plus DECE (Bohdal et al. 2023).
+    """Tunes hyper-parameters by the gradient of a held-out objective, while your loop trains (Bohdal et al. 2023).
 
-    Each `step` runs the model once on the training batch and, when a meta step is due, once more, without gradients, on
-    a meta batch; it returns the training loss with the updated hyper-parameters, for you to go backward from. The
-    model's ``.grad``, running statistics and random stream are never touched. ``last_logits`` are the training batch's
-    of the last `step`, detached: for training figures without another forward pass.
+    Each `step` runs the model on the training batch and, when a meta step is due, on held-out samples; it returns the
+    training loss with the updated hyper-parameters, for you to go backward from. `finish` then fits one temperature on
+    the held-out samples and folds it into the last layer. The model's ``.grad``, running statistics and random stream
+    are never touched. ``last_logits`` are the training batch's of the last `step`, detached.
 
     Args:
         model: the model as you train it: plain, or wrapped by DDP, Fabric or `torch.compile`.
-        head: the layer inside it that returns the logits (the module, or its attribute path such as ``"fc"``); only
-            its effect is simulated. Pass the model itself to simulate a step on all of it (small models).
-        hyperparameters: one `Hyperparameter`, or a list or dictionary of several.
-        objective: any `Loss`; what held-out data is judged by. Default ``CrossEntropy() + 0.5 * DECE()``.
+        optimizer: what trains it. Says which parameters move, at which rate, and how gradients are scaled; the step
+            that is simulated is the step that it takes.
+        meta: a loader of held-out samples, or any iterable of batches ``(x, y)``: the ones you validate on will do, as
+            long as they are not trained on. Gone through again and again, in an order of its own.
+        hyperparameters: one `Hyperparameter`, or a list or dictionary of several; default `HierarchicalLabelSmoothing`.
+        objective: any `Loss`; what held-out data is judged by. Default ``CrossEntropy() + 0.5 * DECE()``, after the
+            temperature that is best for the samples (`AfterTemperature`).
+        through: what the simulated step moves: ``"head"``, the layer that returns the logits, in closed form if it is
+            linear; ``"model"``, all that is trained, of any model (`metacal.metalearning.through_model`). Default: the
+            head if it is a linear layer, else the model.
+        head: the layer that returns the logits (the module, or its attribute path such as ``"fc"``), where it is not
+            found by itself: it is the one whose output is the model's.
         base_loss: any `Loss` of one value per sample, with soft labels if these are learned; default cross-entropy.
-        inner_reduction: ``"mean"`` or ``"sum"`` of the training loss, as your loop uses it.
-        every: iterations from one meta step to the next; `math.inf` takes none. Adam's step is multiplied by it and
-            its betas raised to its power, so that its memory in training steps stays the same. Default: each of the
-            first 1,000 iterations, then every 16th.
-        meta_lr: Adam's step size for the hyper-parameters, per training step; where it starts, if it adapts.
-        per_unit_step: gradient per unit of the inner step: a schedule leaves its scale alone; it can overshoot late.
-        adaptive: let the step size grow and shrink with the agreement of successive gradients, within
-            [1e-5, 1e-3]: the result then hardly depends on ``meta_lr``.
-        estimator: ``"one_step"``, ``"small_step"``, ``"implicit"``, ``"evograd"``, or a function of a `MetaProblem`.
-        memory: fill meta batches up to so many samples with those of the meta batches before, at the features they had
-            then: a less noisy objective, and only the head is run on them. Default 0: the new batch alone.
-        meta_forward: mode of the model on the meta batch, ``"train"``: normalised by the batch's own statistics; or
-            ``"eval"``. The head's simulated step is always in the mode the head is in.
-        preset: choices for what is not given. ``"paper"``: the published ones. ``"steady"``: less noise, and no stall
-            when the learning rate drops (per unit of a small step, DECE through confidences, a memory of 512).
-        seed: of the random numbers drawn in meta steps.
+        reduction: ``"mean"`` or ``"sum"`` of the training loss, as your loop uses it.
+        outer: when and how the hyper-parameters move; `metacal.PAPER` is the published way.
+        seed: of the order of held-out samples and of random numbers drawn in meta steps.
 
     Examples:
         >>> import torch, metacal
         >>> _ = torch.manual_seed(0)
         >>> model = torch.nn.Linear(4, 3)
-        >>> meta = metacal.MetaCalibrator(model, head=model, hyperparameters=metacal.VectorLabelSmoothing(3), every=1)
         >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        >>> x, y, x_meta, y_meta = torch.randn(8, 4), torch.arange(8) % 3, torch.randn(8, 4), torch.arange(8) % 3
-        >>> loss = meta.step(x, y, meta=(x_meta, y_meta), lr=0.1)
+        >>> x, y, x_val, y_val = torch.randn(8, 4), torch.arange(8) % 3, torch.randn(8, 4), torch.arange(8) % 3
+        >>> meta = metacal.MetaCalibrator(model, optimizer, meta=[(x_val, y_val)])
+        >>> loss = meta.step(x, y)
         >>> optimizer.zero_grad(); loss.backward(); optimizer.step()
-        >>> bool((meta.hyperparameters.strength >= 0).all())
+        >>> 0.0 <= meta.hyperparameters.base <= 0.5
         True
     """
 
     def __init__(
         self,
         model: nn.Module,
-        head: nn.Module | str,
-        hyperparameters: Hyperparameter | list[Hyperparameter] | dict[str, Hyperparameter],
+        optimizer: Any,
+        meta: Any,
+        hyperparameters: Hyperparameter | list[Hyperparameter] | dict[str, Hyperparameter] | None = None,
         objective: Loss | None = None,
         *,
+        through: str | None = None,
+        head: nn.Module | str | None = None,
         base_loss: Loss | None = None,
-        inner_reduction: str | None = None,
-        every: float | None = None,
-        meta_lr: float | None = None,
-        per_unit_step: bool | None = None,
-        adaptive: bool | None = None,
-        estimator: str | Estimator | None = None,
-        memory: int | None = None,
-        meta_forward: str = "train",
-        preset: str | None = None,
+        reduction: str = "mean",
+        outer: OuterStep | None = None,
         seed: int = 0,
     ) -> None:
-        self.model, self.head = model, find_head(model, head)
-        check_wrapper(model)
-        self.hyperparameters = as_one(hyperparameters)
-        check_omega(self.hyperparameters)
-        self.settings: OuterSettings = outer_settings(
-            preset,
-            inner_reduction=inner_reduction,
-            every=every,
-            meta_lr=meta_lr,
-            per_unit_step=per_unit_step,
-            adaptive=adaptive,
-            estimator=estimator,
-            memory=memory,
+        checks.check_model(model)
+        check_choice("reduction", reduction, ("mean", "sum"))
+        self.model, self.seed = model, seed
+        self.stream = MetaStream(meta, seed=seed)
+        outer = checks.checked_outer(outer)
+        logits, self.output_layer = self._probe(None if head is None else checks.find_head(model, head))
+        self._path = choose_path(model, through, None if head is None else self.output_layer, self.output_layer, outer)
+        learned = HierarchicalLabelSmoothing(checks.class_count(logits)) if hyperparameters is None else hyperparameters
+        self._task = MetaTask(
+            hyperparameters=as_one(learned),
+            objective=checks.checked_loss("objective", default_objective(outer) if objective is None else objective),
+            base_loss=CrossEntropy(reduction="none") if base_loss is None else checks.checked_base_loss(base_loss),
+            reduction=reduction,
+            outer=outer,
+            optimizer=OptimizerStep(optimizer),
+            memory=MetaMemory(outer.memory),
+            seed=seed,
         )
-        check_choice("meta_forward", meta_forward, ("train", "eval"))
-        if objective is None:
-            objective = CrossEntropy() + 0.5 * DECE(gradient=self.settings.dece_gradient)
-        self.objective = checked_loss("objective", objective)
-        self.base_loss = CrossEntropy(reduction="none") if base_loss is None else checked_base_loss(base_loss)
-        self.estimator = find_estimator(self.settings.estimator)
-        self.meta_forward, self.seed = meta_forward, seed
-        self._history, self._memory = History(), MetaMemory(self.settings.memory)
-        self._pending: list[tuple[Tensor, Tensor]] = []
-        self._iterations = self._meta_steps = self._steered = 0
+        checks.check_omega(self.hyperparameters)
+        first = at_least_float32(next(self._path.penalised.parameters()).detach())
+        self.hyperparameters.to(first.device, first.dtype)
+        self._task.objective.to(first.device)
+        checks.check_soft_labels(self._task.base_loss.to(first.device), self.hyperparameters)
+        self._history, self._adam = History(), AdamState.zeros(self._omega())
+        self._pending: list[Batch] = []
+        self._iterations = self._steered = 0
         self._has_warned = False
         self.last_logits: Tensor | None = None
-        self._has_looked_at_output = False
-        first = at_least_float32(next(self.head.parameters()).detach())
-        self.hyperparameters.to(first.device, first.dtype)
-        self.objective.to(first.device)
-        check_soft_labels(self.base_loss.to(first.device), self.hyperparameters)
-        self._adam = AdamState.zeros(self._omega())
-        self._tap = HeadTap(self.head)
 
-    def step(self, x: Any, y: Tensor, *, meta: Any, lr: float | Tensor, boundary: bool = True) -> Tensor:
+    @property
+    def hyperparameters(self) -> Hyperparameter:
+        """What is learned."""
+        return self._task.hyperparameters
+
+    @property
+    def outer(self) -> OuterStep:
+        """When and how it moves."""
+        return self._task.outer
+
+    @property
+    def through(self) -> str:
+        """What the simulated step moves: ``"head"`` or ``"model"``."""
+        return "head" if isinstance(self._path, ThroughHead) else "model"
+
+    def step(self, x: Any, y: Tensor, boundary: bool = True) -> Tensor:
         """The training loss of a batch, after a meta step if one is due.
 
         Args:
             x: input of the model: a tensor, a tuple of arguments or a dictionary of keyword arguments.
             y: int ``(n,)``.
-            meta: a batch ``(x, y)``, or an iterator of batches (see `metacal.data.cycle`), drawn from only when a meta
-                step is due.
-            lr: the training's current learning rate.
             boundary: False for all but the last micro-batch when gradients are accumulated; the meta step is taken at
                 the boundary, on all of them. The losses of the micro-batches before it are those of the old omega,
                 without a penalty (`UnitwiseL2`), which the last one adds.
 
         Returns:
-            Scalar with history, in the reduction of ``inner_reduction``; a sum times the number of DDP's processes.
+            Scalar with history, in the ``reduction`` of the calibrator; a sum times the number of DDP's processes.
         """
-        self._follow_head()
+        self._follow_model()
         with self._forgetting_parts_on_error():
-            features, logits = self._forward(x)
-            labels = self._advance(x, features, logits, y, meta, lr, boundary)
-            return self._training_loss(logits, labels, boundary)
+            if not self._path.runs_first:
+                self._advance((x, y), boundary, x)
+            given, logits = self._path.run(x)
+            labels = self._task.labels(y, logits)
+            if self._path.runs_first:
+                self._advance((given, labels), boundary, x)
+            self.last_logits = logits.detach()
+            return self._task.training_loss(logits, labels, self._path.penalised, boundary=boundary)
 
     @contextmanager
     def watching(self) -> Iterator[list[Any]]:
-        """Inside, the head's calls are recorded, for `steer`; gives the list of what they have returned so far."""
-        with self._forgetting_parts_on_error(), self._tap.listening() as outputs:
+        """Inside, the model's calls are recorded, for `steer`; gives the list of what was returned so far."""
+        with self._forgetting_parts_on_error(), self._path.watching() as outputs:
             yield outputs
 
-    def steer(self, loss: Tensor, y: Tensor, *, meta: Any, lr: float | Tensor, boundary: bool = True) -> None:
+    def steer(self, loss: Tensor, y: Tensor, boundary: bool = True, *, x: Any = None) -> None:
         """`step` for a trainer that runs the model (inside `watching`) and its own loss; call it before ``backward``.
 
         Takes the meta step if one is due; going backward from ``loss`` then gives the learned loss's gradient, times
         whatever ``loss`` is multiplied by. Its value stays, and so do terms that do not depend on the logits. For the
-        rest it has to be ``base_loss`` of the head's output, mean or sum: this is looked at now and then.
+        rest it has to be ``base_loss`` of the logits, mean or sum: this is compared now and then. ``x`` is the input
+        of the calibrator's model, where that is not what was called inside `watching`.
         """
-        self._follow_head()
+        self._follow_model()
         with self._forgetting_parts_on_error(), torch.enable_grad():
-            features, logits = self._tap.take()
-            labels = self._advance(None, features, logits, y, meta, lr, boundary)
-            steer_gradient(loss, logits, self._inner(labels, logits), self.base_loss, looks=is_look_due(self._steered))
+            given, logits = self._path.taken(x)
+            labels = self._task.labels(y, logits)
+            self._advance((given, labels), boundary)
+            self.last_logits = logits.detach()
+            inner, compares = self._task.inner(labels, logits), is_comparison_due(self._steered)
+            steer_gradient(loss, logits, inner, self._task.base_loss, compares=compares)
         self._steered += 1
 
     def loss(self, x: Any, y: Tensor) -> Tensor:
         """The training loss of a batch as `step` returns it, with omega as it is; no meta step, nothing counted."""
-        self._follow_head()
-        _, logits = self._forward(x)
-        return self._training_loss(logits, self._labels(y, logits, "targets"))
+        self._follow_model()
+        _, logits = self._path.run(x)
+        return self._task.training_loss(logits, self._task.labels(y, logits), self._path.penalised)
 
-    def hypergradient(self, x: Any, y: Tensor, *, meta: Any, lr: float | Tensor) -> dict[str, Tensor]:
-        """Gradient of the meta-loss with respect to each hyper-parameter, by name. Nothing at all is changed.
+    def hypergradient(self, x: Any, y: Tensor, meta_batch: Batch) -> dict[str, Tensor]:
+        """Gradient of the meta-loss of a held-out batch with respect to omega, by name. Nothing at all is changed."""
+        self._follow_model()
+        part: Batch = (x, y)
+        if isinstance(self._path, ThroughHead):
+            model = unwrapped(self.model)
+            with self._task.quietly(model, "train"), torch.no_grad():
+                given, logits = self._path.run(x, model)
+            part = (given, self._task.labels(y, logits))
+        found = self._path.hypergradient(self._task, [part], meta_batch)
+        return dict(zip(self.hyperparameters.omega(), found.total, strict=True))
 
-        An iterator given as ``meta`` is drawn from once.
+    def finish(self, *, fold: bool = True) -> Finish:
+        """Fit one temperature on the held-out samples and fold it into the last layer, if that clearly helps.
+
+        Args:
+            fold: False fits only: the model is left as it is.
+
+        Returns:
+            What was found and done; print it.
         """
-        self._follow_head()
-        with self._quietly(unwrapped(self.model), "train"), torch.no_grad():
-            features, logits = self._forward(x, unwrapped(self.model))
-        labels = self._labels(y, logits, "targets")
-        problem = self._problem([(rows_of(features, self.head), labels)], self._draw(meta), checked_lr(lr))
-        return dict(zip(self.hyperparameters.omega(), self._estimate(problem).total, strict=True))
+        logits, labels = self._held_out()
+        return finish(self.model, self.output_layer, logits, labels, folds=fold)
 
     @torch.no_grad()
     def calibrate(self, logits: Tensor) -> Tensor:
@@ -246,7 +247,7 @@ class MetaCalibrator:
     def summary(self) -> str:
         """One line: the numbers worth knowing, and whether omega moves."""
         self._warn_if_skipped()
-        return describe(self.hyperparameters, self._history, self._meta_steps, self.skipped)
+        return describe(self.hyperparameters, self._history, self._task.meta_steps, self.skipped)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on: omega, Adam's state, counters, history. Tensors and plain values only."""
@@ -254,24 +255,26 @@ class MetaCalibrator:
             "hyperparameters": {name: value.clone() for name, value in self.hyperparameters.state_dict().items()},
             "adam": self._adam.state_dict(list(self.hyperparameters.omega())),
             "iterations": self._iterations,
-            "meta_steps": self._meta_steps,
+            "meta_steps": self._task.meta_steps,
+            "drawn": self.stream.drawn,
             "history": self._history.state_dict(),
-            "memory": self._memory.state_dict(),
+            "memory": self._task.memory.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state."""
-        check_state(state)
+        checks.check_state(state)
         self.hyperparameters.load_state_dict(state["hyperparameters"])
         self._adam, self._pending = AdamState.zeros(self._omega()), []
         self._adam.load_state_dict(state["adam"], list(self.hyperparameters.omega()))
-        self._iterations, self._meta_steps = state["iterations"], state["meta_steps"]
+        self._iterations, self._task.meta_steps = state["iterations"], state["meta_steps"]
+        self.stream.go_to(state.get("drawn", self._task.meta_steps))
         self._history.load_state_dict(state["history"])
-        self._memory.load_state_dict(state.get("memory", {}))
+        self._task.memory.load_state_dict(state.get("memory", {}))
 
     def remove(self) -> None:
-        """Take the hook off the head; the model is then as it was before."""
-        self._tap.remove()
+        """Take the hooks off the model; it is then as it was before."""
+        self._path.remove()
 
     @contextmanager
     def _forgetting_parts_on_error(self) -> Iterator[None]:
@@ -282,69 +285,38 @@ class MetaCalibrator:
             self._pending = []
             raise
 
-    def _advance(
-        self, x: Any, features: Tensor, logits: Tensor, y: Tensor, meta: Any, lr: float | Tensor, boundary: bool
-    ) -> Tensor:
-        """The meta step, if one is due, for a training batch that has been run; returns its labels."""
-        self.last_logits = logits.detach()
-        labels = self._labels(y, logits, "targets")
-        parts = [*self._pending, (rows_of(features, self.head), labels)] if self._is_due() else []
+    def _advance(self, part: Batch, boundary: bool, x: Any = None) -> None:
+        """The meta step, if one is due, for a training batch, all of whose parts are known at the boundary."""
+        is_due = self.outer.is_due(self._iterations) and self._task.optimizer.is_known
+        parts = [*self._pending, part] if is_due else []
         self._pending = [] if boundary else parts
         if boundary:
             if parts:
-                self._meta_step(parts, x, meta, checked_lr(lr))
+                self._meta_step(parts, x)
             self._iterations += 1
-        return labels
 
-    def _omega(self) -> tuple[nn.Parameter, ...]:
-        return tuple(self.hyperparameters.omega().values())
+    def _meta_step(self, parts: list[Batch], x: Any) -> None:
+        with fresh_random_stream(own_seed(self.seed + self._task.meta_steps), self._device()):
+            batch = next(self.stream)
+        if self._task.meta_steps < COMPARED_BATCHES and share_samples(x, batch[0]):
+            warnings.warn("A meta batch shares samples with its training batch: split them apart.", stacklevel=5)
+        found = self._path.hypergradient(self._task, parts, batch)
+        if found.judged is not None:
+            self._task.memory.keep(*found.judged)
+        self._update(found, sum(labels.numel() for _, labels in parts))
 
-    def _forward(self, x: Any, model: nn.Module | None = None) -> tuple[Tensor, Tensor]:
-        with self._tap.listening():
-            output = call_model(self.model if model is None else model, x)
-        features, logits = self._tap.take()
-        if not self._has_looked_at_output:
-            self._has_looked_at_output = True
-            warn_of_change(output, logits, stacklevel=5)
-        return features, logits
-
-    def _draw(self, meta: Any) -> tuple[Any, Tensor]:
-        """The next meta batch; a loader's shuffling does not touch the training's random stream."""
-        with fresh_random_stream(own_seed(self.seed + self._meta_steps), next(self.head.parameters()).device):
-            return next_batch(meta)
-
-    def _is_due(self) -> bool:
-        interval = self.settings.interval(self._iterations)
-        return math.isfinite(interval) and self._iterations % int(interval) == 0
-
-    def _inner(self, labels: Tensor, logits: Tensor) -> InnerLoss:
-        return filled_inner_loss(self.hyperparameters, labels, logits)
-
-    def _training_loss(self, logits: Tensor, labels: Tensor, boundary: bool = True) -> Tensor:
-        inner, reduction = self._inner(labels, logits), self.settings.inner_reduction
-        return training_loss(inner, self.base_loss, self.head, logits, reduction, boundary=boundary)
-
-    def _meta_step(self, parts: list[tuple[Tensor, Tensor]], x: Any, meta: Any, lr: float) -> None:
-        batch = self._draw(meta)
-        if self._meta_steps < LOOKS_FOR_SHARED_SAMPLES and share_samples(x, batch[0]):
-            warnings.warn("A meta batch shares samples with its training batch: split them apart.", stacklevel=4)
-        problem = self._problem(parts, batch, lr)
-        found = self._estimate(problem)
-        self._memory.keep(problem.meta_features, problem.meta_labels)
-        self._update(found, problem)
-
-    def _update(self, found: Hypergradient, problem: MetaProblem) -> None:
-        settings, omega = self.settings, self._omega()
-        step = problem.lr * problem.scale * len(problem.labels)
-        unit = problem.lr if settings.per_unit_step and problem.lr > 0.0 else 1.0
+    def _update(self, found: Hypergradient, samples: int) -> None:
+        outer, lr = self.outer, self._task.optimizer.lr
+        unit = lr if outer.per_unit_step and lr > 0.0 else 1.0
         grads = tuple(t / unit + d for t, d in zip(found.through, found.direct, strict=True))
-        taken = adam_step_(omega, grads, self._adam, settings, settings.interval(self._iterations))
+        taken = adam_step_(self.hyperparameters, grads, self._adam, outer, outer.interval(self._iterations))
         self.hyperparameters.project_()
-        self._meta_steps += 1
+        self._task.meta_steps += 1
         norm = torch.stack([g.square().sum() for g in grads]).sum().sqrt()
-        values = {"meta_loss": found.meta_loss, "gradient_norm": norm, "inner_step": torch.full_like(norm, step)}
+        step = torch.full_like(norm, lr * (samples if self._task.reduction == "sum" else 1))
+        values = {"meta_loss": found.meta_loss, "gradient_norm": norm, "inner_step": step}
         self._history.add(self._iterations, {**values, **self.hyperparameters.summary()})
-        if taken.device.type == "cpu" or self._meta_steps % WARNING_INTERVAL == 0:
+        if taken.device.type == "cpu" or self._task.meta_steps % WARNING_INTERVAL == 0:
             self._warn_if_skipped()
 
     def _warn_if_skipped(self) -> None:
@@ -352,47 +324,57 @@ class MetaCalibrator:
             self._has_warned = True
             warn_of_skipped(stacklevel=7)
 
-    def _problem(self, parts: list[tuple[Tensor, Tensor]], batch: tuple[Any, Tensor], lr: float) -> MetaProblem:
-        device = parts[0][0].device
-        check_trained(self.head)
-        with self._quietly(unwrapped(self.model), self.meta_forward), torch.no_grad():
-            meta_features, meta_logits = self._forward(moved(batch[0], device), unwrapped(self.model))
-        meta_labels = self._labels(moved(batch[1], device), meta_logits, "meta targets")
-        train = (torch.cat([features for features, _ in parts]), torch.cat([labels for _, labels in parts]))
-        held_out = (rows_of(meta_features, self.head), meta_labels)
-        (features, labels), held_out = gather_batches([widened(train, self.head), widened(held_out, self.head)])
-        meta_features, meta_labels = self._memory.filled_up(*held_out)
-        return MetaProblem(
-            head=self.head,
-            hyperparameters=self.hyperparameters,
-            base_loss=self.base_loss,
-            objective=self.objective,
-            features=features,
-            labels=labels,
-            meta_features=meta_features,
-            meta_labels=meta_labels,
-            lr=lr,
-            reduction=self.settings.inner_reduction,
-            num_classes=class_count(meta_logits),
-        )
+    @torch.no_grad()
+    def _held_out(self) -> tuple[Tensor, Tensor]:
+        """Logits and labels of every held-out sample, of all processes, in evaluation mode."""
+        model, rows, labels = unwrapped(self.model), [], []
+        with self._task.quietly(model, "eval"):
+            for x, y in self.stream.once():
+                rows.append(class_logits(as_rows(logits_of(call_model(model, moved(x, self._device()))))))
+                labels.append(self._task.labels(moved(y, self._device()), rows[-1], "meta targets"))
+        return joint_rows(torch.cat(rows), torch.cat(labels))[:2]
 
-    def _estimate(self, problem: MetaProblem) -> Hypergradient:
-        precision = torch.autocast(problem.labels.device.type, enabled=False)
-        with self._quietly(self.head, "train"), torch.enable_grad(), precision, eagerly():
-            return self.estimator(problem)
+    def _probe(self, head: nn.Module | None) -> tuple[Tensor, nn.Module | None]:
+        """The logits of a few held-out samples, and the layer that returns them: the one given, or what is found."""
+        model = unwrapped(self.model)
+        x, _ = self.stream.peek()
+        with leaving_no_trace(model, mode="train", seed=self.seed, device=self._device()):
+            return find_output_layer(model, moved(x, self._device()), head)
 
-    def _quietly(self, module: nn.Module, mode: str) -> AbstractContextManager[None]:
-        device = next(self.head.parameters()).device
-        return leaving_no_trace(module, mode=mode, seed=self.seed + self._meta_steps, device=device)
+    def _device(self) -> torch.device:
+        return next(self.model.parameters()).device
 
-    def _labels(self, y: Tensor, logits: Tensor, name: str) -> Tensor:
-        check_classes_come_last(self.head, logits)
-        return checked_labels(y, logits, name, self.hyperparameters.num_classes)
+    def _omega(self) -> tuple[nn.Parameter, ...]:
+        return tuple(self.hyperparameters.omega().values())
 
-    def _follow_head(self) -> None:
+    def _follow_model(self) -> None:
         """Move omega and Adam's state along when the model has been moved to another device."""
-        device = next(self.head.parameters()).device
+        device = next(self._path.penalised.parameters()).device
         if next(self.hyperparameters.parameters()).device != device:
-            for module in (self.hyperparameters, self.objective, self.base_loss):
+            for module in (self.hyperparameters, self._task.objective, self._task.base_loss):
                 module.to(device)
             self._adam = self._adam.to(device)
+
+
+def default_objective(outer: OuterStep) -> Loss:
+    """Held-out cross-entropy and DECE, after the best temperature unless the outer step says otherwise."""
+    plain = CrossEntropy() + 0.5 * DECE()
+    return AfterTemperature(plain) if outer.refine else plain
+
+
+def choose_path(
+    model: nn.Module, through: str | None, given: nn.Module | None, found: nn.Module | None, outer: OuterStep
+) -> ThroughHead | ThroughModel:
+    """What steps are simulated on: as asked for, or the head, if one was named or the last layer is linear."""
+    if through is not None:
+        check_choice("through", through, ("head", "model"))
+    if through == "model":
+        return ThroughModel(model, given)
+    if through is None and given is None and not isinstance(found, nn.Linear):
+        return ThroughModel(model, None)
+    if found is None:
+        raise InvalidValueError(
+            f"`head` must name the layer that returns the logits, got none whose output is the model's; "
+            f"{named_layers(model)}"
+        )
+    return ThroughHead(model, found, outer.estimator)

@@ -11,10 +11,11 @@ from metacal.metalearning.problem import Hypergradient, MetaProblem, gradients, 
 
 
 def one_step(problem: MetaProblem) -> Hypergradient:
-    r"""Gradient of the meta-loss after :math:`\phi' = \phi - \alpha \nabla_\phi L_i(\phi, \omega)`, exactly.
+    r"""Gradient of the meta-loss after :math:`\phi' = \phi - \alpha P \nabla_\phi L_i(\phi, \omega)`, exactly.
 
-    What is approximated: the effect of omega on training is that of the current step alone (earlier steps, momentum and
-    weight decay are left out), and only the head is stepped, unless the head is the whole model. A linear head with
+    P is the optimiser's scaling. What is approximated: the effect of omega on training is that of the current step
+    alone (earlier steps, momentum and weight decay are left out, P is held fixed), and only the head is stepped, unless
+    the head is the whole model. A linear head with
     soft-label cross-entropy takes a closed form, without any graph over the head; everything else is differentiated
     through the step (`torch.func.functional_call` and autograd), with the same result to rounding.
     """
@@ -56,7 +57,7 @@ def through_graph(problem: MetaProblem) -> Hypergradient:
     inner_value = problem.inner_value(parameters)
     steps = torch.autograd.grad(inner_value, tuple(leaves.values()), create_graph=True, allow_unused=True)
     stepped = {
-        name: leaf if step is None else leaf - problem.lr * step
+        name: leaf if step is None else leaf - problem.lr * problem.scaled(name, step)
         for (name, leaf), step in zip(leaves.items(), steps, strict=True)
     }
     return problem.through_and_direct({**parameters, **stepped})
@@ -69,11 +70,12 @@ def closed_form(problem: MetaProblem, inner: InnerLoss, *, looks_ahead: bool = T
     with torch.no_grad():
         probs = torch.softmax(problem.logits(parameters, features), dim=1)
     penalty_steps = _penalty_gradient(inner, parameters)
-    at = _stepped(parameters, probs, inner, features, step, penalty_steps) if looks_ahead else parameters
+    at = _stepped(problem, parameters, probs, inner, penalty_steps) if looks_ahead else parameters
 
     meta_loss = problem.meta_value(at)
     found = gradients(meta_loss, (*at.values(), *problem.omega))
-    pulls, direct = dict(zip(at, found[: len(at)], strict=True)), found[len(at) :]
+    pulls = {name: problem.scaled(name, pull) for name, pull in zip(at, found[: len(at)], strict=True)}
+    direct = found[len(at) :]
 
     # To first order in omega, the meta-loss changes as this scalar does.
     change = meta_loss.new_zeros(())
@@ -87,20 +89,20 @@ def closed_form(problem: MetaProblem, inner: InnerLoss, *, looks_ahead: bool = T
 
 @torch.no_grad()
 def _stepped(
+    problem: MetaProblem,
     parameters: dict[str, Tensor],
     probs: Tensor,
     inner: InnerLoss,
-    features: Tensor,
-    step: float,
     penalty_steps: dict[str, Tensor],
 ) -> dict[str, Tensor]:
     """The head after the step, as fresh leaves."""
+    features, step = problem.features.flatten(0, -2), problem.lr * problem.scale
     soft_labels = _as_soft_labels(inner.targets, probs)
     loss_steps = dict(
         zip(("weight", "bias"), head_gradient(probs, soft_labels, features, len(parameters["weight"])), strict=True)
     )
     return {
-        name: (value - step * (loss_steps[name] + penalty_steps.get(name, 0.0))).requires_grad_()
+        name: (value - step * problem.scaled(name, loss_steps[name] + penalty_steps.get(name, 0.0))).requires_grad_()
         for name, value in parameters.items()
     }
 

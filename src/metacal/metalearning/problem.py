@@ -1,7 +1,7 @@
 """`MetaProblem`: all that one hypergradient needs, as a value. Estimators are functions of it."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -22,11 +22,13 @@ class Hypergradient(NamedTuple):
         through: the part that acts through the training step; proportional to its size.
         direct: the part that acts on the held-out logits themselves, not through the training step.
         meta_loss: scalar, at the point where the estimator looked.
+        judged: the held-out samples that were judged, as they can be judged again later, and their labels.
     """
 
     through: tuple[Tensor, ...]
     direct: tuple[Tensor, ...]
     meta_loss: Tensor
+    judged: tuple[Tensor, Tensor] | None = None
 
     @property
     def total(self) -> tuple[Tensor, ...]:
@@ -48,6 +50,8 @@ class MetaProblem:
         meta_features: the same for the meta batch, ``(m, ...)``.
         meta_labels: int64 ``(m,)``.
         lr: learning rate of the inner step.
+        scales: what the optimiser multiplies the gradient of each of the head's parameters by, in units of ``lr``, by
+            name; 1 for those not named.
         reduction: ``"mean"`` or ``"sum"``, of the inner loss.
         num_classes: K.
     """
@@ -63,6 +67,7 @@ class MetaProblem:
     lr: float
     reduction: str
     num_classes: int
+    scales: Mapping[str, float | Tensor] = field(default_factory=dict)
 
     @property
     def omega(self) -> tuple[nn.Parameter, ...]:
@@ -102,12 +107,12 @@ class MetaProblem:
 
     def meta_value_of(self, meta_logits: Tensor) -> Tensor:
         """The meta-loss of given held-out logits."""
-        value: Tensor = self.objective(self.hyperparameters.meta_logits(meta_logits), self.meta_labels)
-        if value.ndim:
-            raise InvalidValueError(
-                f"`objective` must return one number, got shape {tuple(value.shape)}; set its reduction to 'mean'."
-            )
-        return value
+        return meta_value(self.objective, self.hyperparameters, meta_logits, self.meta_labels)
+
+    def scaled(self, name: str, gradient: Tensor) -> Tensor:
+        """A gradient as the optimiser scales it, per unit of ``lr``."""
+        scale = self.scales.get(name, 1.0)
+        return gradient if isinstance(scale, float) and scale == 1.0 else gradient * scale
 
     def through_and_direct(self, parameters: Mapping[str, Tensor]) -> Hypergradient:
         """Gradient of the meta-loss at parameters that depend on omega, split at the held-out logits."""
@@ -120,6 +125,16 @@ class MetaProblem:
 
 
 Estimator = Callable[[MetaProblem], Hypergradient]
+
+
+def meta_value(objective: Loss, hyperparameters: Hyperparameter, logits: Tensor, labels: Tensor) -> Tensor:
+    """What held-out logits are judged by: one number."""
+    value: Tensor = objective(hyperparameters.meta_logits(logits), labels)
+    if value.ndim:
+        raise InvalidValueError(
+            f"`objective` must return one number, got shape {tuple(value.shape)}; set its reduction to 'mean'."
+        )
+    return value
 
 
 def gradients(value: Tensor, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

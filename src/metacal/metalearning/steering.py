@@ -14,17 +14,17 @@ LEAST_COSINE_OF_HALF = 0.999
 """Least cosine between a trainer's gradient and the one we take it for; the second for 16-bit logits."""
 
 
-def is_look_due(calls: int) -> bool:
+def is_comparison_due(calls: int) -> bool:
     """Whether to compare the two: at powers of two, because a model that knows nothing yet hides differences.
 
     Examples:
-        >>> [calls for calls in range(20) if is_look_due(calls)]
+        >>> [calls for calls in range(20) if is_comparison_due(calls)]
         [0, 1, 2, 4, 8, 16]
     """
     return calls & (calls - 1) == 0
 
 
-def steer_gradient(loss: Tensor, logits: Tensor, inner: InnerLoss, base: Loss, *, looks: bool) -> None:
+def steer_gradient(loss: Tensor, logits: Tensor, inner: InnerLoss, base: Loss, *, compares: bool) -> None:
     """Hook the logits so that what flows back into them from ``loss`` is the gradient of the learned loss.
 
     The trainer's loss may be multiplied by anything (a gradient scaler, accumulation, a sum instead of a mean): the
@@ -35,7 +35,7 @@ def steer_gradient(loss: Tensor, logits: Tensor, inner: InnerLoss, base: Loss, *
         logits: the head's output, part of its graph.
         inner: the learned loss.
         base: the loss without anything learned.
-        looks: compare the gradient of ``loss`` with that of ``base`` first (makes a GPU wait).
+        compares: compare the gradient of ``loss`` with that of ``base`` first (makes a GPU wait).
 
     Raises:
         InvalidValueError: ``loss`` is not ``base`` as far as the logits go, or a penalty is learned.
@@ -48,7 +48,7 @@ def steer_gradient(loss: Tensor, logits: Tensor, inner: InnerLoss, base: Loss, *
     if not loss.requires_grad or not logits.requires_grad:
         raise InvalidValueError("`loss` must depend on the head's output, got one without a gradient there.")
     plain = _gradient(InnerLoss.plain(inner.labels, inner.num_classes), base, logits)
-    if looks:
+    if compares:
         _check_loss(loss, logits, plain, inner)
     change = _gradient(inner, base, logits) - plain
     # In units of the largest: the square of what is left of a gradient late in training would be rounded to 0.

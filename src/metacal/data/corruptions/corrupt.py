@@ -7,9 +7,9 @@ from torch import Tensor
 
 from metacal.data.corruptions.draws import Draws
 from metacal.data.corruptions.registry import check_severity, find_corruption
-from metacal.data.seeding import mixed
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.functional.arguments import check_integer, check_labels, check_tensor
+from metacal.seeding import mixed
 
 CORRUPTION = 10
 """Sets the random numbers of corruptions apart from those of others with the same seed."""

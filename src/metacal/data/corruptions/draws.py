@@ -10,7 +10,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from metacal.data.seeding import mixed, random_bits
+from metacal.seeding import mixed, random_bits
 
 STEP = 0x9E3779B9 - 2**32
 FIRST, SECOND = 0x7FEB352D, 0x846CA68B - 2**32

@@ -13,7 +13,7 @@ from torch import Tensor
 from metacal.data.corruptions.blur import scale_of
 from metacal.data.corruptions.colour import luma
 from metacal.data.corruptions.draws import Draws
-from metacal.data.seeding import generator
+from metacal.seeding import generator
 
 SIDE, LARGEST = 192, 1024
 FROST = 20

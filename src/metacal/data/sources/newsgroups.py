@@ -7,11 +7,11 @@ import torch
 
 from metacal.data.dataset import Dataset, Examples
 from metacal.data.files import damaged, first_found, missing, read_members
-from metacal.data.seeding import generator
 from metacal.data.sources import glove
 from metacal.data.text import cut_header, most_frequent, split_words, to_tokens
 from metacal.errors import InvalidValueError
 from metacal.functional.arguments import check_choice, check_inside, check_integer
+from metacal.seeding import generator
 
 GROUPS = (
     "alt.atheism",

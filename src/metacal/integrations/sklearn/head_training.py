@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from metacal.data.seeding import mixed
 from metacal.functional.cross_entropy import soft_cross_entropy
 from metacal.integrations.sklearn.rows import Rows
 from metacal.metalearning import (
@@ -18,6 +17,7 @@ from metacal.metalearning import (
     ScalarLabelSmoothing,
     VectorLabelSmoothing,
 )
+from metacal.seeding import mixed
 
 SMOOTHINGS: dict[str, Callable[[int], Hyperparameter]] = {
     "non_uniform": NonUniformLabelSmoothing,

@@ -9,7 +9,7 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from metacal.data.seeding import generator
+from metacal.seeding import generator
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,34 @@ def labels_of(batch: Any, targets: Targets = None) -> Tensor:
     return found
 
 
+def split_batch(batch: Any) -> tuple[Any, Tensor]:
+    """A batch as the input of a model and labels.
+
+    A pair is that already; of a longer tuple the last is the labels; a dictionary holds them under a usual name.
+
+    Examples:
+        >>> import torch
+        >>> split_batch({"pixels": 1, "label": torch.tensor([1, 0])})
+        ({'pixels': 1}, tensor([1, 0]))
+    """
+    if isinstance(batch, Mapping):
+        key = next((key for key in KEYS if key in batch), None)
+        if key is None:
+            raise InvalidValueError(f"`meta` must give batches with labels; {_description(batch)}")
+        return {name: value for name, value in batch.items() if name != key}, _checked(batch[key])
+    if not isinstance(batch, (tuple, list)) or len(batch) < 2:
+        raise InvalidTypeError(f"`meta` must give batches (x, y); {_description(batch)}")
+    return (batch[0] if len(batch) == 2 else tuple(batch[:-1])), _checked(batch[-1])
+
+
+def _checked(labels: Any) -> Tensor:
+    if not isinstance(labels, Tensor):
+        raise InvalidTypeError(f"`meta targets` must be a tensor of class labels, got {type(labels).__name__}.")
+    if not labels.numel():
+        raise InvalidValueError("`meta targets` must hold at least one sample, got none.")
+    return labels
+
+
 def _found(batch: Any, targets: Targets) -> Any:
     if callable(targets):
         return targets(batch)

@@ -1,0 +1,137 @@
+"""The end of a training: one temperature, fitted on the held-out samples and folded into the model."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
+
+from metacal.functional import calibration_error_interval
+from metacal.functional.temperature_prior import temperature_with_prior
+from metacal.metalearning.model_output import logits_of
+
+ITERATIONS = 60
+
+
+@dataclass(frozen=True)
+class Figures:
+    """How calibrated held-out samples are.
+
+    Attributes:
+        nll: mean negative log-likelihood.
+        ece: expected calibration error, 15 bins.
+        low: lower end of its 95 % interval.
+        high: upper end.
+    """
+
+    nll: float
+    ece: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Finish:
+    """What `MetaCalibrator.finish` did; prints as a verdict.
+
+    Attributes:
+        temperature: the most probable one for the held-out samples.
+        is_folded: whether the model's logits are divided by it now.
+        reason: why, or why not.
+        samples: held-out samples.
+        before: their figures with the logits as they were.
+        after: with the temperature.
+    """
+
+    temperature: float
+    is_folded: bool
+    reason: str
+    samples: int
+    before: Figures
+    after: Figures
+
+    def __str__(self) -> str:
+        done = "folded into the last layer" if self.is_folded else "not folded"
+        rows = [
+            f"temperature {self.temperature:.3f}, {done}: {self.reason}",
+            f"  {'':8}{'NLL':>8}   ECE (95 % interval)",
+        ]
+        for name, figures in (("before", self.before), ("after", self.after)):
+            rows.append(f"  {name:8}{figures.nll:8.4f}   {figures.ece:.2%} ({figures.low:.2%} to {figures.high:.2%})")
+        rows.append(
+            f"These {self.samples:,} samples were learned from: check on a test set with "
+            "`metacal evaluate predictions.npz`."
+        )
+        return "\n".join(rows)
+
+
+class TemperatureScaled(nn.Module):
+    """A model whose logits are divided by a temperature: for models that it cannot be folded into.
+
+    Args:
+        model: any whose output `logits_of` understands; what is returned is the logits.
+        temperature: T > 0.
+    """
+
+    temperature: Tensor
+
+    def __init__(self, model: nn.Module, temperature: float) -> None:
+        super().__init__()
+        self.model = model
+        self.register_buffer("temperature", torch.tensor(float(temperature)))
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        """The model's logits, scaled."""
+        return logits_of(self.model(*args, **kwargs)) / self.temperature
+
+
+def finish(model: nn.Module, head: nn.Module | None, logits: Tensor, labels: Tensor, *, folds: bool) -> Finish:
+    """Fit a temperature and fold it into the head, if that clearly helps and can be done.
+
+    Args:
+        model: whose logits these are.
+        head: the layer that returns them, if it is known.
+        logits: of held-out samples, ``(n, K)``, in evaluation mode.
+        labels: int64 ``(n,)``.
+        folds: whether to change the model.
+    """
+    wide = logits.double() if logits.device.type != "mps" else logits.float()
+    temperature = temperature_with_prior(logits=wide, targets=labels, iterations=ITERATIONS)
+    gains = _nll(wide, labels) - _nll(wide / temperature, labels)
+    gain, error = float(gains.mean()), float(gains.std(correction=0)) / len(gains) ** 0.5
+    helps = gain > error
+    reason = f"it improves held-out NLL by {gain:.4f}, {'more' if helps else 'not more'} than its standard error, {error:.4f}"
+    is_folded = folds and helps and can_fold(model, head)
+    if is_folded:
+        assert head is not None
+        fold(head, float(temperature))
+    elif folds and helps:
+        reason += "; the last layer is not a plain linear one: use metacal.TemperatureScaled(model, temperature)"
+    before, after = _figures(wide, labels), _figures(wide / temperature, labels)
+    return Finish(float(temperature), is_folded, reason, len(labels), before, after)
+
+
+def can_fold(model: nn.Module, head: nn.Module | None) -> bool:
+    """Whether a head is a plain linear layer whose parameters nothing else uses."""
+    if not isinstance(head, nn.Linear) or is_parametrized(head):
+        return False
+    own = {id(parameter) for parameter in head.parameters()}
+    others = (p for module in model.modules() if module is not head for p in module.parameters(recurse=False))
+    return not any(id(parameter) in own for parameter in others)
+
+
+@torch.no_grad()
+def fold(head: nn.Module, temperature: float) -> None:
+    """Divide weights and bias: the layer's output is then divided too."""
+    for parameter in head.parameters():
+        parameter.div_(temperature)
+
+
+def _nll(logits: Tensor, labels: Tensor) -> Tensor:
+    return nn.functional.cross_entropy(logits, labels, reduction="none")
+
+
+def _figures(logits: Tensor, labels: Tensor) -> Figures:
+    interval = calibration_error_interval(logits=logits, targets=labels)
+    return Figures(float(_nll(logits, labels).mean()), *(float(end) for end in interval[:3]))

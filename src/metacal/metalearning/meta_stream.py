@@ -1,0 +1,196 @@
+"""`MetaStream`: held-out batches without end, in a seeded order, that can be taken up where they were left."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import (
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+    Subset,
+    SubsetRandomSampler,
+)
+
+from metacal.errors import InvalidTypeError, InvalidValueError
+from metacal.metalearning.gather import own_rank, world_size
+from metacal.metalearning.labels import split_batch
+from metacal.seeding import generator
+
+ORDER = 7
+"""Sets the random numbers of this module apart from those of others with the same seed."""
+
+Batch = tuple[Any, Tensor]
+
+
+class EndlessOrder(Sampler[list[int]]):
+    """Sample numbers of batches without end: every pass in a new order, cut among the ranks.
+
+    All batches are full: the last one of a pass is filled up from its beginning.
+
+    Args:
+        length: samples.
+        batch_size: samples in a batch of one rank.
+        seed: of the orders.
+        start: batches to leave out at first.
+
+    Examples:
+        >>> first = iter(EndlessOrder(5, 2, seed=0))
+        >>> [len(next(first)) for _ in range(4)]
+        [2, 2, 2, 2]
+    """
+
+    def __init__(self, length: int, batch_size: int, seed: int, start: int = 0) -> None:
+        self.length, self.batch_size, self.seed, self.start = length, min(batch_size, length), seed, start
+
+    def __iter__(self) -> Iterator[list[int]]:
+        joint = self.batch_size * world_size()
+        batches_a_pass = -(-self.length // joint)
+        number = self.start
+        order, known = torch.arange(0), -1
+        while True:
+            in_pass, place = divmod(number, batches_a_pass)
+            if in_pass != known:
+                order, known = torch.randperm(self.length, generator=generator(ORDER, self.seed, in_pass)), in_pass
+            first = place * joint + own_rank() * self.batch_size
+            yield order[(first + torch.arange(self.batch_size)) % self.length].tolist()
+            number += 1
+
+
+class MetaStream(Iterator[Batch]):
+    """Batches ``(x, y)`` of held-out samples without end.
+
+    The samples of a `DataLoader` come in an order of our own, reshuffled each pass, in batches of its size, loaded as it
+    does. What cannot be reordered (a loader with a sampler of its own or over a stream, any other iterable of batches)
+    is gone through again and again as it is.
+
+    Args:
+        meta: a loader, or any iterable of batches that can be gone through more than once. A batch is a pair
+            ``(x, y)``, or a dictionary with labels.
+        seed: of the order.
+
+    Attributes:
+        drawn: batches drawn so far: the place in the stream.
+
+    Examples:
+        >>> import torch
+        >>> from torch.utils.data import DataLoader, TensorDataset
+        >>> samples = TensorDataset(torch.arange(5.0), torch.tensor([0, 1, 0, 1, 0]))
+        >>> stream = MetaStream(DataLoader(samples, batch_size=5))
+        >>> sorted(next(stream)[0].tolist()) == sorted(next(stream)[0].tolist())
+        True
+    """
+
+    def __init__(self, meta: Any, *, seed: int = 0) -> None:
+        if isinstance(meta, Iterator):
+            raise InvalidTypeError(
+                f"`meta` must be a loader or another iterable of batches that can be gone through again and again, got "
+                f"{type(meta).__name__}, which ends; pass the loader itself."
+            )
+        if not isinstance(meta, Iterable) or isinstance(meta, (str, bytes, Tensor, Mapping)):
+            raise InvalidTypeError(f"`meta` must be a loader or an iterable of batches, got {type(meta).__name__}.")
+        self.meta: Any = meta
+        self.seed, self.drawn = seed, 0
+        self._batches: Iterator[Any] | None = None
+
+    def __next__(self) -> Batch:
+        if self._batches is None:
+            self._batches = self._open(self.drawn)
+        batch = split_batch(next(self._batches))
+        self.drawn += 1
+        return batch
+
+    def go_to(self, drawn: int) -> None:
+        """Go on as if so many batches had been drawn."""
+        self.drawn, self._batches = drawn, None
+
+    def once(self) -> Iterator[Batch]:
+        """Every sample once, in order; under DDP this process's share."""
+        samples = samples_of(self.meta)
+        if samples is None:
+            return map(split_batch, self.meta)
+        own = Subset(samples, range(own_rank(), len(samples), world_size()))
+        return map(split_batch, DataLoader(own, batch_size=self.meta.batch_size, **loading_of(self.meta)))
+
+    def peek(self) -> Batch:
+        """A few samples, to see what they look like; nothing is drawn."""
+        samples = samples_of(self.meta)
+        if samples is None:
+            return split_batch(next(iter(cycle(self.meta))))
+        few = [samples[number] for number in range(min(2, len(samples)))]
+        return split_batch(self.meta.collate_fn(few))
+
+    def __reduce__(self) -> tuple[Callable[..., "MetaStream"], tuple[Any, int, int]]:
+        return _at, (self.meta, self.seed, self.drawn)
+
+    def _open(self, start: int) -> Iterator[Any]:
+        samples = samples_of(self.meta)
+        if hasattr(self.meta, "epoch") and hasattr(self.meta, "__len__"):  # knows its passes by number
+            return _passes(self.meta, start)
+        if samples is None:
+            return islice(cycle(self.meta), start, None)
+        order = EndlessOrder(len(samples), self.meta.batch_size, self.seed, start)
+        return iter(DataLoader(samples, batch_sampler=order, **loading_of(self.meta)))
+
+
+def cycle(batches: Iterable[Any]) -> Iterator[Any]:
+    """Batches without end: each pass starts anew, so that a loader reshuffles and nothing is cached."""
+    while True:
+        is_empty = True
+        for batch in batches:
+            is_empty = False
+            yield batch
+        if is_empty:
+            raise InvalidValueError("`meta` must give at least one batch per pass, got none.")
+
+
+def _passes(batches: Any, start: int) -> Iterator[Any]:
+    number, place = divmod(start, len(batches))
+    while True:
+        yield from batches.epoch(number, start=place)
+        number, place = number + 1, 0
+
+
+def loading_of(loader: DataLoader[Any]) -> dict[str, Any]:
+    """How a loader loads, whatever the samples and their order."""
+    return {
+        "num_workers": loader.num_workers,
+        "collate_fn": loader.collate_fn,
+        "pin_memory": loader.pin_memory,
+        "timeout": loader.timeout,
+        "worker_init_fn": loader.worker_init_fn,
+        "multiprocessing_context": loader.multiprocessing_context,
+        "prefetch_factor": loader.prefetch_factor,
+        "persistent_workers": loader.persistent_workers,
+    }
+
+
+def samples_of(loader: Any) -> Any:
+    """The samples that a loader goes through once per pass, as a dataset; None if it is not known.
+
+    Subclasses of torch's samplers may do anything, and a sampler may have been made for a shorter dataset.
+    """
+    if not isinstance(loader, DataLoader) or loader.batch_size is None or isinstance(loader.dataset, IterableDataset):
+        return None
+    sampler: Any = loader.sampler
+    if type(sampler) is SubsetRandomSampler:
+        return Subset(loader.dataset, sampler.indices)
+    source: Any = None
+    if type(sampler) in (RandomSampler, SequentialSampler):
+        source = sampler.data_source
+    elif type(sampler) is DistributedSampler:
+        source = sampler.dataset
+    whole: Any = loader.dataset
+    is_whole = source is whole or (source is not None and len(source) == len(whole))
+    return whole if is_whole and len(whole) else None
+
+
+def _at(meta: Any, seed: int, drawn: int) -> MetaStream:
+    stream = MetaStream(meta, seed=seed)
+    stream.go_to(drawn)
+    return stream

@@ -1,0 +1,162 @@
+r"""The hypergradient of a step on everything that is trained, by finite differences of the training loss.
+
+With P the optimiser's scaling and :math:`v = P \nabla_\theta L_{meta}(\theta)`, one step
+:math:`\theta' = \theta - \alpha P \nabla_\theta L(\theta, \omega)` changes the meta-loss, to first order in the step, by
+:math:`-\alpha\, v \cdot \nabla_\theta L(\theta, \omega)`. Its derivative with respect to omega is the derivative of
+:math:`\partial_\omega L` along v:
+
+.. math:: -\frac{\alpha}{2 \epsilon} \left(\partial_\omega L(\theta + \epsilon v, \omega)
+          - \partial_\omega L(\theta - \epsilon v, \omega)\right).
+
+Omega acts on logits, labels, weights or a penalty, so the two terms need nothing but the training batch's logits: two
+forward passes without a graph, no second derivative, any model. What is approximated: the effect of omega on training
+is that of the current step, taken as small; momentum and weight decay are left out; P is held fixed.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from metacal.errors import InvalidTypeError
+from metacal.functional.inputs import as_rows, class_logits
+from metacal.metalearning.batches import Batch, call_model, forwarded, in_dtype, moved, unwrapped
+from metacal.metalearning.checks import class_count
+from metacal.metalearning.gather import joint_count, joint_rows, summed_over_ranks, world_size
+from metacal.metalearning.head_tap import HeadTap
+from metacal.metalearning.inner_loss import InnerLoss
+from metacal.metalearning.meta_task import MetaTask
+from metacal.metalearning.model_output import logits_of
+from metacal.metalearning.problem import Hypergradient, gradients, meta_value
+
+
+class ThroughModel:
+    """Runs the model; remembers nothing but what it was given, which is run again when a meta step is due.
+
+    Args:
+        model: as it is trained.
+        head: the layer that returns the logits, where it is known.
+
+    Attributes:
+        penalised: the module whose parameters a penalty is put on.
+    """
+
+    runs_first = False
+    """Whether the training batch is run before the meta step: its graph and the meta batch's need not live together."""
+
+    def __init__(self, model: nn.Module, head: nn.Module | None) -> None:
+        self.model, self.penalised = model, model if head is None else head
+        self._inputs = HeadTap(plain_model(model))
+        self._outputs = self._inputs if head is None else HeadTap(head)
+
+    def run(self, x: Any) -> tuple[Any, Tensor]:
+        """The input itself, and the logits with history."""
+        return x, logits_of(call_model(self.model, x))
+
+    @contextmanager
+    def watching(self) -> Iterator[list[Any]]:
+        """Somebody else runs the model inside; gives the list of outputs so far."""
+        with ExitStack() as stack:
+            stack.enter_context(self._inputs.listening())
+            outputs = self._outputs.calls.outputs
+            if self._outputs is not self._inputs:
+                outputs = stack.enter_context(self._outputs.listening())
+            yield outputs
+
+    def taken(self, x: Any = None) -> tuple[Any, Tensor]:
+        """What the model was given (``x``, if that is said) and the logits that it returned inside `watching`."""
+        call, output = self._outputs.take()
+        if x is None and self._outputs is not self._inputs:
+            call, _ = self._inputs.take()
+        return call if x is None else x, logits_of(output)
+
+    def remove(self) -> None:
+        """Take the hooks off."""
+        self._inputs.remove()
+        self._outputs.remove()
+
+    def hypergradient(self, task: MetaTask, parts: Sequence[Batch], meta: Batch) -> Hypergradient:
+        """Of the training batch, in the parts that it is run in, and a held-out batch; see the module's docstring."""
+        omega = tuple(task.hyperparameters.omega().values())
+        scales = task.optimizer.scales(adaptive=task.outer.scaled)
+        found = self._meta_gradient(task, tuple(scales), omega, meta)
+        along = {p: scale * pull for (p, scale), pull in zip(scales.items(), found.through, strict=True)}
+        length = torch.stack([part.float().square().sum() for part in along.values()]).sum().sqrt()
+        size = move_size(next(iter(along)).dtype)
+        distance = torch.where(length > 0.0, size / length, 0.0)
+        above, below = (self._loss_at(task, parts, along, sign * distance) for sign in (1.0, -1.0))
+        slopes = summed_over_ranks(gradients(above - below, omega))
+        factor = task.optimizer.lr * length / (2.0 * size)
+        return found._replace(through=tuple(-factor.to(slope.dtype) * slope for slope in slopes))
+
+    def _meta_gradient(
+        self, task: MetaTask, trained: tuple[nn.Parameter, ...], omega: tuple[nn.Parameter, ...], meta: Batch
+    ) -> Hypergradient:
+        """The meta-loss of all ranks' samples, its gradient with respect to what is trained, and to omega directly."""
+        model, device = unwrapped(self.model), trained[0].device
+        with task.quietly(model), torch.enable_grad():
+            rows = class_logits(as_rows(logits_of(call_model(model, moved(meta[0], device)))))
+            labels = task.labels(moved(meta[1], device), rows, "meta targets")
+            joint, joint_labels, own = joint_rows(rows.detach(), labels)
+            judged, judged_labels = task.memory.filled_up(joint, joint_labels)
+            leaf = judged.detach().requires_grad_()
+            with torch.autocast(device.type, enabled=False):
+                meta_loss = meta_value(task.objective, task.hyperparameters, leaf, judged_labels)
+                pull, *direct = gradients(meta_loss, (leaf, *omega))
+            found = torch.autograd.grad(rows, trained, pull[: len(joint)][own], allow_unused=True)
+        pulls = tuple(torch.zeros_like(p) if g is None else g for g, p in zip(found, trained, strict=True))
+        return Hypergradient(
+            summed_over_ranks(pulls), tuple(direct), meta_loss.detach(), (judged.detach(), judged_labels)
+        )
+
+    def _loss_at(
+        self, task: MetaTask, parts: Sequence[Batch], along: Mapping[nn.Parameter, Tensor], distance: Tensor
+    ) -> Tensor:
+        """The training loss of the whole batch some way along a direction, as a function of omega alone."""
+        model, device = plain_model(self.model), distance.device
+        total = torch.zeros((), device=device)
+        with moved_parameters(along, distance), torch.autocast(device.type, enabled=False):
+            parameters = {name: parameter.detach() for name, parameter in self.penalised.named_parameters()}
+            for number, (x, y) in enumerate(parts):
+                with task.quietly(model, "train"), torch.no_grad():
+                    logits = class_logits(as_rows(logits_of(call_model(model, in_dtype(x, model)))))
+                labels = task.labels(y, logits)
+                with torch.enable_grad():
+                    inner: InnerLoss = task.hyperparameters(InnerLoss.plain(labels, class_count(logits)))
+                    # A penalty is there once a step: each process adds its share, with its first part.
+                    inner = inner.with_penalty_scaled(0.0 if number else 1.0 / world_size())
+                    total = total + inner.value(task.base_loss, logits, parameters)
+        if task.reduction == "sum":
+            return total
+        return total / joint_count(sum(y.numel() for _, y in parts), device)
+
+
+def plain_model(model: nn.Module) -> nn.Module:
+    """The user's own module, without DDP, Fabric or the compiler around it."""
+    inner = forwarded(model)
+    return inner.module if isinstance(inner, nn.parallel.DistributedDataParallel) else inner
+
+
+@contextmanager
+def moved_parameters(along: Mapping[nn.Parameter, Tensor], distance: Tensor) -> Iterator[None]:
+    """Parameters moved meanwhile. Their own memory is not written to: a graph that holds them stays valid."""
+    originals = {parameter: parameter.data for parameter in along}
+    try:
+        for parameter, direction in along.items():
+            parameter.data = parameter.data + distance.to(parameter.dtype) * direction.to(parameter.dtype)
+        yield
+    finally:
+        for parameter, original in originals.items():
+            parameter.data = original
+
+
+def move_size(dtype: torch.dtype) -> float:
+    """How far parameters are moved in all: where rounding and curvature are equally small, 0.01 in float32."""
+    if dtype.itemsize < 4:
+        raise InvalidTypeError(
+            f"`through` must be 'head' for a model whose parameters are {dtype}: they are too coarse to be moved a "
+            "little. Or keep them in float32 and use autocast."
+        )
+    return 2.0 * float(torch.finfo(dtype).eps ** (1.0 / 3.0))
