@@ -21,12 +21,17 @@ from metacal.errors import (
 if TYPE_CHECKING:
     from metacal import data, evaluation, functional, losses, metrics, models, posthoc, reporting
     from metacal.metalearning import (
+        PAPER,
+        Finish,
+        HierarchicalLabelSmoothing,
         Hyperparameter,
         LearnableFocalGamma,
         LearnableTemperature,
         MetaCalibrator,
         NonUniformLabelSmoothing,
+        OuterStep,
         ScalarLabelSmoothing,
+        TemperatureScaled,
         UnitwiseL2,
         VectorLabelSmoothing,
     )
@@ -34,6 +39,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "PAPER",
+    "Finish",
+    "HierarchicalLabelSmoothing",
     "Hyperparameter",
     "InvalidTypeError",
     "InvalidValueError",
@@ -45,7 +53,9 @@ __all__ = [
     "MissingExtraError",
     "NonUniformLabelSmoothing",
     "NotFittedError",
+    "OuterStep",
     "ScalarLabelSmoothing",
+    "TemperatureScaled",
     "UnitwiseL2",
     "VectorLabelSmoothing",
     "__version__",

@@ -47,6 +47,12 @@ def unwrapped(model: nn.Module) -> nn.Module:
     return inner.module if inner is wrapper else type(wrapper)(inner.module, wrapper._strategy)
 
 
+def plain_model(model: nn.Module) -> nn.Module:
+    """The user's own module, without DDP, Fabric or the compiler around it."""
+    inner = forwarded(model)
+    return uncompiled(inner.module) if isinstance(inner, DistributedDataParallel) else inner
+
+
 def changes_logits(output: Any, logits: Tensor) -> bool:
     """Whether a model returns something of the logits' shape that is none of logits, softmax, log-softmax."""
     if not isinstance(output, Tensor):

@@ -13,6 +13,7 @@ from metacal.losses import Loss
 from metacal.metalearning.batches import forwarded
 from metacal.metalearning.hyperparameter import Hyperparameter
 from metacal.metalearning.inner_loss import InnerLoss
+from metacal.metalearning.optimizer_step import OptimizerStep
 from metacal.metalearning.outer_step import OuterStep
 from metacal.metalearning.quiet_forward import leaving_no_trace
 
@@ -39,7 +40,7 @@ def find_head(model: nn.Module, head: nn.Module | str) -> nn.Module:
     return head
 
 
-def check_model(model: nn.Module) -> None:
+def check_model(model: nn.Module, optimizer: OptimizerStep) -> None:
     """Raise for what cannot be trained with meta steps."""
     if not isinstance(model, nn.Module):
         raise InvalidTypeError(f"`model` must be a torch.nn.Module, got {type(model).__name__}.")
@@ -47,6 +48,11 @@ def check_model(model: nn.Module) -> None:
         raise InvalidValueError(f"`model` must have parameters, got {type(model).__name__} without any.")
     check_whole(model)
     check_wrapper(model)
+    if not optimizer.trains(model):
+        raise InvalidValueError(
+            "`optimizer` must train parameters of `model`, got one of other parameters; make it after the model, with "
+            "model.parameters()."
+        )
 
 
 def checked_outer(outer: OuterStep | None) -> OuterStep:
@@ -72,10 +78,12 @@ def check_wrapper(model: nn.Module) -> None:
         )
 
 
-def check_trained(head: nn.Module) -> None:
+def check_trained(head: nn.Module, optimizer: OptimizerStep) -> None:
     """Raise unless a step can be simulated on the head."""
     if not any(parameter.requires_grad for parameter in head.parameters()):
         raise InvalidValueError("`head` must have a parameter that is trained, got none that requires a gradient.")
+    if not optimizer.trains(head):
+        raise InvalidValueError("`head` must be trained by `optimizer`, got one that it has no parameters of.")
 
 
 def check_state(state: Mapping[str, Any]) -> None:
@@ -181,9 +189,9 @@ def checked_labels(y: Tensor, logits: Tensor, name: str, num_classes: int | None
     return labels
 
 
-def check_classes_come_last(head: nn.Module, logits: Tensor) -> None:
+def check_classes_come_last(head: nn.Module | None, logits: Tensor) -> None:
     """Raise for a convolution that returns a map of logits: where K is its width too, shapes cannot tell."""
-    *_, last = head.modules()
+    last = None if head is None else list(head.modules())[-1]
     if logits.ndim > 2 and isinstance(last, (nn.Conv1d, nn.Conv2d, nn.Conv3d)):
         raise InvalidValueError(
             f"`head` must return logits whose classes come last, got a convolution's of shape {tuple(logits.shape)}; "

@@ -13,10 +13,11 @@ def evograd(
 ) -> Hypergradient:
     r"""Gradient through the fitness-weighted mean of perturbed heads.
 
-    Heads :math:`\phi_i = \phi + \sigma \sqrt{P} \epsilon_i`, P the optimiser's scaling, with inner losses :math:`\ell_i(\omega)` are averaged with weights
-    :math:`\mathrm{softmax}(-\ell / \tau)`. For small :math:`\sigma` that mean is a gradient step from
-    :math:`\phi + \sigma \bar\epsilon`, of expected size :math:`\frac{N - 1}{N} \frac{\sigma^2}{\tau}`; the result is
-    divided by that size and multiplied by the inner learning rate, so that it estimates what `small_step` computes.
+    Heads :math:`\phi_i = \phi + \sigma \sqrt{P} \epsilon_i`, P the optimiser's scaling, with inner losses
+    :math:`\ell_i(\omega)` are averaged with weights :math:`\mathrm{softmax}(-\ell / \tau)`. For small :math:`\sigma`
+    that mean is a gradient step from :math:`\phi + \sigma \bar\epsilon`, of expected size
+    :math:`\frac{N - 1}{N} \frac{\sigma^2}{\tau}`; the result is divided by that size and multiplied by the inner
+    learning rate, so that it estimates what `small_step` computes.
 
     What is approximated: the inner gradient, by random finite differences (its variance falls with the population), and
     the step, taken as small: the meta-loss is looked at around the current head instead of after a step.

@@ -1,14 +1,15 @@
 """The end of a training: one temperature, fitted on the held-out samples and folded into the model."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.parametrize import is_parametrized
 
 from metacal.functional import calibration_error_interval
 from metacal.functional.temperature_prior import temperature_with_prior
+from metacal.metalearning.head_tap import is_plain_linear
 from metacal.metalearning.model_output import logits_of
 
 ITERATIONS = 60
@@ -99,9 +100,10 @@ def finish(model: nn.Module, head: nn.Module | None, logits: Tensor, labels: Ten
     wide = logits.double() if logits.device.type != "mps" else logits.float()
     temperature = temperature_with_prior(logits=wide, targets=labels, iterations=ITERATIONS)
     gains = _nll(wide, labels) - _nll(wide / temperature, labels)
-    gain, error = float(gains.mean()), float(gains.std(correction=0)) / len(gains) ** 0.5
+    gain, error = float(gains.mean()), _standard_error(gains)
     helps = gain > error
-    reason = f"it improves held-out NLL by {gain:.4f}, {'more' if helps else 'not more'} than its standard error, {error:.4f}"
+    compared = "more" if helps else "not more"
+    reason = f"it improves held-out NLL by {gain:.4f}, {compared} than its standard error, {error:.4f}"
     is_folded = folds and helps and can_fold(model, head)
     if is_folded:
         assert head is not None
@@ -114,7 +116,7 @@ def finish(model: nn.Module, head: nn.Module | None, logits: Tensor, labels: Ten
 
 def can_fold(model: nn.Module, head: nn.Module | None) -> bool:
     """Whether a head is a plain linear layer whose parameters nothing else uses."""
-    if not isinstance(head, nn.Linear) or is_parametrized(head):
+    if head is None or not is_plain_linear(head):
         return False
     own = {id(parameter) for parameter in head.parameters()}
     others = (p for module in model.modules() if module is not head for p in module.parameters(recurse=False))
@@ -126,6 +128,11 @@ def fold(head: nn.Module, temperature: float) -> None:
     """Divide weights and bias: the layer's output is then divided too."""
     for parameter in head.parameters():
         parameter.div_(temperature)
+
+
+def _standard_error(gains: Tensor) -> float:
+    """Of the mean; one sample shows nothing."""
+    return float(gains.std()) / len(gains) ** 0.5 if len(gains) > 1 else math.inf
 
 
 def _nll(logits: Tensor, labels: Tensor) -> Tensor:

@@ -132,6 +132,17 @@ def forget_copied_hooks(head: nn.Module) -> None:
             head._forward_pre_hooks_with_kwargs.pop(number, None)
 
 
+def is_plain_linear(head: nn.Module | None) -> bool:
+    """Whether a module is a linear layer and nothing more: no subclass, hook, parametrisation or further parameter."""
+    return (
+        type(head) is nn.Linear
+        and "forward" not in vars(head)
+        and not has_hooks_of_others(head)
+        and all(name in ("weight", "bias") for name, _ in head.named_parameters())
+        and not any(True for _ in head.buffers())
+    )
+
+
 def has_hooks_of_others(head: nn.Module) -> bool:
     """Whether hooks other than a tap's change what the head does."""
     hooks = (*head._forward_hooks.values(), *head._forward_pre_hooks.values())

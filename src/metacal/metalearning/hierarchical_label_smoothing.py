@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from metacal.functional.arguments import check_inside
+from metacal.functional.arguments import check_number
 from metacal.metalearning.hyperparameter import MAX_STRENGTH, LabelSmoothingHyperparameter
 
 START = 0.05
@@ -17,16 +17,17 @@ DECAY = 0.0025
 
 
 class HierarchicalLabelSmoothing(LabelSmoothingHyperparameter):
-    r"""Soft label of true class c: :math:`y_k (1 - s_c) + s_c\, q_{ck}`, :math:`s_c = \mathrm{base} + \mathrm{deviation}_c`.
+    r"""Soft label of true class c: :math:`y_k (1 - s_c) + s_c\, q_{ck}`.
 
-    The strength :math:`s_c` is kept in [0, 0.5], and :math:`q_c` is a softmax of free numbers over the wrong classes.
+    The strength :math:`s_c = \mathrm{base} + \mathrm{deviation}_c` is kept in [0, 0.5], and :math:`q_c` is a softmax of
+    free numbers over the wrong classes.
     Deviations and distribution start at none, move at a tenth of the base's rate and decay, so that they have to be
     asked for again and again. Strengths that are learned one by one, each cut off at 0, turn noise into smoothing:
     what goes up stays, what goes down is cut off.
 
     Args:
         num_classes: K.
-        start: where the base strength starts.
+        start: where the base strength starts, in [0, 0.5].
 
     Attributes:
         base: ``()``, in [0, 0.5].
@@ -42,9 +43,8 @@ class HierarchicalLabelSmoothing(LabelSmoothingHyperparameter):
 
     def __init__(self, num_classes: int, start: float = START) -> None:
         super().__init__(num_classes)
-        if start != 0.0:
-            check_inside("start", start)
-        self.base = nn.Parameter(torch.full((), min(start, MAX_STRENGTH)))
+        check_number("start", start, f"in [0, {MAX_STRENGTH}]", holds=lambda x: 0.0 <= x <= MAX_STRENGTH)
+        self.base = nn.Parameter(torch.tensor(float(start)))
         self.deviation = nn.Parameter(torch.zeros(num_classes))
         self.affinity = nn.Parameter(torch.zeros(num_classes, num_classes))
 

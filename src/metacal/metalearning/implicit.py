@@ -11,7 +11,8 @@ def implicit(problem: MetaProblem, *, terms: int = 10, scale: float | None = Non
     What is approximated: the head is taken to be at an optimum of the inner loss, of which the current batch stands for
     the whole; and :math:`H^{-1} v` by the first terms of the Neumann series
     :math:`\alpha P \sum_{j=0}^{J} (I - \alpha H P)^j v` with P the optimiser's scaling, which converges if
-    :math:`\alpha` is below 2 over the largest curvature. With J = 0 it is `small_step`: the meta-loss is taken before the step instead of after it.
+    :math:`\alpha` is below 2 over the largest curvature. With J = 0 it is `small_step`: the meta-loss is taken before
+    the step instead of after it.
 
     Args:
         problem: what to differentiate.

@@ -15,9 +15,9 @@ from metacal.functional.arguments import check_choice
 from metacal.functional.inputs import as_rows, at_least_float32, class_logits
 from metacal.losses import DECE, AfterTemperature, CrossEntropy, Loss
 from metacal.metalearning import checks
-from metacal.metalearning.batches import Batch, call_model, moved, share_samples, unwrapped
+from metacal.metalearning.batches import Batch, moved, share_samples, unwrapped
 from metacal.metalearning.finish import Finish, finish
-from metacal.metalearning.gather import joint_rows, own_seed
+from metacal.metalearning.gather import joint_rows
 from metacal.metalearning.hierarchical_label_smoothing import HierarchicalLabelSmoothing
 from metacal.metalearning.history import History
 from metacal.metalearning.hyperparameter import Hyperparameter
@@ -25,11 +25,11 @@ from metacal.metalearning.hyperparameter_set import as_one
 from metacal.metalearning.meta_memory import MetaMemory
 from metacal.metalearning.meta_stream import MetaStream
 from metacal.metalearning.meta_task import MetaTask
-from metacal.metalearning.model_output import find_output_layer, logits_of, named_layers
+from metacal.metalearning.model_output import find_output_layer, named_layers
 from metacal.metalearning.optimizer_step import OptimizerStep
 from metacal.metalearning.outer_step import AdamState, OuterStep, adam_step_
 from metacal.metalearning.problem import Hypergradient
-from metacal.metalearning.quiet_forward import fresh_random_stream, leaving_no_trace
+from metacal.metalearning.quiet_forward import leaving_no_trace
 from metacal.metalearning.steering import is_comparison_due, steer_gradient
 from metacal.metalearning.summary import describe, warn_of_skipped
 from metacal.metalearning.through_head import ThroughHead
@@ -56,7 +56,7 @@ class MetaCalibrator:
             long as they are not trained on. Gone through again and again, in an order of its own.
         hyperparameters: one `Hyperparameter`, or a list or dictionary of several; default `HierarchicalLabelSmoothing`.
         objective: any `Loss`; what held-out data is judged by. Default ``CrossEntropy() + 0.5 * DECE()``, after the
-            temperature that is best for the samples (`AfterTemperature`).
+            temperature that is best for the samples (`AfterTemperature`), unless a temperature is what is learned.
         through: what the simulated step moves: ``"head"``, the layer that returns the logits, in closed form if it is
             linear; ``"model"``, all that is trained, of any model (`metacal.metalearning.through_model`). Default: the
             head if it is a linear layer, else the model.
@@ -76,8 +76,8 @@ class MetaCalibrator:
         >>> meta = metacal.MetaCalibrator(model, optimizer, meta=[(x_val, y_val)])
         >>> loss = meta.step(x, y)
         >>> optimizer.zero_grad(); loss.backward(); optimizer.step()
-        >>> 0.0 <= meta.hyperparameters.base <= 0.5
-        True
+        >>> meta.through, round(meta.hyperparameters.base.item(), 2)
+        ('head', 0.05)
     """
 
     def __init__(
@@ -95,21 +95,24 @@ class MetaCalibrator:
         outer: OuterStep | None = None,
         seed: int = 0,
     ) -> None:
-        checks.check_model(model)
+        steps = OptimizerStep(optimizer)
+        checks.check_model(model, steps)
         check_choice("reduction", reduction, ("mean", "sum"))
         self.model, self.seed = model, seed
         self.stream = MetaStream(meta, seed=seed)
-        outer = checks.checked_outer(outer)
-        logits, self.output_layer = self._probe(None if head is None else checks.find_head(model, head))
-        self._path = choose_path(model, through, None if head is None else self.output_layer, self.output_layer, outer)
+        outer, given = checks.checked_outer(outer), None if head is None else checks.find_head(model, head)
+        logits, self.output_layer = self._probe(given)
+        self._path = choose_path(model, through, given, self.output_layer, steps, outer)
         learned = HierarchicalLabelSmoothing(checks.class_count(logits)) if hyperparameters is None else hyperparameters
+        learned = as_one(learned)
+        objective = default_objective(outer, learned) if objective is None else objective
         self._task = MetaTask(
-            hyperparameters=as_one(learned),
-            objective=checks.checked_loss("objective", default_objective(outer) if objective is None else objective),
+            hyperparameters=learned,
+            objective=checks.checked_loss("objective", objective),
             base_loss=CrossEntropy(reduction="none") if base_loss is None else checks.checked_base_loss(base_loss),
             reduction=reduction,
             outer=outer,
-            optimizer=OptimizerStep(optimizer),
+            optimizer=steps,
             memory=MetaMemory(outer.memory),
             seed=seed,
         )
@@ -296,8 +299,7 @@ class MetaCalibrator:
             self._iterations += 1
 
     def _meta_step(self, parts: list[Batch], x: Any) -> None:
-        with fresh_random_stream(own_seed(self.seed + self._task.meta_steps), self._device()):
-            batch = next(self.stream)
+        batch = next(self.stream)
         if self._task.meta_steps < COMPARED_BATCHES and share_samples(x, batch[0]):
             warnings.warn("A meta batch shares samples with its training batch: split them apart.", stacklevel=5)
         found = self._path.hypergradient(self._task, parts, batch)
@@ -330,16 +332,17 @@ class MetaCalibrator:
         model, rows, labels = unwrapped(self.model), [], []
         with self._task.quietly(model, "eval"):
             for x, y in self.stream.once():
-                rows.append(class_logits(as_rows(logits_of(call_model(model, moved(x, self._device()))))))
+                rows.append(class_logits(as_rows(self._path.run(moved(x, self._device()), model)[1])))
                 labels.append(self._task.labels(moved(y, self._device()), rows[-1], "meta targets"))
         return joint_rows(torch.cat(rows), torch.cat(labels))[:2]
 
     def _probe(self, head: nn.Module | None) -> tuple[Tensor, nn.Module | None]:
-        """The logits of a few held-out samples, and the layer that returns them: the one given, or what is found."""
-        model = unwrapped(self.model)
-        x, _ = self.stream.peek()
-        with leaving_no_trace(model, mode="train", seed=self.seed, device=self._device()):
-            return find_output_layer(model, moved(x, self._device()), head)
+        """The logits of a few held-out samples, and the innermost layer that returns them, if there is one."""
+        model, device = unwrapped(self.model), self._device()
+        with leaving_no_trace(model, mode="train", seed=self.seed, device=device):
+            logits, found = find_output_layer(model, moved(self.stream.peek()[0], device), head)
+        checks.check_classes_come_last(found if head is None else head, logits)
+        return logits, found
 
     def _device(self) -> torch.device:
         return next(self.model.parameters()).device
@@ -356,25 +359,31 @@ class MetaCalibrator:
             self._adam = self._adam.to(device)
 
 
-def default_objective(outer: OuterStep) -> Loss:
-    """Held-out cross-entropy and DECE, after the best temperature unless the outer step says otherwise."""
+def default_objective(outer: OuterStep, hyperparameters: Hyperparameter) -> Loss:
+    """Held-out cross-entropy and DECE, after the best temperature, unless one is learned or `OuterStep` says not to."""
     plain = CrossEntropy() + 0.5 * DECE()
-    return AfterTemperature(plain) if outer.refine else plain
+    return AfterTemperature(plain) if outer.refine and not hyperparameters.acts_on_meta_logits else plain
 
 
 def choose_path(
-    model: nn.Module, through: str | None, given: nn.Module | None, found: nn.Module | None, outer: OuterStep
+    model: nn.Module,
+    through: str | None,
+    given: nn.Module | None,
+    found: nn.Module | None,
+    optimizer: OptimizerStep,
+    outer: OuterStep,
 ) -> ThroughHead | ThroughModel:
-    """What steps are simulated on: as asked for, or the head, if one was named or the last layer is linear."""
-    if through is not None:
-        check_choice("through", through, ("head", "model"))
+    """What steps are simulated on: as asked for, or the head, if it was named or is a linear layer that is trained."""
+    if through is None:
+        is_linear = isinstance(found, nn.Linear) and optimizer.trains(found)
+        through = "head" if given is not None or is_linear else "model"
+    check_choice("through", through, ("head", "model"))
     if through == "model":
         return ThroughModel(model, given)
-    if through is None and given is None and not isinstance(found, nn.Linear):
-        return ThroughModel(model, None)
-    if found is None:
+    head = found if given is None else given
+    if head is None:
         raise InvalidValueError(
             f"`head` must name the layer that returns the logits, got none whose output is the model's; "
             f"{named_layers(model)}"
         )
-    return ThroughHead(model, found, outer.estimator)
+    return ThroughHead(model, head, outer.estimator)

@@ -1,7 +1,6 @@
 """`MetaStream`: held-out batches without end, in a seeded order, that can be taken up where they were left."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
 from typing import Any
 
 import torch
@@ -18,8 +17,9 @@ from torch.utils.data import (
 )
 
 from metacal.errors import InvalidTypeError, InvalidValueError
-from metacal.metalearning.gather import own_rank, world_size
+from metacal.metalearning.gather import own_rank, own_seed, world_size
 from metacal.metalearning.labels import split_batch
+from metacal.metalearning.quiet_forward import fresh_random_stream
 from metacal.seeding import generator
 
 ORDER = 7
@@ -65,9 +65,10 @@ class EndlessOrder(Sampler[list[int]]):
 class MetaStream(Iterator[Batch]):
     """Batches ``(x, y)`` of held-out samples without end.
 
-    The samples of a `DataLoader` come in an order of our own, reshuffled each pass, in batches of its size, loaded as it
-    does. What cannot be reordered (a loader with a sampler of its own or over a stream, any other iterable of batches)
-    is gone through again and again as it is.
+    The samples of a `DataLoader` come in an order of our own, reshuffled each pass, in batches of its size, loaded as
+    it does. What cannot be reordered (a loader with a sampler of its own or over a stream, any other iterable of
+    batches) is gone through again and again as it is. Random numbers that are drawn meanwhile are a function of the
+    seed and of the place in the stream; the caller's stay as they are.
 
     Args:
         meta: a loader, or any iterable of batches that can be gone through more than once. A batch is a pair
@@ -100,10 +101,10 @@ class MetaStream(Iterator[Batch]):
 
     def __next__(self) -> Batch:
         if self._batches is None:
-            self._batches = self._open(self.drawn)
-        batch = split_batch(next(self._batches))
+            self._batches = self._open()
+        batch = self._drawn_from(self._batches, self.drawn)
         self.drawn += 1
-        return batch
+        return split_batch(batch)
 
     def go_to(self, drawn: int) -> None:
         """Go on as if so many batches had been drawn."""
@@ -128,14 +129,24 @@ class MetaStream(Iterator[Batch]):
     def __reduce__(self) -> tuple[Callable[..., "MetaStream"], tuple[Any, int, int]]:
         return _at, (self.meta, self.seed, self.drawn)
 
-    def _open(self, start: int) -> Iterator[Any]:
+    def _open(self) -> Iterator[Any]:
+        """Batches from the present place on."""
+        if callable(getattr(self.meta, "epoch", None)):  # knows its passes by number
+            return _passes(self.meta, self.drawn)
         samples = samples_of(self.meta)
-        if hasattr(self.meta, "epoch") and hasattr(self.meta, "__len__"):  # knows its passes by number
-            return _passes(self.meta, start)
-        if samples is None:
-            return islice(cycle(self.meta), start, None)
-        order = EndlessOrder(len(samples), self.meta.batch_size, self.seed, start)
-        return iter(DataLoader(samples, batch_sampler=order, **loading_of(self.meta)))
+        if samples is not None:
+            order = EndlessOrder(len(samples), self.meta.batch_size, self.seed, self.drawn)
+            return _opened(DataLoader(samples, batch_sampler=order, **loading_of(self.meta)))
+        batches = cycle(self.meta)
+        for number in range(self.drawn):  # its order may be drawn at random: drawn as before
+            self._drawn_from(batches, number)
+        return batches
+
+    def _drawn_from(self, batches: Iterator[Any], number: int) -> Any:
+        """The next batch, which is the given one of the stream."""
+        device = torch.device("cuda" if torch.cuda.is_initialized() else "cpu")
+        with fresh_random_stream(own_seed(self.seed + number), device):
+            return next(batches)
 
 
 def cycle(batches: Iterable[Any]) -> Iterator[Any]:
@@ -147,6 +158,11 @@ def cycle(batches: Iterable[Any]) -> Iterator[Any]:
             yield batch
         if is_empty:
             raise InvalidValueError("`meta` must give at least one batch per pass, got none.")
+
+
+def _opened(loader: Iterable[Any]) -> Iterator[Any]:
+    """Opened when the first batch is drawn: opening draws random numbers too."""
+    yield from loader
 
 
 def _passes(batches: Any, start: int) -> Iterator[Any]:

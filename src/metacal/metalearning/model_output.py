@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from metacal.errors import InvalidTypeError, InvalidValueError
-from metacal.metalearning.batches import call_model, uncompiled
+from metacal.metalearning.batches import call_model, plain_model
+from metacal.metalearning.quiet_forward import eagerly
 
 
 def logits_of(output: Any) -> Tensor:
@@ -21,13 +22,13 @@ def logits_of(output: Any) -> Tensor:
 
 @torch.no_grad()
 def find_output_layer(model: nn.Module, x: Any, head: nn.Module | None) -> tuple[Tensor, nn.Module | None]:
-    """The model's logits, and the innermost module with parameters that returns them; None if there is none.
+    """The logits, and the innermost module with parameters that returns them; None if there is none.
 
-    The model is run once on ``x``; the caller sees to it that this leaves no trace. A ``head`` that is given is taken
-    as it is, and its output for the logits.
+    Logits are what the ``head`` returns, if one is given, or else the model. The model is run once on ``x``; the caller
+    sees to it that this leaves no trace.
 
     Raises:
-        InvalidValueError: it is called several times.
+        InvalidValueError: a head that is given is not called once.
     """
     calls: list[tuple[nn.Module, Any]] = []
     handles = [
@@ -36,23 +37,22 @@ def find_output_layer(model: nn.Module, x: Any, head: nn.Module | None) -> tuple
         if next(module.parameters(), None) is not None
     ]
     try:
-        output = call_model(model, x)
+        with eagerly():  # what is compiled now, with these hooks, would not see those that are set later
+            call_model(model, x)
     finally:
         for handle in handles:
             handle.remove()
-    if head is not None:
-        outputs = [output for module, output in calls if uncompiled(module) is head]
-        if len(outputs) != 1:
-            raise InvalidValueError(
-                f"`head` must be called once in the model's forward pass, got {len(outputs)} calls; "
-                f"{named_layers(model)}"
-            )
-        return logits_of(outputs[0]), head
-    logits = logits_of(output)
+    source = plain_model(model) if head is None else head
+    outputs = [output for module, output in calls if module is source]
+    if head is not None and len(outputs) != 1:
+        raise InvalidValueError(
+            f"`head` must be called once in the model's forward pass, got {len(outputs)} calls; {named_layers(model)}"
+        )
+    logits = logits_of(outputs[-1])
     # Inner modules return before those around them.
     found = next((module for module, output in calls if output is logits), None)
     is_called_once = sum(module is found for module, _ in calls) == 1
-    return logits, uncompiled(found) if found is not None and is_called_once else None
+    return logits, found if is_called_once else None
 
 
 def named_layers(model: nn.Module, most: int = 5) -> str:

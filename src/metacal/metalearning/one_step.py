@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from metacal.functional.hypergradient import head_gradient, label_hypergradient
-from metacal.metalearning.head_tap import has_hooks_of_others
+from metacal.metalearning.head_tap import is_plain_linear
 from metacal.metalearning.implicit import implicit
 from metacal.metalearning.inner_loss import InnerLoss, is_plain_cross_entropy
 from metacal.metalearning.problem import Hypergradient, MetaProblem, gradients, trained
@@ -39,15 +39,9 @@ def small_step(problem: MetaProblem) -> Hypergradient:
 
 def has_closed_form(problem: MetaProblem, inner: InnerLoss) -> bool:
     """Whether the head is a plain linear layer and the inner loss soft-label cross-entropy (plus a penalty)."""
-    head = problem.head
-    is_plain_layer = (
-        type(head) is nn.Linear
-        and "forward" not in vars(head)
-        and not has_hooks_of_others(head)
-        and all(name in ("weight", "bias") and value.requires_grad for name, value in head.named_parameters())
-        and not any(True for _ in head.buffers())
-    )
-    return is_plain_layer and inner.is_soft_label_loss and is_plain_cross_entropy(problem.base_loss)
+    is_trained = all(parameter.requires_grad for parameter in problem.head.parameters())
+    is_linear = is_plain_linear(problem.head) and is_trained
+    return is_linear and inner.is_soft_label_loss and is_plain_cross_entropy(problem.base_loss)
 
 
 def through_graph(problem: MetaProblem) -> Hypergradient:

@@ -18,8 +18,9 @@ class OptimizerStep:
     """What an optimiser makes of a gradient: ``lr * scale * gradient``, elementwise.
 
     The scale is that of the optimiser's second moments: ``1 / (sqrt(v) + eps)`` for Adam and its kin, RMSprop and
-    Adagrad, 1 for SGD. Momentum, which spreads a gradient over later steps, and weight decay, which does not depend on
-    it, are left out. Optimisers that are not known are taken for plain ones, with one warning.
+    Adagrad, 1 for SGD. Momentum, which spreads a gradient over later steps, weight decay, which does not depend on it,
+    and factors that all parameters share (RAdam's rectification) are left out. Optimisers that are not known are taken
+    for plain ones, with one warning.
 
     Args:
         optimizer: one, or several that train parts of the model; wrapped by Fabric, Accelerate or Lightning too.
@@ -46,19 +47,20 @@ class OptimizerStep:
         """What is trained now, in the optimiser's order."""
         return [parameter for _, _, parameter in self._entries()]
 
+    def trains(self, module: nn.Module) -> bool:
+        """Whether it trains a parameter of a module."""
+        trained = {id(parameter) for parameter in self.parameters()}
+        return any(id(parameter) in trained for parameter in module.parameters())
+
     @property
     def lr(self) -> float:
         """The largest learning rate of all groups: the unit that steps are measured in."""
-        return max(float(group["lr"]) for optimizer in self.optimizers for group in optimizer.param_groups)
+        return max(_rate(group) for optimizer in self.optimizers for group in optimizer.param_groups)
 
     @property
     def is_known(self) -> bool:
         """Whether the next step's scale is known: an adaptive optimiser shows it after its first step."""
-        return all(
-            not _is_adaptive(optimizer, group) or any(_has_stepped(optimizer.state.get(p)) for p in group["params"])
-            for optimizer in self.optimizers
-            for group in optimizer.param_groups
-        )
+        return all(not _is_adaptive(optimizer) or _has_stepped(optimizer) for optimizer in self.optimizers)
 
     def scales(self, *, adaptive: bool = True) -> dict[nn.Parameter, float | Tensor]:
         """For each trained parameter, what its gradient is multiplied by, in units of `lr`.
@@ -67,20 +69,21 @@ class OptimizerStep:
             adaptive: with the optimiser's second moments; False leaves the gradient's direction within a group alone.
         """
         unit = self.lr
+        shows = {id(optimizer) for optimizer in self.optimizers if adaptive and _has_stepped(optimizer)}
         found: dict[nn.Parameter, float | Tensor] = {}
         for optimizer, group, parameter in self._entries():
-            rate = float(group["lr"]) / unit if unit else 1.0
-            scale = self._scale(optimizer, group, parameter) if adaptive else None
-            found[parameter] = rate if scale is None else rate * scale
+            scale = self._scale(optimizer, group, parameter) if id(optimizer) in shows else 1.0
+            found[parameter] = _rate(group) / unit * scale if unit else scale
         return found
 
-    def _scale(self, optimizer: Any, group: dict[str, Any], parameter: nn.Parameter) -> Tensor | None:
-        state = optimizer.state.get(parameter, {})
-        moment = _second_moment(group, state)
-        if moment is not None and moment.shape == parameter.shape:
-            scale: Tensor = 1.0 / (at_least_float32(moment).sqrt() + group.get("eps", 1e-8))
+    def _scale(self, optimizer: Any, group: dict[str, Any], parameter: nn.Parameter) -> float | Tensor:
+        state = optimizer.state.get(parameter)
+        if not state and _is_adaptive(optimizer):
+            return 0.0  # has had no gradient so far: it does not move
+        scale = _adaptive_scale(group, state) if state else None
+        if scale is not None and scale.shape == parameter.shape:
             return scale
-        if not self._has_warned and not isinstance(optimizer, PLAIN) and (moment is not None or state):
+        if state and not isinstance(optimizer, PLAIN) and not self._has_warned:
             self._has_warned = True
             warnings.warn(
                 f"The state of {type(optimizer).__name__} is not known: its step is taken for a plain one, in "
@@ -88,7 +91,7 @@ class OptimizerStep:
                 MetacalWarning,
                 stacklevel=2,
             )
-        return None
+        return 1.0
 
     def _entries(self) -> Iterator[tuple[Any, dict[str, Any], nn.Parameter]]:
         for optimizer in self.optimizers:
@@ -105,24 +108,39 @@ def _unwrapped(optimizer: Any) -> Any:
     return _unwrapped(inner) if isinstance(inner, torch.optim.Optimizer) else optimizer
 
 
-def _is_adaptive(optimizer: Any, group: dict[str, Any]) -> bool:
-    return not isinstance(optimizer, PLAIN) and "eps" in group
+def _rate(group: dict[str, Any]) -> float:
+    """The learning rate of a group; 1 where the optimiser finds its own."""
+    rate = group.get("lr")
+    return 1.0 if rate is None else float(rate)
 
 
-def _has_stepped(state: dict[str, Any] | None) -> bool:
-    if not state:
-        return False
-    return "sum" not in state or float(state["step"]) > 0  # Adagrad's is there from the start
+def _is_adaptive(optimizer: Any) -> bool:
+    return not isinstance(optimizer, PLAIN) and any("eps" in group for group in optimizer.param_groups)
 
 
-def _second_moment(group: dict[str, Any], state: dict[str, Any]) -> Tensor | None:
-    """Mean square of recent gradients, as the optimiser keeps it; None if it keeps none that we know."""
-    moment: Tensor | None = state.get("sum")
-    if "exp_avg_sq" in state:
+def _has_stepped(optimizer: Any) -> bool:
+    # Adagrad's state is there before the first step; the others' number of steps may be on a GPU, and is not read.
+    return any(state and ("sum" not in state or float(state["step"]) > 0) for state in optimizer.state.values())
+
+
+def _adaptive_scale(group: dict[str, Any], state: dict[str, Any]) -> Tensor | None:
+    """What the optimiser multiplies a gradient by, apart from the learning rate; None if its state is not known.
+
+    A parameter whose gradients were all 0 (an unused embedding, a dead unit) does not move, whatever 1 / eps says.
+    """
+    eps, steps = group.get("eps", 1e-8), state.get("step", group.get("step"))
+    if "acc_delta" in state:
+        return ((at_least_float32(state["acc_delta"]) + eps) / (at_least_float32(state["square_avg"]) + eps)).sqrt()
+    if "exp_avg_sq" in state and "betas" in group and steps is not None:
         moment = state["max_exp_avg_sq"] if group.get("amsgrad") else state["exp_avg_sq"]
-        moment = moment / (1.0 - group["betas"][1] ** state["step"]) if isinstance(moment, Tensor) else None
-    elif "square_avg" in state and "acc_delta" not in state:
-        moment = state["square_avg"]
-        if group.get("centered") and moment is not None:
-            moment = (moment - state["grad_avg"].square()).clamp(min=0.0)
-    return moment
+        root = (at_least_float32(moment) / (1.0 - group["betas"][1] ** steps)).sqrt()
+    elif "square_avg" in state:
+        mean = state["grad_avg"].square() if group.get("centered") else 0.0
+        root = at_least_float32(state["square_avg"] - mean).clamp(min=0.0).sqrt()
+    elif "exp_inf" in state:
+        root = at_least_float32(state["exp_inf"])
+    elif "sum" in state:
+        root = at_least_float32(state["sum"]).sqrt()
+    else:
+        return None
+    return torch.where(root > 0.0, 1.0 / (root + eps), 0.0)

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from metacal.errors import InvalidTypeError, InvalidValueError
+from metacal.errors import InvalidTypeError
 from metacal.metalearning.batches import Batch, call_model, moved, rows_of, unwrapped, warn_of_change, widened
-from metacal.metalearning.checks import check_classes_come_last, check_trained, class_count
+from metacal.metalearning.checks import check_trained, class_count
 from metacal.metalearning.estimators import find_estimator
 from metacal.metalearning.gather import gather_batches
 from metacal.metalearning.head_tap import HeadTap
@@ -60,7 +60,6 @@ class ThroughHead:
         call, logits = self._tap.take()
         if not isinstance(logits, Tensor):
             raise InvalidTypeError(f"`head` must return the logits as one tensor, got {type(logits).__name__}.")
-        check_classes_come_last(self.penalised, logits)
         return rows_of(call.tensor(), self.penalised), logits
 
     def remove(self) -> None:
@@ -77,7 +76,7 @@ class ThroughHead:
 
     def _problem(self, task: MetaTask, parts: Sequence[Batch], meta: Batch) -> MetaProblem:
         head = self.penalised
-        check_trained(head)
+        check_trained(head, task.optimizer)
         model, device = unwrapped(self.model), next(head.parameters()).device
         with task.quietly(model), torch.no_grad():
             meta_features, meta_logits = self.run(moved(meta[0], device), model)
@@ -103,7 +102,4 @@ class ThroughHead:
 
     def _scales(self, task: MetaTask) -> dict[str, float | Tensor]:
         scales, named = task.optimizer.scales(adaptive=task.outer.scaled), self.penalised.named_parameters()
-        found = {name: scales.get(parameter) for name, parameter in named if parameter.requires_grad}
-        if any(scale is None for scale in found.values()):
-            raise InvalidValueError("`head` must be trained by `optimizer`, got one that it has no parameters of.")
-        return found  # type: ignore[return-value]
+        return {name: scales.get(parameter, 0.0) for name, parameter in named if parameter.requires_grad}

@@ -1,7 +1,7 @@
 r"""The hypergradient of a step on everything that is trained, by finite differences of the training loss.
 
 With P the optimiser's scaling and :math:`v = P \nabla_\theta L_{meta}(\theta)`, one step
-:math:`\theta' = \theta - \alpha P \nabla_\theta L(\theta, \omega)` changes the meta-loss, to first order in the step, by
+:math:`\theta' = \theta - \alpha P \nabla_\theta L(\theta, \omega)` changes the meta-loss, to first order in it, by
 :math:`-\alpha\, v \cdot \nabla_\theta L(\theta, \omega)`. Its derivative with respect to omega is the derivative of
 :math:`\partial_\omega L` along v:
 
@@ -21,8 +21,8 @@ import torch
 from torch import Tensor, nn
 
 from metacal.errors import InvalidTypeError
-from metacal.functional.inputs import as_rows, class_logits
-from metacal.metalearning.batches import Batch, call_model, forwarded, in_dtype, moved, unwrapped
+from metacal.functional.inputs import as_rows, at_least_float32, class_logits
+from metacal.metalearning.batches import Batch, call_model, in_dtype, moved, plain_model, unwrapped
 from metacal.metalearning.checks import class_count
 from metacal.metalearning.gather import joint_count, joint_rows, summed_over_ranks, world_size
 from metacal.metalearning.head_tap import HeadTap
@@ -30,6 +30,7 @@ from metacal.metalearning.inner_loss import InnerLoss
 from metacal.metalearning.meta_task import MetaTask
 from metacal.metalearning.model_output import logits_of
 from metacal.metalearning.problem import Hypergradient, gradients, meta_value
+from metacal.metalearning.quiet_forward import eagerly
 
 
 class ThroughModel:
@@ -51,9 +52,17 @@ class ThroughModel:
         self._inputs = HeadTap(plain_model(model))
         self._outputs = self._inputs if head is None else HeadTap(head)
 
-    def run(self, x: Any) -> tuple[Any, Tensor]:
+    def run(self, x: Any, model: nn.Module | None = None) -> tuple[Any, Tensor]:
         """The input itself, and the logits with history."""
-        return x, logits_of(call_model(self.model, x))
+        return x, self._logits(self.model if model is None else model, x)
+
+    def _logits(self, model: nn.Module, x: Any) -> Tensor:
+        """What the model returns, or its head, where that was named."""
+        if self._outputs is self._inputs:
+            return logits_of(call_model(model, x))
+        with self._outputs.listening():
+            call_model(model, x)
+        return logits_of(self._outputs.take()[1])
 
     @contextmanager
     def watching(self) -> Iterator[list[Any]]:
@@ -83,7 +92,7 @@ class ThroughModel:
         scales = task.optimizer.scales(adaptive=task.outer.scaled)
         found = self._meta_gradient(task, tuple(scales), omega, meta)
         along = {p: scale * pull for (p, scale), pull in zip(scales.items(), found.through, strict=True)}
-        length = torch.stack([part.float().square().sum() for part in along.values()]).sum().sqrt()
+        length = torch.stack([at_least_float32(part).square().sum() for part in along.values()]).sum().sqrt()
         size = move_size(next(iter(along)).dtype)
         distance = torch.where(length > 0.0, size / length, 0.0)
         above, below = (self._loss_at(task, parts, along, sign * distance) for sign in (1.0, -1.0))
@@ -97,7 +106,7 @@ class ThroughModel:
         """The meta-loss of all ranks' samples, its gradient with respect to what is trained, and to omega directly."""
         model, device = unwrapped(self.model), trained[0].device
         with task.quietly(model), torch.enable_grad():
-            rows = class_logits(as_rows(logits_of(call_model(model, moved(meta[0], device)))))
+            rows = class_logits(as_rows(self._logits(model, moved(meta[0], device))))
             labels = task.labels(moved(meta[1], device), rows, "meta targets")
             joint, joint_labels, own = joint_rows(rows.detach(), labels)
             judged, judged_labels = task.memory.filled_up(joint, joint_labels)
@@ -117,11 +126,11 @@ class ThroughModel:
         """The training loss of the whole batch some way along a direction, as a function of omega alone."""
         model, device = plain_model(self.model), distance.device
         total = torch.zeros((), device=device)
-        with moved_parameters(along, distance), torch.autocast(device.type, enabled=False):
+        with moved_parameters(along, distance), torch.autocast(device.type, enabled=False), eagerly():
             parameters = {name: parameter.detach() for name, parameter in self.penalised.named_parameters()}
             for number, (x, y) in enumerate(parts):
                 with task.quietly(model, "train"), torch.no_grad():
-                    logits = class_logits(as_rows(logits_of(call_model(model, in_dtype(x, model)))))
+                    logits = class_logits(as_rows(self._logits(model, in_dtype(x, model))))
                 labels = task.labels(y, logits)
                 with torch.enable_grad():
                     inner: InnerLoss = task.hyperparameters(InnerLoss.plain(labels, class_count(logits)))
@@ -131,12 +140,6 @@ class ThroughModel:
         if task.reduction == "sum":
             return total
         return total / joint_count(sum(y.numel() for _, y in parts), device)
-
-
-def plain_model(model: nn.Module) -> nn.Module:
-    """The user's own module, without DDP, Fabric or the compiler around it."""
-    inner = forwarded(model)
-    return inner.module if isinstance(inner, nn.parallel.DistributedDataParallel) else inner
 
 
 @contextmanager
