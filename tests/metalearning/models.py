@@ -1,9 +1,16 @@
-"""Small models and batches for the tests of the calibrator."""
+"""Small models, batches and calibrators for the tests."""
 
+from dataclasses import fields
+
+import pytest
 import torch
 from torch import nn
 
+from metacal import MetaCalibrator, OuterStep, ScalarLabelSmoothing
+
 K = 3
+
+both_ways = pytest.mark.parametrize("through", ["head", "model"])
 
 
 class Net(nn.Module):
@@ -31,3 +38,41 @@ def batch(n, seed, classes=K, dtype=torch.float32):
 
 def batches(count, n=12, seed=100, **options):
     return [batch(n, seed + i, **options) for i in range(count)]
+
+
+def sgd(net, lr=0.1, **options):
+    return torch.optim.SGD(net.parameters(), lr=lr, **options)
+
+
+def calibrator(net=None, hyperparameters=None, *, meta=None, optimizer=None, lr=0.1, **options):
+    """One that takes a meta step each iteration and remembers nothing; options are its own or those of `OuterStep`."""
+    net = make_net() if net is None else net
+    own = {field.name for field in fields(OuterStep)}
+    outer = {"every": 1, "dense_start": 0, "memory": 0, **{name: options.pop(name) for name in own & set(options)}}
+    return MetaCalibrator(
+        net,
+        sgd(net, lr) if optimizer is None else optimizer,
+        [batch(10, 2)] if meta is None else meta,
+        ScalarLabelSmoothing(K) if hyperparameters is None else hyperparameters,
+        **{"outer": OuterStep(**outer), **options},
+    )
+
+
+def train(meta, optimizer, steps, *, start=0):
+    """Losses of some steps on batches of their own."""
+    losses = []
+    for x, y in batches(steps + start)[start:]:
+        loss = meta.step(x, y) if isinstance(meta, MetaCalibrator) else nn.functional.cross_entropy(meta(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def state_of(model):
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def same(first, second):
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)

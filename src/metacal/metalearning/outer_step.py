@@ -75,6 +75,8 @@ class OuterStep:
         check_integer("dense_start", self.dense_start, 0)
         check_integer("dense_every", self.dense_every, 1)
         check_positive("lr", self.lr)
+        if len(self.betas) != 2 or not all(0.0 <= beta < 1.0 for beta in self.betas):
+            raise InvalidValueError(f"`betas` must be two numbers in [0, 1), got {self.betas}.")
         check_integer("memory", self.memory, 0)
         check_choice("mode", self.mode, ("train", "eval"))
 
