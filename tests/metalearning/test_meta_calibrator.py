@@ -1,26 +1,34 @@
-"""The calibrator in a loop: what it computes, what it leaves alone, and what it is used with."""
+"""The calibrator in a loop: what it computes, what it leaves alone, and what it says."""
 
 import copy
 import gc
 import json
 import math
-import pickle
 
 import pytest
 import torch
-from tests.metalearning.models import K, batch, batches, make_net
+from tests.metalearning.models import K, batch, batches, both_ways, calibrator, make_net, same, sgd, state_of, train
 from torch import nn
 
 import metacal
-from metacal import MetaCalibrator, NonUniformLabelSmoothing, ScalarLabelSmoothing, UnitwiseL2, VectorLabelSmoothing
+from metacal import (
+    PAPER,
+    HierarchicalLabelSmoothing,
+    MetaCalibrator,
+    NonUniformLabelSmoothing,
+    ScalarLabelSmoothing,
+    UnitwiseL2,
+    VectorLabelSmoothing,
+)
 from metacal.errors import InvalidValueError, StorageError
-from metacal.losses import DECE, MMCE, SBECE, CrossEntropy, FocalLoss, FunctionLoss, SAvUC
+from metacal.losses import DECE, MMCE, SBECE, AfterTemperature, CrossEntropy, FocalLoss, FunctionLoss, SAvUC
 from metacal.metalearning import LearnableFocalGamma, LearnableTemperature
 
 HYPERPARAMETERS = {
     "scalar": lambda net: ScalarLabelSmoothing(K),
     "vector": lambda net: VectorLabelSmoothing(K),
     "non_uniform": lambda net: NonUniformLabelSmoothing(K),
+    "hierarchical": lambda net: HierarchicalLabelSmoothing(K, start=0.0),
     "l2": lambda net: UnitwiseL2(net.fc),
     "temperature": lambda net: LearnableTemperature(),
     "temperature_in_training": lambda net: LearnableTemperature(in_training=True),
@@ -29,34 +37,16 @@ HYPERPARAMETERS = {
 }
 
 
-def train(meta, optimizer, steps, *, lr=0.1, start=0, plain=False):
-    losses = []
-    for (x, y), pair in list(zip(batches(steps + start), batches(steps + start, seed=500)))[start:]:
-        loss = nn.functional.cross_entropy(meta(x), y) if plain else meta.step(x, y, meta=pair, lr=lr)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
-
-
-def state_of(model):
-    return {name: value.clone() for name, value in model.state_dict().items()}
-
-
-def same(first, second):
-    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
-
-
 def test_one_step_follows_the_papers_order():
     """Forward; simulated step with the current omega; meta-loss; Adam; clamp; loss with the updated omega."""
     net = make_net(norm=False, dropout=0.0)
     twin = copy.deepcopy(net)
     smoothing = VectorLabelSmoothing(K)
     smoothing.strength.data.fill_(0.1)
-    meta = MetaCalibrator(net, net.fc, smoothing, preset="paper")
     (x, y), (x_meta, y_meta) = batch(12, 1), batch(10, 2)
-    loss = meta.step(x, y, meta=(x_meta, y_meta), lr=0.05)
+    meta = MetaCalibrator(net, sgd(net, lr=0.05), [(x_meta, y_meta)], smoothing, reduction="sum", outer=PAPER)
+    assert meta.through == "head"
+    loss = meta.step(x, y)
 
     strength = torch.full((K,), 0.1, requires_grad=True)
     adam = torch.optim.Adam([strength], lr=1e-3)
@@ -79,15 +69,32 @@ def test_one_step_follows_the_papers_order():
     assert not torch.equal(strength, torch.full((K,), 0.1))
 
 
-def test_backward_gives_the_models_gradient_and_no_leak():
+def test_a_model_an_optimiser_and_held_out_samples_are_all_it_needs():
+    net = make_net()
+    meta = MetaCalibrator(net, torch.optim.Adam(net.parameters()), [batch(10, 2)])
+    assert isinstance(meta.hyperparameters, HierarchicalLabelSmoothing) and meta.hyperparameters.num_classes == K
+    assert meta.hyperparameters.base.item() == pytest.approx(0.05)
+    assert meta.outer == metacal.OuterStep() and meta.through == "head" and meta.output_layer is net.fc
+    assert math.isfinite(meta.step(*batch(12, 1)).item())
+
+
+def test_the_default_objective():
+    """Judged after the best temperature, unless the outer step says not to, or a temperature is what is learned."""
+    assert repr(calibrator()._task.objective) == repr(AfterTemperature(CrossEntropy() + 0.5 * DECE()))
+    plain = repr(CrossEntropy() + 0.5 * DECE())
+    assert repr(calibrator(outer=PAPER)._task.objective) == plain
+    assert repr(calibrator(hyperparameters=[LearnableTemperature(), ScalarLabelSmoothing(K)])._task.objective) == plain
+
+
+@both_ways
+def test_backward_gives_the_models_gradient_and_no_leak(through):
     net = make_net(dropout=0.0)
     twin = copy.deepcopy(net)
-    meta = MetaCalibrator(
-        net, net.fc, NonUniformLabelSmoothing(K, initial="uniform"), every=1, meta_lr=0.1, adaptive=False
-    )
-    (x, y), pair = batch(12, 1), batch(10, 2)
-    meta.step(x, y, meta=pair, lr=0.1)
-    loss = meta.step(x, y, meta=pair, lr=0.1)
+    smoothing = NonUniformLabelSmoothing(K, initial="uniform")
+    meta = calibrator(net, smoothing, lr=0.1, adaptive=False, through=through)
+    x, y = batch(12, 1)
+    meta.step(x, y)
+    loss = meta.step(x, y)
     assert all(p.grad is None for p in net.parameters())
     loss.backward()
     soft = meta.hyperparameters.soft_labels(y).detach()
@@ -98,28 +105,33 @@ def test_backward_gives_the_models_gradient_and_no_leak():
     assert all(p.grad is None for p in meta.hyperparameters.parameters())
 
 
-@pytest.mark.parametrize("meta_forward", ["train", "eval"])
-@pytest.mark.parametrize("estimator", ["small_step", "one_step", "implicit", "evograd"])
-def test_the_meta_forward_leaves_no_trace(estimator, meta_forward):
+WAYS = [("head", name) for name in ("small_step", "one_step", "implicit", "evograd")] + [("model", "small_step")]
+
+
+@pytest.mark.parametrize("mode", ["train", "eval"])
+@pytest.mark.parametrize(("through", "estimator"), WAYS)
+def test_a_meta_step_leaves_no_trace(through, estimator, mode):
     """After a step: buffers, modes, gradients and the random stream are those of a plain forward pass."""
     net, twin = make_net(), make_net()
-    meta = MetaCalibrator(
-        net, net.fc, NonUniformLabelSmoothing(K), every=1, estimator=estimator, meta_forward=meta_forward
-    )
-    (x, y), pair = batch(12, 1), batch(10, 2)
+    weights = {name: value.data_ptr() for name, value in net.named_parameters()}
+    x, y = batch(12, 1)
     torch.manual_seed(7)
     twin(x)
     expected_random, expected_state = torch.get_rng_state(), state_of(twin)
     torch.manual_seed(7)
-    meta.step(x, y, meta=pair, lr=0.1)
+    meta = calibrator(net, NonUniformLabelSmoothing(K), estimator=estimator, mode=mode, through=through)
+    meta.step(x, y)
     assert torch.equal(torch.get_rng_state(), expected_random)
     assert same(state_of(net), expected_state)
     assert net.backbone[1].num_batches_tracked == 1 and net.backbone[1].track_running_stats
     assert all(module.training for module in net.modules())
     assert all(p.grad is None for p in net.parameters())
+    assert {name: value.data_ptr() for name, value in net.named_parameters()} == weights
+    assert len(meta.history) == 1 and meta.history[0]["gradient_norm"] > 0
 
 
-def test_a_buffer_of_the_users_own_is_restored():
+@both_ways
+def test_a_buffer_of_the_users_own_is_restored(through):
     class Counting(nn.Module):
         def __init__(self):
             super().__init__()
@@ -131,45 +143,66 @@ def test_a_buffer_of_the_users_own_is_restored():
             return self.fc(x)
 
     net = Counting()
-    meta = MetaCalibrator(net, "fc", ScalarLabelSmoothing(K), every=1)
-    meta.step(*batch(8, 1), meta=batch(8, 2), lr=0.1)
+    calibrator(net, through=through).step(*batch(8, 1))
     assert net.calls == 1
 
 
-def test_hypergradient_changes_nothing():
+@both_ways
+def test_parameters_come_back_when_a_meta_step_fails(through):
+    net = make_net(dropout=0.0)
+
+    def fail(logits, targets):
+        raise RuntimeError("no loss today")
+
+    meta = calibrator(net, LearnableTemperature(), base_loss=FunctionLoss(fail), through=through)
+    before = state_of(net)
+    with pytest.raises(RuntimeError, match="no loss today"):
+        meta.step(*batch(12, 1))
+    after = state_of(net)
+    assert same({n: before[n] for n, _ in net.named_parameters()}, {n: after[n] for n, _ in net.named_parameters()})
+
+
+@both_ways
+def test_hypergradient_changes_nothing(through):
     net = make_net()
-    meta = MetaCalibrator(net, net.fc, NonUniformLabelSmoothing(K, initial="uniform"), every=1)
+    meta = calibrator(net, NonUniformLabelSmoothing(K, initial="uniform"), through=through, memory=64)
     before, omega, random = state_of(net), state_of(meta.hyperparameters), torch.get_rng_state()
     (x, y), pair = batch(12, 1), batch(10, 2)
-    found = meta.hypergradient(x, y, meta=pair, lr=0.1)
-    again = meta.hypergradient(x, y, meta=pair, lr=0.1)
+    found = meta.hypergradient(x, y, pair)
+    again = meta.hypergradient(x, y, pair)
     assert set(found) == {"strength", "distribution"} and same(found, again)
     assert found["strength"].abs().max() > 0
     assert same(state_of(net), before) and same(state_of(meta.hyperparameters), omega)
     assert torch.equal(torch.get_rng_state(), random)
     assert meta.history == [] and all(p.grad is None for p in (*net.parameters(), *meta.hyperparameters.parameters()))
+    assert meta.stream.drawn == 0 and meta.state_dict()["memory"] == {}
 
 
+@both_ways
 @pytest.mark.parametrize("name", HYPERPARAMETERS)
-def test_never_is_plain_training_bit_for_bit(name):
+def test_never_is_plain_training_bit_for_bit(name, through):
     runs = []
     for plain in (True, False):
         net = make_net()
-        optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
-        meta = net if plain else MetaCalibrator(net, net.fc, HYPERPARAMETERS[name](net), every=math.inf)
+        optimizer = sgd(net, momentum=0.9)
         torch.manual_seed(5)
-        train(meta, optimizer, 10, plain=plain)
+        options = dict(optimizer=optimizer, head="fc", through=through, every=math.inf)
+        meta = net if plain else calibrator(net, HYPERPARAMETERS[name](net), **options)
+        train(meta, optimizer, 10)
         runs.append((state_of(net), torch.get_rng_state()))
     assert same(runs[0][0], runs[1][0])
     assert torch.equal(runs[0][1], runs[1][1])
 
 
+@both_ways
 @pytest.mark.parametrize("name", HYPERPARAMETERS)
-def test_every_hyperparameter_moves_and_stays_feasible(name):
+def test_every_hyperparameter_moves_and_stays_feasible(name, through):
     net = make_net()
-    meta = MetaCalibrator(net, net.fc, HYPERPARAMETERS[name](net), every=1, meta_lr=0.05)
+    optimizer = sgd(net)
+    options = dict(meta=batches(15, n=10, seed=500), optimizer=optimizer, head="fc", through=through)
+    meta = calibrator(net, HYPERPARAMETERS[name](net), **options)
     start = state_of(meta.hyperparameters)
-    losses = train(meta, torch.optim.SGD(net.parameters(), lr=0.1), 15)
+    losses = train(meta, optimizer, 15)
     assert all(math.isfinite(loss) for loss in losses)
     assert not same(start, state_of(meta.hyperparameters))
     bounds = meta.hyperparameters.bounds()
@@ -179,162 +212,139 @@ def test_every_hyperparameter_moves_and_stays_feasible(name):
     assert len(meta.history) == 15 and meta.history[-1]["step"] == 14
 
 
+@both_ways
 @pytest.mark.parametrize(
     "objective",
     [CrossEntropy(), DECE(), MMCE(), CrossEntropy() + 0.5 * DECE(), CrossEntropy() + SBECE(), CrossEntropy() + SAvUC()],
     ids=repr,
 )
-def test_any_loss_is_a_meta_objective(objective):
-    net = make_net()
-    meta = MetaCalibrator(net, net.fc, NonUniformLabelSmoothing(K, initial="uniform"), objective, every=1)
-    found = meta.hypergradient(*batch(12, 1), meta=batch(10, 2), lr=0.1)
-    assert all(torch.isfinite(g).all() for g in found.values()) and found["strength"].abs().max() > 0
+def test_any_loss_is_a_meta_objective(objective, through):
+    smoothing = NonUniformLabelSmoothing(K, initial="uniform")
+    for judged in (objective, AfterTemperature(objective)):
+        meta = calibrator(hyperparameters=smoothing, objective=judged, through=through)
+        found = meta.hypergradient(*batch(12, 1), batch(10, 2))
+        assert all(torch.isfinite(g).all() for g in found.values()) and found["strength"].abs().max() > 0
 
 
+@both_ways
 @pytest.mark.parametrize("base", [FocalLoss(reduction="none"), FunctionLoss(nn.CrossEntropyLoss(reduction="none"))])
-def test_the_base_loss_may_be_the_users_own(base):
+def test_the_base_loss_may_be_the_users_own(base, through):
     net = make_net(dropout=0.0)
-    hyperparameters = UnitwiseL2(net.fc)
-    meta = MetaCalibrator(net, net.fc, hyperparameters, base_loss=base, every=math.inf)
     x, y = batch(12, 1)
+    options = dict(base_loss=base, head="fc", through=through)
+    meta = calibrator(net, UnitwiseL2(net.fc), every=math.inf, **options)
     torch.testing.assert_close(meta.loss(x, y), base(net(x), y).mean())
-    MetaCalibrator(net, net.fc, UnitwiseL2(net.fc), base_loss=base, every=1).step(x, y, meta=batch(9, 2), lr=0.1)
+    stepped = calibrator(net, UnitwiseL2(net.fc), **options)
+    stepped.step(x, y)
+    assert stepped.history[0]["gradient_norm"] > 0
 
 
-def test_class_weights_go_with_soft_labels():
+@both_ways
+def test_class_weights_go_with_soft_labels(through):
     weights, (x, y) = torch.tensor([0.2, 1.0, 3.0]), batch(12, 1)
     net = make_net(dropout=0.0)
     base = CrossEntropy(weights, reduction="none")
-    meta = MetaCalibrator(net, net.fc, NonUniformLabelSmoothing(K, initial="uniform"), base_loss=base, every=1)
+    options = dict(meta=[batch(9, 2)], base_loss=base, through=through, refine=False)
+    meta = calibrator(net, NonUniformLabelSmoothing(K, initial="uniform"), **options)
     torch.testing.assert_close(meta.loss(x, y), base(net(x), y).mean())  # nothing is smoothed yet
-    loss = meta.step(x, y, meta=batch(9, 2), lr=0.1)
+    loss = meta.step(x, y)
     soft = meta.hyperparameters.soft_labels(y).detach()
     assert meta.hyperparameters.strength.max().item() > 0.0
     torch.testing.assert_close(loss, nn.functional.cross_entropy(net(x), soft, weight=weights))
 
 
-def test_meta_batches_are_drawn_only_when_due():
-    net = make_net()
-    drawn = []
+class Counted:
+    """Batches that count how often one was taken."""
 
-    def stream():
+    def __init__(self):
+        self.taken = []
+
+    def __iter__(self):
         for number in range(100):
-            drawn.append(number)
+            self.taken.append(number)
             yield batch(10, number)
 
-    meta = MetaCalibrator(net, net.fc, ScalarLabelSmoothing(K), every=4)
-    meta_batches = stream()
+
+@both_ways
+def test_meta_batches_are_drawn_only_when_due(through):
+    held_out = Counted()
+    meta = calibrator(meta=held_out, every=4, through=through)
+    held_out.taken.clear()
     for x, y in batches(9):
-        meta.step(x, y, meta=meta_batches, lr=0.1)
-    assert drawn == [0, 1, 2]
+        meta.step(x, y)
+    assert held_out.taken == [0, 1, 2]
     assert [record["step"] for record in meta.history] == [0, 4, 8]
 
 
-def test_every_adapts_adam():
+@both_ways
+def test_every_adapts_adam(through):
     """Constant gradient: after k iterations, one step of every=k moves omega as far as k steps of every=1."""
     moved = []
     for every in (1, 4):
-        net = make_net(norm=False, dropout=0.0)
-        meta = MetaCalibrator(net, net.fc, VectorLabelSmoothing(K), every=every, meta_lr=1e-3, adaptive=False)
+        net = make_net(norm=False, dropout=0.0).double()
+        options = dict(meta=[batch(10, 2, dtype=torch.float64)], optimizer=sgd(net, lr=1e-6), through=through)
+        meta = calibrator(net, VectorLabelSmoothing(K), every=every, adaptive=False, **options)
         meta.hyperparameters.strength.data.fill_(0.25)
         for _ in range(4):
-            meta.step(*batch(12, 1), meta=batch(10, 2), lr=1e-6)
+            meta.step(*batch(12, 1, dtype=torch.float64))
         moved.append(meta.hyperparameters.strength.detach() - 0.25)
     torch.testing.assert_close(moved[0], moved[1], rtol=1e-2, atol=1e-6)
     assert moved[0].abs().min() > 1e-3
 
 
-def test_accumulated_micro_batches_are_one_batch():
-    (x, y), pair = batch(12, 1, dtype=torch.float64), batch(10, 2, dtype=torch.float64)
-    found = []
-    for pieces in (1, 3):
-        net = make_net(norm=False, dropout=0.0).double()
-        meta = MetaCalibrator(net, net.fc, NonUniformLabelSmoothing(K, initial="uniform"), every=1, meta_lr=0.1)
-        parts = list(zip(x.chunk(pieces), y.chunk(pieces)))
-        for number, (x_part, y_part) in enumerate(parts):
-            meta.step(x_part, y_part, meta=pair, lr=0.1, boundary=number == pieces - 1)
-        assert len(meta.history) == 1
-        found.append(state_of(meta.hyperparameters))
-    for name in found[0]:
-        torch.testing.assert_close(found[0][name], found[1][name], rtol=1e-12, atol=1e-14)
-
-
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_a_penalty_is_there_once_however_a_batch_is_accumulated(reduction):
+@both_ways
+def test_accumulated_micro_batches_are_one_batch(through):
     x, y = batch(12, 1, dtype=torch.float64)
     found = []
     for pieces in (1, 3):
         net = make_net(norm=False, dropout=0.0).double()
-        meta = MetaCalibrator(net, net.fc, UnitwiseL2(net.fc), every=math.inf, inner_reduction=reduction)
-        meta.hyperparameters.weight.data.fill_(0.5)
+        smoothing = NonUniformLabelSmoothing(K, initial="uniform")
+        meta = calibrator(net, smoothing, meta=[batch(10, 2, dtype=torch.float64)], through=through)
         parts = list(zip(x.chunk(pieces), y.chunk(pieces)))
         for number, (x_part, y_part) in enumerate(parts):
-            loss = meta.step(x_part, y_part, meta=batch(10, 2), lr=0.1, boundary=number == pieces - 1)
+            meta.step(x_part, y_part, boundary=number == pieces - 1)
+        assert len(meta.history) == 1
+        found.append({**state_of(meta.hyperparameters), "norm": torch.tensor(meta.history[0]["gradient_norm"])})
+    assert not torch.equal(found[0]["strength"], torch.zeros(K))
+    for name in found[0]:
+        torch.testing.assert_close(found[0][name], found[1][name], rtol=1e-8, atol=1e-14)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize(("through", "whole"), [("head", False), ("model", False), ("model", True)])
+def test_a_penalty_is_there_once_however_a_batch_is_accumulated(reduction, whole, through):
+    """The gradient of the loss, and that of the penalty's coefficients; the penalty may be on the whole model."""
+    x, y = batch(12, 1, dtype=torch.float64)
+    found = []
+    for pieces in (1, 3):
+        net = make_net(norm=False, dropout=0.0).double()
+        options = dict(meta=[batch(10, 2, dtype=torch.float64)], through=through, reduction=reduction)
+        meta = calibrator(net, UnitwiseL2(net if whole else net.fc), head=None if whole else "fc", **options)
+        for parameter in meta.hyperparameters.parameters():
+            parameter.data.fill_(0.5)
+        parts = list(zip(x.chunk(pieces), y.chunk(pieces)))
+        for number, (x_part, y_part) in enumerate(parts):
+            loss = meta.step(x_part, y_part, boundary=number == pieces - 1)
             (loss / pieces if reduction == "mean" else loss).backward()
-        found.append(net.fc.weight.grad)
-    torch.testing.assert_close(found[0], found[1], rtol=1e-12, atol=1e-14)
+        found.append((net.fc.weight.grad, net.backbone[0].weight.grad, meta.history[0]["gradient_norm"]))
+    for one, three in zip(*found):
+        torch.testing.assert_close(one, three, rtol=1e-6, atol=1e-12)
 
 
-def test_resuming_is_bit_identical():
-    def fresh():
-        net = make_net()
-        optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
-        hyperparameters = {"smoothing": NonUniformLabelSmoothing(K, initial="uniform"), "l2": UnitwiseL2(net.fc)}
-        return net, optimizer, MetaCalibrator(net, net.fc, hyperparameters, every=2, meta_lr=0.05)
-
-    net, optimizer, meta = fresh()
-    torch.manual_seed(5)
-    train(meta, optimizer, 5)
-    saved = copy.deepcopy((net.state_dict(), optimizer.state_dict(), meta.state_dict(), torch.get_rng_state()))
-    train(meta, optimizer, 6, start=5)
-
-    resumed, resumed_optimizer, resumed_meta = fresh()
-    resumed.load_state_dict(saved[0])
-    resumed_optimizer.load_state_dict(saved[1])
-    resumed_meta.load_state_dict(saved[2])
-    torch.set_rng_state(saved[3])
-    train(resumed_meta, resumed_optimizer, 6, start=5)
-    assert same(state_of(net), state_of(resumed))
-    assert same(state_of(meta.hyperparameters), state_of(resumed_meta.hyperparameters))
-    assert meta.history == resumed_meta.history
-
-
-def test_adams_state_is_restored_by_name():
-    """Members may be given in another order than when the state was saved."""
-    members = {"a": lambda: ScalarLabelSmoothing(K), "b": lambda: NonUniformLabelSmoothing(K, initial="uniform")}
-
-    def fresh(order):
-        net = make_net(dropout=0.0)
-        hyperparameters = {name: members[name]() for name in order}
-        return MetaCalibrator(net, net.fc, hyperparameters, every=1, meta_lr=0.05)
-
-    saved, same_order, other_order = fresh("ab"), fresh("ab"), fresh("ba")
-    for x, y in batches(3):
-        saved.step(x, y, meta=batch(10, 2), lr=0.1)
-    for resumed in (same_order, other_order):
-        resumed.load_state_dict(saved.state_dict())
-        first = dict(zip(resumed.hyperparameters.omega(), resumed._adam.first))
-        for name, moment in zip(saved.hyperparameters.omega(), saved._adam.first):
-            assert torch.equal(first[name], moment)
-    with pytest.raises(InvalidValueError, match="must be of the hyper-parameters strength, got one of"):
-        MetaCalibrator(make_net(), "fc", ScalarLabelSmoothing(K))._adam.load_state_dict(
-            saved.state_dict()["adam"], ["strength"]
-        )
-
-
+@both_ways
 @pytest.mark.parametrize("way", ["step", "steer"])
-def test_micro_batches_do_not_outlive_an_error(way):
+def test_micro_batches_do_not_outlive_an_error(way, through):
     """The part before a failure belongs to no step; the next step is that of its own batch alone."""
-    pair, (x, y) = batch(10, 2), batch(12, 1)
+    x, y = batch(12, 1)
     net, other = make_net(dropout=0.0), make_net(dropout=0.0)
-    failed, fresh = (MetaCalibrator(each, "fc", VectorLabelSmoothing(K), every=1, meta_lr=0.1) for each in (net, other))
+    failed, fresh = (calibrator(each, VectorLabelSmoothing(K), through=through) for each in (net, other))
 
     def advance(meta, x, **options):
         if way == "step":
-            return meta.step(x, y, meta=pair, lr=0.1, **options)
+            return meta.step(x, y, **options)
         with meta.watching():
             loss = torch.nn.functional.cross_entropy(meta.model(x), y)
-        return meta.steer(loss, y, meta=pair, lr=0.1, **options)
+        return meta.steer(loss, y, **options)
 
     advance(failed, batch(12, 5)[0], boundary=False)
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
@@ -343,198 +353,26 @@ def test_micro_batches_do_not_outlive_an_error(way):
     advance(failed, x)
     advance(fresh, x)
     assert same(state_of(failed.hyperparameters), state_of(fresh.hyperparameters))
+    assert failed.history == fresh.history
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda meta: pickle.loads(pickle.dumps(meta))])
-def test_a_copy_goes_its_own_way(copied):
-    """A copy comes with a copy of the model, watches that one, and takes the steps that the original would."""
+@both_ways
+def test_the_last_logits_are_those_of_the_training_batch(through):
     net = make_net(dropout=0.0)
-    meta = MetaCalibrator(net, "fc", VectorLabelSmoothing(K), every=1, meta_lr=0.1)
-    meta.step(*batch(12, 1), meta=batch(10, 2), lr=0.1)
-    before = state_of(meta.hyperparameters)
-    other = copied(meta)
-    assert other.model is not net
-    other.step(*batch(12, 3), meta=batch(10, 4), lr=0.1)
-    assert same(state_of(meta.hyperparameters), before)
-    meta.step(*batch(12, 3), meta=batch(10, 4), lr=0.1)
-    assert same(state_of(meta.hyperparameters), state_of(other.hyperparameters))
-    assert len(other.model.fc._forward_hooks) == 1
-    other.remove()
-    assert not other.model.fc._forward_hooks
-    assert len(net.fc._forward_hooks) == 1
-
-
-def test_state_dict_loads_with_weights_only(tmp_path):
-    net = make_net()
-    meta = MetaCalibrator(net, net.fc, NonUniformLabelSmoothing(K), every=1)
-    meta.step(*batch(12, 1), meta=batch(10, 2), lr=0.1)
-    torch.save(meta.state_dict(), tmp_path / "meta.pt")
-    meta.load_state_dict(torch.load(tmp_path / "meta.pt", weights_only=True))
-    assert len(meta.history) == 1
-
-
-@pytest.mark.parametrize("steps", [0, 1, 7, 8, 20, 21])
-def test_the_numbers_of_the_last_meta_step_are_restored(monkeypatch, tmp_path, steps):
-    monkeypatch.setattr("metacal.metalearning.history.MOST_RECORDS", 8)  # the last row is not always one that is kept
-    net = make_net()
-    meta, other = (MetaCalibrator(net, net.fc, ScalarLabelSmoothing(K), every=1) for _ in range(2))
-    for x, y in batches(steps):
-        meta.step(x, y, meta=batch(10, 2), lr=0.1)
-    other.step(*batch(12, 1), meta=batch(10, 2), lr=0.1)
-    torch.save(meta.state_dict(), tmp_path / "meta.pt")
-    state = torch.load(tmp_path / "meta.pt", weights_only=True)
-    other.load_state_dict(state)
-    assert other.latest == meta.latest and bool(meta.latest) == (steps > 0)
-    assert other.summary() == meta.summary()
-    if steps:
-        assert f"meta-loss {meta.latest['meta_loss'].item():.4g};" in meta.summary()
-    state["history"].pop("last", None)  # as states were before
-    other.load_state_dict(state)
-    is_kept = steps in (1, 7, 21)
-    assert other.latest == (meta.latest if is_kept else {}) and other.history == meta.history
-
-
-@pytest.mark.bf16
-def test_bfloat16_autocast_and_clipping_and_schedule():
-    net = make_net()
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2)
-    meta = MetaCalibrator(net, net.fc, NonUniformLabelSmoothing(K, initial="uniform"), every=1)
-    for (x, y), pair in zip(batches(6), batches(6, seed=500)):
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            loss = meta.step(x, y, meta=pair, lr=scheduler.get_last_lr()[0])
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
-        optimizer.step()
-        scheduler.step()
-    assert loss.dtype == torch.float32 and math.isfinite(loss.item())
-    assert [record["inner_step"] for record in meta.history] == pytest.approx([0.1, 0.1, 0.01, 0.01, 0.001, 0.001])
-    assert meta.skipped == 0
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, pytest.param(torch.bfloat16, marks=pytest.mark.bf16)])
-def test_models_in_other_precisions(dtype):
-    net = make_net(norm=False).to(dtype)
-    meta = MetaCalibrator(net, net.fc, NonUniformLabelSmoothing(K, initial="uniform"), every=1)
-    meta.step(*batch(12, 1, dtype=dtype), meta=batch(10, 2, dtype=dtype), lr=0.1).backward()
-    assert meta.hyperparameters.strength.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
-    assert meta.skipped == 0 and meta.history[0]["gradient_norm"] > 0
-
-
-@pytest.mark.parametrize("shape", ["one_column", "flat"])
-def test_binary_models_with_one_logit(shape):
-    class Flat(nn.Module):
-        def __init__(self, net):
-            super().__init__()
-            self.net = net
-
-        def forward(self, x):
-            return self.net(x).squeeze(1) if shape == "flat" else self.net(x)
-
-    net = make_net(outputs=1, dropout=0.0)
-    meta = MetaCalibrator(Flat(net), net.fc, NonUniformLabelSmoothing(2), every=1)
-    x, y = batch(12, 1, classes=2)
-    loss = meta.step(x, y, meta=batch(10, 2, classes=2), lr=0.1)
-    meta.hyperparameters.strength.data.zero_()
-    plain = nn.functional.binary_cross_entropy_with_logits(net(x).squeeze(1), y.float())
-    torch.testing.assert_close(meta.loss(x, y), plain)
-    assert math.isfinite(loss.item()) and meta.history[0]["gradient_norm"] > 0
-
-
-def test_inputs_may_be_tuples_or_dictionaries():
-    class Two(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.fc = nn.Linear(5, K)
-
-        def forward(self, left, right=None):
-            return {"logits": self.fc(left + right)}
-
-    torch.manual_seed(0)
-    net = Two()
-    meta = MetaCalibrator(net, "fc", VectorLabelSmoothing(K), every=1)
-    (x, y), (x_meta, y_meta) = batch(12, 1), batch(10, 2)
-    by_tuple = meta.hypergradient((x, x), y, meta=((x_meta, x_meta), y_meta), lr=0.1)
-    pair = ({"left": x_meta, "right": x_meta}, y_meta)
-    by_name = meta.hypergradient({"left": x, "right": x}, y, meta=pair, lr=0.1)
-    assert same(by_tuple, by_name)
-
-
-def test_a_frozen_backbone_leaves_only_the_head_to_train():
-    net = make_net(dropout=0.0)
-    net.backbone.requires_grad_(False)
-    meta = MetaCalibrator(net, net.fc, NonUniformLabelSmoothing(K, initial="uniform"), every=1)
-    meta.step(*batch(12, 1), meta=batch(10, 2), lr=0.1).backward()
-    assert all(p.grad is None for p in net.backbone.parameters())
-    assert net.fc.weight.grad.abs().max() > 0
-
-
-def test_the_whole_model_as_head_steps_every_parameter():
-    net = make_net(norm=False, dropout=0.0).double()
-    (x, y), pair = batch(12, 1, dtype=torch.float64), batch(10, 2, dtype=torch.float64)
-    whole = MetaCalibrator(net, net, VectorLabelSmoothing(K), every=1).hypergradient(x, y, meta=pair, lr=0.5)
-    head = MetaCalibrator(net, net.fc, VectorLabelSmoothing(K), every=1).hypergradient(x, y, meta=pair, lr=0.5)
-    assert not torch.allclose(whole["strength"], head["strength"], rtol=1e-3)
-
-
-def test_token_heads_count_every_position():
-    """A linear head over (n, tokens, d) works on rows; labels may keep their shape."""
-    torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, K))
-    meta = MetaCalibrator(net, net[2], VectorLabelSmoothing(K), every=1)
-    x, y, x_meta, y_meta = (
-        torch.randn(4, 3, 5),
-        torch.randint(K, (4, 3)),
-        torch.randn(2, 3, 5),
-        torch.randint(K, (2, 3)),
-    )
-    flat = meta.hypergradient(x.view(-1, 5), y.view(-1), meta=(x_meta.view(-1, 5), y_meta.view(-1)), lr=0.1)
-    shaped = meta.hypergradient(x, y, meta=(x_meta, y_meta), lr=0.1)
-    torch.testing.assert_close(flat["strength"], shaped["strength"])
-    assert math.isfinite(meta.step(x, y, meta=(x_meta, y_meta), lr=0.1).item())
-
-
-@pytest.mark.filterwarnings(
-    "ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"
-)  # the compiler's own
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_a_compiled_model(backend):
-    net, twin = make_net(dropout=0.0), make_net(dropout=0.0)
-    (x, y), pair = batch(12, 1), batch(10, 2)
-    compiled = torch.compile(net, backend=backend)
-    results = []
-    for model, head in ((compiled, net.fc), (twin, twin.fc)):
-        meta = MetaCalibrator(model, head, NonUniformLabelSmoothing(K, initial="uniform"), every=1)
-        loss = meta.step(x, y, meta=pair, lr=0.1)
-        loss.backward()
-        results.append((loss.item(), meta.hyperparameters.strength.detach().clone(), head.weight.grad.clone()))
-    assert results[0][0] == pytest.approx(results[1][0], rel=1e-6)
-    torch.testing.assert_close(results[0][1], results[1][1])
-    torch.testing.assert_close(results[0][2], results[1][2])
-    assert same(state_of(net), state_of(twin))
-
-
-def test_a_fabric_model():
-    from lightning.fabric import Fabric
-
-    fabric = Fabric(accelerator="cpu", devices=1)
-    net = make_net()
-    model, optimizer = fabric.setup(net, torch.optim.SGD(net.parameters(), lr=0.1))
-    meta = MetaCalibrator(model, net.fc, ScalarLabelSmoothing(K), every=1)
-    loss = meta.step(*batch(12, 1), meta=batch(10, 2), lr=0.1)
-    fabric.backward(loss)
-    optimizer.step()
-    assert meta.history[0]["gradient_norm"] > 0
+    meta = calibrator(net, through=through)
+    x, y = batch(12, 1)
+    meta.step(x, y)
+    torch.testing.assert_close(meta.last_logits, make_net(dropout=0.0)(x).detach())
+    assert not meta.last_logits.requires_grad
 
 
 def test_calibrate_export_and_summary(tmp_path):
     net = make_net()
-    meta = MetaCalibrator(
-        net, net.fc, {"t": LearnableTemperature(), "s": VectorLabelSmoothing(K)}, every=1, meta_lr=0.1
-    )
+    optimizer = sgd(net)
+    learned = {"t": LearnableTemperature(), "s": VectorLabelSmoothing(K)}
+    meta = calibrator(net, learned, optimizer=optimizer, meta=batches(5, seed=500))
     assert "no meta step taken yet" in meta.summary()
-    train(meta, torch.optim.SGD(net.parameters(), lr=0.1), 5)
+    train(meta, optimizer, 5)
     logits = torch.randn(4, K)
     temperature = meta.export()["t"]["temperature"]
     torch.testing.assert_close(meta.calibrate(logits), logits / temperature)
@@ -556,60 +394,97 @@ def test_calibrate_export_and_summary(tmp_path):
 
 
 def test_an_export_that_fails_leaves_what_was_there(tmp_path, no_room):
-    net, path = make_net(), tmp_path / "omega.json"
-    meta = MetaCalibrator(net, net.fc, VectorLabelSmoothing(K))
+    path = tmp_path / "omega.json"
+    meta = calibrator(hyperparameters=VectorLabelSmoothing(K))
     learned = meta.export(path)
     with no_room(), pytest.raises(StorageError, match=r"omega\.json could not be written: File too large"):
         meta.export(path)
     assert json.loads(path.read_text()) == learned and list(tmp_path.iterdir()) == [path]
 
 
-def test_summary_says_when_omega_does_not_move():
+@both_ways
+def test_summary_says_when_omega_does_not_move(through):
     net = make_net()
-    meta = MetaCalibrator(net, net.fc, ScalarLabelSmoothing(K), every=1)
-    meta.step(*batch(12, 1), meta=batch(10, 2), lr=0.0)
+    optimizer = sgd(net, lr=0.0)
+    meta = calibrator(net, optimizer=optimizer, through=through)
+    meta.step(*batch(12, 1))
     assert "omega does not move: no gradient reaches it" in meta.summary()
-    wanted = 0.0 if meta.hypergradient(*batch(12, 1), meta=batch(10, 2), lr=0.1)["strength"] > 0 else 0.5
+    optimizer.param_groups[0]["lr"] = 0.1
+    wanted = 0.0 if meta.hypergradient(*batch(12, 1), batch(10, 2))["strength"] > 0 else 0.5
     meta.hyperparameters.strength.data.fill_(wanted)
-    meta.step(*batch(12, 1), meta=batch(10, 2), lr=0.1)
+    meta.step(*batch(12, 1))
     assert "does not move: every entry of strength sits on a bound" in meta.summary()
-    several = MetaCalibrator(net, net.fc, [NonUniformLabelSmoothing(K, initial="uniform"), UnitwiseL2(net.fc)], every=1)
-    several.hyperparameters.members["0"].strength.data.fill_(0.5)
-    several.step(*batch(12, 1), meta=batch(10, 2), lr=0.0)
-    assert "every entry of 0.strength sits on a bound" in several.summary()
+    several = [NonUniformLabelSmoothing(K, initial="uniform"), UnitwiseL2(net.fc)]
+    meta = calibrator(net, several, lr=0.0, head="fc", through=through)
+    meta.hyperparameters.members["0"].strength.data.fill_(0.5)
+    meta.step(*batch(12, 1))
+    assert "every entry of 0.strength sits on a bound" in meta.summary()
 
 
 def test_history_is_thinned_out(monkeypatch):
     monkeypatch.setattr("metacal.metalearning.history.MOST_RECORDS", 8)
-    net = make_net()
-    meta = MetaCalibrator(net, net.fc, ScalarLabelSmoothing(K), every=1)
+    meta = calibrator()
     for x, y in batches(20):
-        meta.step(x, y, meta=batch(10, 2), lr=0.1)
+        meta.step(x, y)
     steps = [record["step"] for record in meta.history]
     assert len(steps) < 8 and steps[0] == 0 and steps == sorted(steps) and steps[-1] >= 16
 
 
-def test_remove_takes_the_hook_off():
+@both_ways
+@pytest.mark.parametrize("head", [None, "fc"])
+def test_remove_takes_the_hooks_off(head, through):
     net = make_net()
-    meta = MetaCalibrator(net, net.fc, ScalarLabelSmoothing(K))
-    assert len(net.fc._forward_hooks) == 1 and len(net.fc._forward_pre_hooks) == 1
+
+    def hooks():
+        return [h for m in net.modules() for h in (*m._forward_hooks.values(), *m._forward_pre_hooks.values())]
+
+    meta = calibrator(net, head=head, through=through)
+    assert len(hooks()) == (4 if through == "model" and head else 2)
     meta.remove()
-    assert not net.fc._forward_hooks and not net.fc._forward_pre_hooks
-    MetaCalibrator(net, net.fc, ScalarLabelSmoothing(K))  # gone at once, and its hooks with it
+    assert not hooks()
+    calibrator(net, head=head, through=through)  # gone at once, and its hooks with it
     gc.collect()
-    assert not net.fc._forward_hooks
+    assert not hooks()
 
 
 def test_top_level_names():
-    assert metacal.MetaCalibrator is MetaCalibrator and callable(metacal.data.cycle)
+    for name in ("MetaCalibrator", "OuterStep", "PAPER", "HierarchicalLabelSmoothing", "Finish", "TemperatureScaled"):
+        assert getattr(metacal, name) is getattr(metacal.metalearning, name)
 
 
-def test_by_default_meta_steps_are_dense_at_first_and_sparse_later():
+@both_ways
+def test_by_default_meta_steps_are_dense_at_first_and_sparse_later(through):
     net = make_net(norm=False, dropout=0.0)
-    meta = MetaCalibrator(net, net.fc, ScalarLabelSmoothing(K))
+    meta = MetaCalibrator(net, sgd(net), [batch(4, 2)], ScalarLabelSmoothing(K), through=through)
     x, y = batch(4, 1)
     with torch.no_grad():
         for _ in range(1040):
-            meta.step(x, y, meta=batch(4, 2), lr=0.1)
+            meta.step(x, y)
     steps = [record["step"] for record in meta.history]
-    assert steps == [*range(1000), 1008, 1024]
+    assert steps == [*range(0, 1000, 4), 1008, 1024]
+
+
+@both_ways
+def test_omega_follows_the_model_to_another_device(through):
+    """The meta device holds no values; where everything would be is all that can be seen without a second device."""
+    options = dict(base_loss=CrossEntropy(torch.ones(K), "none"), through=through)
+    meta = calibrator(hyperparameters=HierarchicalLabelSmoothing(K), **options)
+    meta.model.to("meta")
+    meta._follow_model()
+    places = [*meta.hyperparameters.parameters(), *meta._adam.first, *meta._adam.second, *meta._adam.sizes]
+    places += [meta._adam.elapsed, meta._adam.taken, meta._adam.skipped, meta._task.base_loss.class_weights]
+    assert all(tensor.device.type == "meta" for tensor in places)
+
+
+def test_an_optimiser_that_shows_nothing_yet_is_waited_for():
+    """Adam's scaling is known after its first step: the meta step of the first iteration is left out."""
+    net = make_net()
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
+    meta = calibrator(net, optimizer=optimizer, every=2)
+    train(meta, optimizer, 5)
+    assert [record["step"] for record in meta.history] == [2, 4]
+
+
+def test_a_wrong_way():
+    with pytest.raises(InvalidValueError, match="`through` must be one of 'head', 'model', got 'body'"):
+        calibrator(through="body")
