@@ -1,17 +1,17 @@
-"""Models as they come: buffers in the graph, odd layers, hooks, frozen parts, copies and pickles."""
+"""Models as they come: precisions, shapes, odd layers, hooks, frozen parts, compilers and wrappers."""
 
 import copy
-import io
+import math
 import warnings
 
 import pytest
 import torch
-from tests.metalearning.models import K, batch, make_net
+from tests.metalearning.models import K, batch, batches, both_ways, calibrator, make_net, same, sgd, state_of
 from tests.metalearning.problems import finite_differences, linear_head, problem_of, randomised
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
-import metacal
-from metacal import MetaCalibrator, NonUniformLabelSmoothing, ScalarLabelSmoothing, VectorLabelSmoothing
+from metacal import NonUniformLabelSmoothing, VectorLabelSmoothing
 from metacal.metalearning import LearnableTemperature
 from metacal.metalearning.one_step import has_closed_form, one_step
 
@@ -31,37 +31,48 @@ class Scaled(nn.Module):
         return logits if self.after is None else logits * (1.0 + self.after)
 
 
-def test_a_buffer_in_the_graph_survives_the_meta_step():
+@both_ways
+@pytest.mark.parametrize("way", ["step", "steer"])
+def test_a_buffer_in_the_graph_survives_the_meta_step(way, through):
     net = Scaled()
-    MetaCalibrator(net, "fc", ScalarLabelSmoothing(K), every=1).step(*batch(8, 1), meta=batch(8, 2), lr=0.1).backward()
-    assert net.body.weight.grad.abs().max() > 0
+    meta = calibrator(net, through=through)
+    x, y = batch(8, 1)
+    if way == "step":
+        meta.step(x, y).backward()
+    else:
+        with meta.watching():
+            loss = nn.functional.cross_entropy(net(x), y)
+        meta.steer(loss, y)
+        loss.backward()
+    assert net.body.weight.grad.abs().max() > 0 and len(meta.history) == 1
 
 
+@both_ways
 @pytest.mark.parametrize("is_frozen", [False, True])
-def test_instance_norm_is_left_alone_and_behaves_as_ever(is_frozen):
+def test_instance_norm_is_left_alone_and_behaves_as_ever(is_frozen, through):
     norm = nn.InstanceNorm1d(3, track_running_stats=True)
     net = nn.Sequential(nn.Unflatten(1, (3, 4)), norm, nn.Flatten(), nn.Linear(12, K))
     norm.train(not is_frozen)
-    meta = MetaCalibrator(net, "3", VectorLabelSmoothing(K), every=1)
     x, x_meta, y = torch.randn(8, 12), torch.randn(8, 12), torch.arange(8) % K
+    meta = calibrator(net, VectorLabelSmoothing(K), meta=[(x_meta, y)], through=through)
     before = {name: value.clone() for name, value in net.state_dict().items()}
-    found = meta.hypergradient(x, y, meta=(x_meta, y), lr=0.1)["strength"]
+    found = meta.hypergradient(x, y, (x_meta, y))["strength"]
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
-    head = problem_of(VectorLabelSmoothing(K), net[3], num_classes=K).head
     with torch.no_grad():
         features, meta_features = (copy.deepcopy(net[:3])(part) for part in (x, x_meta))
-    direct = MetaCalibrator(head, head, VectorLabelSmoothing(K), every=1)
-    torch.testing.assert_close(found, direct.hypergradient(features, y, meta=(meta_features, y), lr=0.1)["strength"])
+    direct = calibrator(net[3], VectorLabelSmoothing(K), meta=[(meta_features, y)], through=through)
+    expected = direct.hypergradient(features, y, (meta_features, y))["strength"]
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-6)
 
 
 def test_a_change_after_the_head_is_noticed():
     net = Scaled(learned_after=True)
     with pytest.warns(UserWarning, match="changes its logits after the head"):
-        MetaCalibrator(net, "fc", ScalarLabelSmoothing(K)).loss(*batch(8, 1))
+        calibrator(net, head="fc").loss(*batch(8, 1))
     soft = nn.Sequential(nn.Linear(5, K), nn.LogSoftmax(dim=1))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        MetaCalibrator(soft, "0", ScalarLabelSmoothing(K)).loss(*batch(8, 1))
+        calibrator(soft, head="0").loss(*batch(8, 1))
 
 
 def hooked(kind):
@@ -90,8 +101,9 @@ def test_heads_that_are_not_quite_linear_take_the_general_form(kind):
         torch.testing.assert_close(ours, numeric, rtol=1e-5, atol=1e-8)
 
 
+@both_ways
 @pytest.mark.parametrize("kind", ["pre-hook", "hook"])
-def test_hooks_of_others_are_run_once(kind):
+def test_hooks_of_others_are_run_once(kind, through):
     """The calibrator on a hooked head equals one on the same head with the hook's effect written out."""
 
     class Explicit(nn.Module):
@@ -105,7 +117,9 @@ def test_hooks_of_others_are_run_once(kind):
     head, explicit = hooked(kind), Explicit()
     x, y, x_meta = torch.randn(8, 6).double(), torch.arange(8) % 4, torch.randn(8, 6).double()
     found = [
-        MetaCalibrator(model, model, VectorLabelSmoothing(4), every=1).hypergradient(x, y, meta=(x_meta, y), lr=0.1)
+        calibrator(model, VectorLabelSmoothing(4), meta=[(x_meta, y)], head=model, through=through).hypergradient(
+            x, y, (x_meta, y)
+        )
         for model in (head, explicit)
     ]
     torch.testing.assert_close(found[0]["strength"], found[1]["strength"])
@@ -140,63 +154,39 @@ def test_dropout_in_the_head_does_not_leak_into_the_direct_gradient():
 @pytest.mark.bf16
 def test_a_batch_norm_in_a_bfloat16_head():
     net = nn.Sequential(nn.Linear(5, 8), nn.Sequential(nn.BatchNorm1d(8), nn.Linear(8, K))).bfloat16()
-    meta = MetaCalibrator(net, "1", VectorLabelSmoothing(K), every=1)
-    meta.step(*batch(8, 1, dtype=torch.bfloat16), meta=batch(8, 2, dtype=torch.bfloat16), lr=0.1).backward()
+    held_out = [batch(8, 2, dtype=torch.bfloat16)]
+    meta = calibrator(net, VectorLabelSmoothing(K), head="1", meta=held_out)
+    meta.step(*batch(8, 1, dtype=torch.bfloat16)).backward()
     assert meta.history[0]["gradient_norm"] > 0
     assert net[1][0].num_batches_tracked == 1
 
 
-def test_a_model_with_a_calibrator_can_be_copied_and_pickled():
-    net = make_net()
-    meta = MetaCalibrator(net, net.fc, ScalarLabelSmoothing(K), every=1)
-    stream = io.BytesIO()
-    torch.save(net, stream)
-    stream.seek(0)
-    loaded = torch.load(stream, weights_only=False)
-    x, y = batch(8, 1)
-    loaded(x), copy.deepcopy(net)(x)
-    meta.step(x, y, meta=batch(8, 2), lr=0.1)
-    assert len(meta.history) == 1
-
-
-def test_a_saved_state_is_a_snapshot():
-    net = make_net()
-    meta = MetaCalibrator(net, net.fc, NonUniformLabelSmoothing(K, initial="uniform"), every=1)
-    meta.step(*batch(8, 1), meta=batch(8, 2), lr=0.1)
-    saved, strength = meta.state_dict(), meta.hyperparameters.strength.detach().clone()
-    for seed in range(3):
-        meta.step(*batch(8, seed), meta=batch(8, 9), lr=0.1)
-    assert not torch.equal(meta.hyperparameters.strength, strength)
-    meta.load_state_dict(saved)
-    assert torch.equal(meta.hyperparameters.strength, strength) and len(meta.history) == 1
-
-
-def test_a_shuffling_meta_loader_does_not_touch_the_random_stream():
+@both_ways
+def test_a_shuffling_meta_loader_does_not_touch_the_random_stream(through):
     net = make_net(dropout=0.0)
-    data = torch.utils.data.TensorDataset(*batch(20, 3))
-    stream = metacal.data.cycle(torch.utils.data.DataLoader(data, batch_size=5, shuffle=True))
-    meta = MetaCalibrator(net, net.fc, ScalarLabelSmoothing(K), every=1)
+    loader = DataLoader(TensorDataset(*batch(20, 3)), batch_size=5, shuffle=True)
     before = torch.get_rng_state()
+    meta = calibrator(net, meta=loader, through=through)
     for _ in range(9):
-        meta.step(*batch(8, 1), meta=stream, lr=0.1)
+        meta.step(*batch(8, 1))
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_a_hyperparameter_may_be_partly_fixed():
-    net = make_net()
+@both_ways
+def test_a_hyperparameter_may_be_partly_fixed(through):
     smoothing = NonUniformLabelSmoothing(K, initial="uniform")
     smoothing.distribution.requires_grad_(False)
-    meta = MetaCalibrator(net, net.fc, smoothing, every=1)
-    meta.step(*batch(8, 1), meta=batch(8, 2), lr=0.1)
-    meta.step(*batch(8, 1), meta=batch(8, 2), lr=0.1)
-    assert torch.equal(smoothing.distribution, torch.full((K, K), 0.5)) and set(
-        meta.hypergradient(*batch(8, 1), meta=batch(8, 2), lr=0.1)
-    ) == {"strength"}
+    meta = calibrator(hyperparameters=smoothing, through=through)
+    meta.step(*batch(8, 1))
+    meta.step(*batch(8, 1))
+    assert torch.equal(smoothing.distribution, torch.full((K, K), 0.5))
+    assert set(meta.hypergradient(*batch(8, 1), batch(8, 2))) == {"strength"}
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
+@both_ways
 @pytest.mark.parametrize("how", ["head compiled", "head in place", "mlp head in place"])
-def test_a_compiled_head(how):
+def test_a_compiled_head(how, through):
     net = make_net(dropout=0.0)
     if how == "head compiled":
         net.fc = torch.compile(net.fc, backend="aot_eager")
@@ -205,6 +195,315 @@ def test_a_compiled_head(how):
     else:
         net.fc = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, K))
         net.fc.compile(backend="aot_eager")
-    meta = MetaCalibrator(net, net.fc, VectorLabelSmoothing(K), every=1)
-    meta.step(*batch(8, 1), meta=batch(8, 2), lr=0.1).backward()
+    meta = calibrator(net, VectorLabelSmoothing(K), head=net.fc, through=through)
+    loss = meta.step(*batch(8, 1))
+    loss.backward()
     assert meta.history[0]["gradient_norm"] > 0
+    assert net.backbone[0].weight.grad.abs().max() > 0
+
+
+@pytest.mark.filterwarnings(
+    "ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"
+)  # the compiler's own
+@both_ways
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_compiled_model(backend, through):
+    net, twin = make_net(dropout=0.0), make_net(dropout=0.0)
+    x, y = batch(12, 1)
+    compiled = torch.compile(net, backend=backend)
+    results = []
+    for model, own in ((compiled, net), (twin, twin)):
+        meta = calibrator(model, NonUniformLabelSmoothing(K, initial="uniform"), through=through)
+        assert meta.output_layer is own.fc
+        loss = meta.step(x, y)
+        loss.backward()
+        results.append((loss.item(), meta.hyperparameters.strength.detach().clone(), own.fc.weight.grad.clone()))
+    assert results[0][0] == pytest.approx(results[1][0], rel=1e-6)
+    torch.testing.assert_close(results[0][1], results[1][1])
+    torch.testing.assert_close(results[0][2], results[1][2])
+    assert same(state_of(net), state_of(twin))
+
+
+@both_ways
+@pytest.mark.parametrize("precision", ["32-true", "64-true", pytest.param("bf16-mixed", marks=pytest.mark.bf16)])
+def test_a_fabric_model(precision, through):
+    from lightning.fabric import Fabric
+
+    fabric = Fabric(accelerator="cpu", devices=1, precision=precision)
+    net = make_net()
+    model, optimizer = fabric.setup(net, sgd(net))
+    meta = calibrator(model, optimizer=optimizer, through=through)
+    assert meta.output_layer is net.fc
+    loss = meta.step(*batch(12, 1))
+    fabric.backward(loss)
+    optimizer.step()
+    assert meta.history[0]["gradient_norm"] > 0
+
+
+@pytest.mark.bf16
+@both_ways
+def test_bfloat16_autocast_and_clipping_and_schedule(through):
+    net = make_net()
+    optimizer = sgd(net)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+    smoothing = NonUniformLabelSmoothing(K, initial="uniform")
+    meta = calibrator(net, smoothing, meta=batches(6, seed=500), optimizer=optimizer, through=through)
+    for x, y in batches(6):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = meta.step(x, y)
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        optimizer.step()
+        scheduler.step()
+    assert loss.dtype == torch.float32 and math.isfinite(loss.item())
+    assert [record["inner_step"] for record in meta.history] == pytest.approx([0.1, 0.1, 0.01, 0.01, 0.001, 0.001])
+    assert meta.skipped == 0
+
+
+@pytest.mark.bf16
+@both_ways
+def test_under_autocast_the_hypergradient_is_nearly_that_of_float32(through):
+    meta = calibrator(make_net(dropout=0.0), VectorLabelSmoothing(K), through=through)
+    exact = meta.hypergradient(*batch(12, 1), batch(10, 2))["strength"]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = meta.hypergradient(*batch(12, 1), batch(10, 2))["strength"]
+    assert not torch.equal(found, exact)
+    torch.testing.assert_close(found, exact, rtol=0.1, atol=0.05 * float(exact.abs().max()))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, pytest.param(torch.bfloat16, marks=pytest.mark.bf16)])
+def test_models_in_other_precisions(dtype):
+    net = make_net(norm=False).to(dtype)
+    smoothing = NonUniformLabelSmoothing(K, initial="uniform")
+    meta = calibrator(net, smoothing, meta=[batch(10, 2, dtype=dtype)])
+    meta.step(*batch(12, 1, dtype=dtype)).backward()
+    assert meta.hyperparameters.strength.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    assert meta.skipped == 0 and meta.history[0]["gradient_norm"] > 0
+
+
+@both_ways
+@pytest.mark.parametrize("shape", ["one_column", "flat"])
+def test_binary_models_with_one_logit(shape, through):
+    class Flat(nn.Module):
+        def __init__(self, net):
+            super().__init__()
+            self.net = net
+
+        def forward(self, x):
+            return self.net(x).squeeze(1) if shape == "flat" else self.net(x)
+
+    net = make_net(outputs=1, dropout=0.0)
+    held_out = [batch(10, 2, classes=2)]
+    head = net.fc if through == "head" else None
+    meta = calibrator(Flat(net), NonUniformLabelSmoothing(2), meta=held_out, head=head, through=through)
+    x, y = batch(12, 1, classes=2)
+    loss = meta.step(x, y)
+    meta.hyperparameters.strength.data.zero_()
+    plain = nn.functional.binary_cross_entropy_with_logits(net(x).squeeze(1), y.float())
+    torch.testing.assert_close(meta.loss(x, y), plain)
+    assert math.isfinite(loss.item()) and meta.history[0]["gradient_norm"] > 0
+
+
+class Two(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(5, K)
+
+    def forward(self, left, right=None):
+        return {"logits": self.fc(left + right)}
+
+
+@both_ways
+def test_inputs_may_be_tuples_or_dictionaries(through):
+    torch.manual_seed(0)
+    (x, y), (x_meta, y_meta) = batch(12, 1), batch(10, 2)
+    by_name = {"left": x_meta, "right": x_meta, "labels": y_meta}
+    found = []
+    for held_out in ([((x_meta, x_meta), y_meta)], [(x_meta, x_meta, y_meta)], [by_name]):
+        torch.manual_seed(0)
+        meta = calibrator(Two(), VectorLabelSmoothing(K), meta=held_out, through=through)
+        arguments = {"left": x, "right": x} if held_out == [by_name] else (x, x)
+        found.append(meta.hypergradient(arguments, y, next(meta.stream)))
+        assert math.isfinite(meta.step(arguments, y).item()) and len(meta.history) == 1
+    assert same(found[0], found[1]) and same(found[0], found[2]) and found[0]["strength"].abs().max() > 0
+
+
+@both_ways
+def test_a_frozen_backbone_leaves_only_the_head_to_train(through):
+    net = make_net(dropout=0.0)
+    net.backbone.requires_grad_(False)
+    meta = calibrator(net, NonUniformLabelSmoothing(K, initial="uniform"), through=through)
+    meta.step(*batch(12, 1)).backward()
+    assert all(p.grad is None for p in net.backbone.parameters())
+    assert net.fc.weight.grad.abs().max() > 0 and meta.history[0]["gradient_norm"] > 0
+
+
+def test_with_a_frozen_backbone_both_ways_are_one():
+    net = make_net(dropout=0.0).double()
+    net.backbone.requires_grad_(False)
+    data = dict(meta=[batch(10, 2, dtype=torch.float64)], optimizer=sgd(net))
+    found = [
+        calibrator(net, VectorLabelSmoothing(K), through=through, **data).hypergradient(
+            *batch(12, 1, dtype=torch.float64), data["meta"][0]
+        )["strength"]
+        for through in ("head", "model")
+    ]
+    torch.testing.assert_close(found[0], found[1], rtol=1e-6, atol=1e-12)
+
+
+class LowRank(nn.Module):
+    """A frozen layer and two small factors that are trained."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer.requires_grad_(False)
+        self.down = nn.Parameter(torch.randn(2, layer.in_features, dtype=layer.weight.dtype))
+        self.up = nn.Parameter(torch.randn(layer.out_features, 2, dtype=layer.weight.dtype))
+
+    def forward(self, x):
+        return self.layer(x) + x @ self.down.T @ self.up.T
+
+
+@pytest.mark.parametrize("where", ["body", "head"])
+def test_adapters_alone_are_trained(where):
+    """Low-rank factors beside frozen layers: there is no linear head to step, so steps are those of the factors."""
+    net = make_net(norm=False, dropout=0.0).requires_grad_(False)
+    if where == "head":
+        net.fc = LowRank(net.fc)
+    else:
+        net.backbone[0] = LowRank(net.backbone[0])
+    trained = [parameter for parameter in net.parameters() if parameter.requires_grad]
+    meta = calibrator(net, VectorLabelSmoothing(K), optimizer=torch.optim.AdamW(trained, lr=0.01))
+    assert meta.through == "model"
+    for x, y in batches(3):
+        meta._task.optimizer.optimizers[0].zero_grad()
+        meta.step(x, y).backward()
+        meta._task.optimizer.optimizers[0].step()
+    assert len(meta.history) == 2 and meta.history[-1]["gradient_norm"] > 0
+    assert all(p.grad is None for p in net.parameters() if not p.requires_grad)
+
+
+def test_an_optimiser_of_a_part_steps_that_part():
+    """Parameters that require a gradient and are not in the optimiser are not moved."""
+    net = make_net(norm=False, dropout=0.0).double()
+    data = dict(meta=[batch(10, 2, dtype=torch.float64)])
+    partly = torch.optim.SGD(net.fc.parameters(), lr=0.1)
+    pair = batch(12, 1, dtype=torch.float64)
+    found = [
+        calibrator(net, VectorLabelSmoothing(K), optimizer=optimizer, through=through, **data).hypergradient(
+            *pair, data["meta"][0]
+        )["strength"]
+        for optimizer, through in ((partly, "model"), (partly, "head"), (sgd(net), "model"))
+    ]
+    torch.testing.assert_close(found[0], found[1], rtol=1e-6, atol=1e-12)
+    assert not torch.allclose(found[0], found[2], rtol=1e-2)
+    without_bias = torch.optim.SGD([net.fc.weight], lr=0.1)
+    found = [
+        calibrator(net, VectorLabelSmoothing(K), optimizer=without_bias, through=through, **data).hypergradient(
+            *pair, data["meta"][0]
+        )["strength"]
+        for through in ("head", "model")
+    ]
+    torch.testing.assert_close(found[0], found[1], rtol=1e-6, atol=1e-12)
+
+
+def test_the_whole_model_as_head_steps_every_parameter():
+    net = make_net(norm=False, dropout=0.0).double()
+    (x, y), pair = batch(12, 1, dtype=torch.float64), batch(10, 2, dtype=torch.float64)
+    ways = {"whole": dict(head=net), "head": dict(head=net.fc), "model": dict(through="model")}
+    found = {
+        name: calibrator(net, VectorLabelSmoothing(K), meta=[pair], lr=0.5, **way).hypergradient(x, y, pair)["strength"]
+        for name, way in ways.items()
+    }
+    assert not torch.allclose(found["whole"], found["head"], rtol=1e-3)
+    torch.testing.assert_close(found["whole"], found["model"], rtol=1e-6, atol=1e-12)
+
+
+@both_ways
+def test_token_heads_count_every_position(through):
+    """A linear head over (n, tokens, d) works on rows; labels may keep their shape."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, K))
+    x, y, x_meta, y_meta = (
+        torch.randn(4, 3, 5),
+        torch.randint(K, (4, 3)),
+        torch.randn(2, 3, 5),
+        torch.randint(K, (2, 3)),
+    )
+    meta = calibrator(net, VectorLabelSmoothing(K), meta=[(x_meta, y_meta)], through=through, memory=512)
+    flat = meta.hypergradient(x.view(-1, 5), y.view(-1), (x_meta.view(-1, 5), y_meta.view(-1)))
+    shaped = meta.hypergradient(x, y, (x_meta, y_meta))
+    torch.testing.assert_close(flat["strength"], shaped["strength"], rtol=1e-3, atol=1e-6)
+    for _ in range(3):
+        assert math.isfinite(meta.step(x, y).item())
+    assert len(meta.state_dict()["memory"]["labels"]) == 18
+
+
+def test_several_labels_a_sample_are_not_remembered():
+    """A head that is given sequences: features and labels differ in number, and cannot be cut alike."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4))
+    x, y = torch.randn(8, 10, 6), torch.randint(4, (8, 10))
+    held_out = [(torch.randn(8, 10, 6), y) for _ in range(10)]
+    meta = calibrator(net, VectorLabelSmoothing(4), meta=held_out, head=net, memory=512)
+    for _ in range(10):
+        loss = meta.step(x, y)
+    assert torch.isfinite(loss) and meta.state_dict()["memory"] == {}
+
+
+def test_a_model_whose_parameters_are_too_coarse_to_be_moved_a_little():
+    net = make_net(norm=False).bfloat16()
+    meta = calibrator(net, meta=[batch(10, 2, dtype=torch.bfloat16)], through="model")
+    with pytest.raises(TypeError, match=r"`through` must be 'head' for a model whose parameters are torch.bfloat16"):
+        meta.step(*batch(12, 1, dtype=torch.bfloat16))
+
+
+class WithExtras(nn.Module):
+    """Returns more than logits; without a head, nobody can say which they are."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.fc = nn.Linear(5, 8), nn.Linear(8, K)
+
+    def forward(self, x):
+        features = torch.relu(self.body(x))
+        return features, self.fc(features)
+
+
+@both_ways
+def test_a_named_head_says_where_the_logits_are(through):
+    torch.manual_seed(0)
+    net = WithExtras()
+    meta = calibrator(net, VectorLabelSmoothing(K), head="fc", through=through)
+    x, y = batch(12, 1)
+    torch.testing.assert_close(meta.loss(x, y), nn.functional.cross_entropy(net(x)[1], y))
+    meta.step(x, y).backward()
+    assert meta.history[0]["gradient_norm"] > 0 and net.body.weight.grad.abs().max() > 0
+    assert meta.finish().samples == 10
+    with pytest.raises(TypeError, match="`model` must return logits, as a tensor or under that name, got tuple"):
+        calibrator(WithExtras())
+
+
+@both_ways
+def test_unused_embeddings_do_not_drown_the_rest(through):
+    """Tokens that occur in held-out samples alone have no second moment: 1 / eps would outweigh all the others."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.EmbeddingBag(20, 6), nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, K))
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
+    x, y = torch.randint(10, (16, 5)), torch.randint(K, (16,))
+    held_out = (torch.randint(20, (16, 5)), torch.randint(K, (16,)))
+    meta = calibrator(net, VectorLabelSmoothing(K), meta=[held_out], optimizer=optimizer, through=through)
+    for _ in range(3):
+        optimizer.zero_grad()
+        meta.step(x, y).backward()
+        optimizer.step()
+    with_all = meta.hypergradient(x, y, held_out)["strength"]
+    double = copy.deepcopy(net).double()
+    copied = torch.optim.Adam(double.parameters(), lr=0.01)
+    copied.load_state_dict(optimizer.state_dict())
+    exact = calibrator(double, VectorLabelSmoothing(K), meta=[held_out], optimizer=copied, through=through)
+    exact.hyperparameters.load_state_dict(meta.hyperparameters.state_dict())
+    expected = exact.hypergradient(x, y, held_out)["strength"]
+    assert expected.abs().max() > 0
+    torch.testing.assert_close(with_all.double(), expected, rtol=2e-2, atol=1e-3 * float(expected.abs().max()))

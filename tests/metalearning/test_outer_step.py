@@ -1,4 +1,4 @@
-"""Adam against torch's, skipping on the device, step sizes that adapt; and what the default outer step does not follow."""
+"""Adam against torch's, skipping on the device, step sizes that adapt; and what the default does not depend on."""
 
 import math
 from dataclasses import replace

@@ -39,12 +39,16 @@ def forwarded(model: nn.Module) -> nn.Module:
 def unwrapped(model: nn.Module) -> nn.Module:
     """The model without DDP, whose forward would broadcast buffers: a meta step must leave them alone.
 
-    A wrapper of Fabric's stays around it: it brings inputs into the dtype of the weights, and autocast.
+    A wrapper of Fabric's stays around it: it brings inputs into the dtype of the weights, and autocast. But for its
+    hook, which refuses any backward pass that is not Fabric's.
     """
     inner, wrapper = forwarded(model), uncompiled(model)
-    if not isinstance(inner, DistributedDataParallel):
-        return model
-    return inner.module if inner is wrapper else type(wrapper)(inner.module, wrapper._strategy)
+    is_parallel = isinstance(inner, DistributedDataParallel)
+    if inner is wrapper:
+        return inner.module if is_parallel else model
+    quiet = type(wrapper)(inner.module if is_parallel else wrapper._forward_module, wrapper._strategy)
+    quiet._register_backward_hook = lambda tensor: tensor  # type: ignore[assignment]
+    return quiet
 
 
 def plain_model(model: nn.Module) -> nn.Module:

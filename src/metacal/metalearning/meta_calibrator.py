@@ -332,8 +332,9 @@ class MetaCalibrator:
         model, rows, labels = unwrapped(self.model), [], []
         with self._task.quietly(model, "eval"):
             for x, y in self.stream.once():
-                rows.append(class_logits(as_rows(self._path.run(moved(x, self._device()), model)[1])))
-                labels.append(self._task.labels(moved(y, self._device()), rows[-1], "meta targets"))
+                _, logits = self._path.run(moved(x, self._device()), model)
+                labels.append(self._task.labels(moved(y, self._device()), logits, "meta targets"))
+                rows.append(class_logits(as_rows(logits)))
         return joint_rows(torch.cat(rows), torch.cat(labels))[:2]
 
     def _probe(self, head: nn.Module | None) -> tuple[Tensor, nn.Module | None]:

@@ -106,8 +106,9 @@ class ThroughModel:
         """The meta-loss of all ranks' samples, its gradient with respect to what is trained, and to omega directly."""
         model, device = unwrapped(self.model), trained[0].device
         with task.quietly(model), torch.enable_grad():
-            rows = class_logits(as_rows(self._logits(model, moved(meta[0], device))))
-            labels = task.labels(moved(meta[1], device), rows, "meta targets")
+            logits = self._logits(model, moved(meta[0], device))
+            labels = task.labels(moved(meta[1], device), logits, "meta targets")
+            rows = class_logits(as_rows(logits))
             joint, joint_labels, own = joint_rows(rows.detach(), labels)
             judged, judged_labels = task.memory.filled_up(joint, joint_labels)
             leaf = judged.detach().requires_grad_()
@@ -130,7 +131,7 @@ class ThroughModel:
             parameters = {name: parameter.detach() for name, parameter in self.penalised.named_parameters()}
             for number, (x, y) in enumerate(parts):
                 with task.quietly(model, "train"), torch.no_grad():
-                    logits = class_logits(as_rows(self._logits(model, in_dtype(x, model))))
+                    logits = self._logits(model, in_dtype(x, model))
                 labels = task.labels(y, logits)
                 with torch.enable_grad():
                     inner: InnerLoss = task.hyperparameters(InnerLoss.plain(labels, class_count(logits)))
