@@ -5,16 +5,19 @@ import warnings
 
 import pytest
 import torch
-from tests.metalearning.models import K, batch, make_net
+from tests.metalearning.models import K, batch, both_ways, calibrator, make_net, sgd, state_of
 from torch import nn
 
-import metacal
-from metacal import MetaCalibrator, NonUniformLabelSmoothing, ScalarLabelSmoothing, UnitwiseL2, VectorLabelSmoothing
+from metacal import (
+    HierarchicalLabelSmoothing,
+    NonUniformLabelSmoothing,
+    ScalarLabelSmoothing,
+    UnitwiseL2,
+    VectorLabelSmoothing,
+)
 from metacal.errors import MetacalError
 from metacal.losses import BrierLoss, CrossEntropy, FocalLoss, FunctionLoss, LabelSmoothing
 from metacal.metalearning import LearnableFocalGamma, LearnableTemperature
-
-NET = make_net()
 
 
 class CalledTwice(nn.Module):
@@ -44,6 +47,48 @@ class TwoInputs(nn.Module):
         return self.fc(x, x)
 
 
+class Tokens(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(5, K)
+
+    def forward(self, x):
+        return self.fc(x)
+
+
+class Map(nn.Module):
+    """As many classes as its map is wide and high: no shape tells where the classes are."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Sequential(nn.Conv2d(5, K, 1))
+
+    def forward(self, x):
+        return self.fc(x)
+
+
+class Integers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(5, K)
+
+    def forward(self, x):
+        return self.fc(x).argmax(1)
+
+
+class TwoHeads(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(*(nn.Linear(5, 5) for _ in range(9)))
+        self.left, self.right = nn.Linear(5, K), nn.Linear(5, K)
+
+    def forward(self, x):
+        return self.left(self.body(x)) + self.right(self.body(x))
+
+
+lazy = nn.Sequential(nn.LazyLinear(K))
+
+
 def frozen_head():
     net = make_net()
     net.fc.requires_grad_(False)
@@ -55,10 +100,20 @@ def frozen_omega():
     return smoothing.requires_grad_(False)
 
 
-def calibrator(model=None, head="fc", hyperparameters=None, **options):
-    return MetaCalibrator(
-        model or make_net(), head, hyperparameters or ScalarLabelSmoothing(K), **{"every": 1, **options}
-    )
+def body_alone():
+    net = make_net()
+    return dict(net=net, optimizer=sgd(net.backbone), head="fc")
+
+
+def other_optimizer():
+    return sgd(make_net())
+
+
+def frozen():
+    return make_net().requires_grad_(False)
+
+
+X, Y = batch(8, 1)
 
 
 CONSTRUCTION = {
@@ -66,7 +121,45 @@ CONSTRUCTION = {
     "head by a wrong path": (dict(head="classifier"), "`head` must be a part of the model, got 'classifier'.*fc"),
     "head without parameters": (dict(head="backbone.2"), "`head` must have parameters"),
     "head of a wrong type": (dict(head=3), "`head` must be a torch.nn.Module or an attribute path, got int"),
-    "model of a wrong type": (dict(model="resnet"), "`model` must be a torch.nn.Module, got str"),
+    "head called twice": (
+        dict(net=CalledTwice(), head="fc"),
+        r"called once.*got 2 calls; its last layers are fc \(Lin",
+    ),
+    "head never called": (
+        dict(net=NeverCalled(), head="fc"),
+        r"called once.*got 0 calls; .*fc \(Linear\), other \(Lin",
+    ),
+    "no head to be found": (
+        dict(net=CalledTwice(), through="head"),
+        r"`head` must name the layer that returns the logits, got none whose output is the model's; "
+        r"its last layers are fc \(Linear\)",
+    ),
+    "model of a wrong type": (dict(net="resnet", optimizer=other_optimizer()), "must be a torch.nn.Module, got str"),
+    "model without parameters": (dict(net=nn.ReLU(), optimizer=other_optimizer()), "`model` must have parameters"),
+    "optimiser of a wrong type": (dict(optimizer=0.1), "`optimizer` must be the torch.optim.Optimizer.*got float"),
+    "optimisers of a wrong type": (dict(optimizer=[0.1]), "`optimizer` must be the torch.optim.Optimizer.*got float"),
+    "optimiser of another model": (dict(optimizer=other_optimizer()), "`optimizer` must train parameters of `model`"),
+    "nothing is trained": (dict(net=frozen()), "`optimizer` must train a parameter, got none that requires a gradient"),
+    "outer step of a wrong type": (dict(outer="paper"), "`outer` must be a metacal.OuterStep, got str"),
+    "meta is an iterator": (
+        dict(meta=iter([batch(8, 2)])),
+        "`meta` must be a loader or another iterable of batches that.*got list_iterator, which ends",
+    ),
+    "meta is a number": (dict(meta=3), "`meta` must be a loader or an iterable of batches, got int"),
+    "meta is a tensor": (dict(meta=X), "`meta` must be a loader or an iterable of batches, got Tensor"),
+    "meta is a batch": (dict(meta=(X, Y)), r"`meta` must give batches \(x, y\); a batch is a Tensor"),
+    "meta is empty": (dict(meta=[]), "`meta` must give at least one batch per pass, got none"),
+    "meta without labels": (dict(meta=[{"x": X}]), "`meta` must give batches with labels; its keys are 'x'"),
+    "meta with labels as a list": (dict(meta=[(X, [0] * 8)]), "`meta targets` must be a tensor of class labels"),
+    "empty meta batch": (dict(meta=[(X[:0], Y[:0])]), "`meta targets` must hold at least one sample, got none"),
+    "a map of logits": (
+        dict(net=Map(), meta=[(torch.randn(2, 5, K, K), torch.zeros(2, K, K, dtype=torch.int64))]),
+        r"`head` must return logits whose classes come last, got a convolution's of shape \(2, 3, 3, 3\)",
+    ),
+    "integers for logits": (
+        dict(net=Integers()),
+        "`model` must return logits, as a tensor or under that name, got torch.int64",
+    ),
     "no hyper-parameters": (dict(hyperparameters=[None]), "`hyperparameters` must be Hyperparameters, got NoneType"),
     "hyper-parameters of a wrong type": (
         dict(hyperparameters="smoothing"),
@@ -102,16 +195,11 @@ CONSTRUCTION = {
         dict(hyperparameters={"a.b": ScalarLabelSmoothing(K)}),
         "names without dots or spaces, got 'a.b'",
     ),
-    "lazy head": (dict(model=nn.Sequential(nn.LazyLinear(K)), head="0"), "`head` must have been initialised"),
-    "every 0": (dict(every=0), "`every` must be an integer >= 1 or math.inf, got 0"),
-    "every 2.5": (dict(every=2.5), "`every` must be an integer >= 1 or math.inf, got 2.5"),
-    "every True": (dict(every=True), "`every` must be an integer >= 1 or math.inf, got True"),
-    "meta_lr 0": (dict(meta_lr=0.0), "`meta_lr` must be a number > 0, got 0.0"),
-    "inner_reduction": (dict(inner_reduction="none"), "`inner_reduction` must be one of 'mean', 'sum', got 'none'"),
-    "estimator by a wrong name": (dict(estimator="two_step"), "`estimator` must be one of 'one_step', 'small_step'"),
-    "estimator of a wrong type": (dict(estimator=3), "`estimator` must be a name or a function, got int"),
-    "meta_forward": (dict(meta_forward="test"), "`meta_forward` must be one of 'train', 'eval', got 'test'"),
-    "preset": (dict(preset="published"), "`preset` must be None or one of 'paper', 'steady', got 'published'"),
+    "lazy head": (
+        dict(net=lazy, optimizer=torch.optim.SGD(lazy.parameters(), lr=0.1), head="0"),
+        "`head` must have been initialised",
+    ),
+    "reduction": (dict(reduction="none"), "`reduction` must be one of 'mean', 'sum', got 'none'"),
 }
 
 
@@ -123,11 +211,17 @@ def test_construction(name):
     assert isinstance(raised.value, (ValueError, TypeError))
 
 
+def test_the_last_layers_of_a_long_model_are_listed():
+    message = r"its last layers are body.6 \(Linear\), .*, left \(Linear\), right \(Linear\)\."
+    with pytest.raises(MetacalError, match=message):
+        calibrator(TwoHeads(), through="head")
+
+
 @pytest.mark.parametrize("base", [FocalLoss, BrierLoss, LabelSmoothing])
 @pytest.mark.parametrize("make", [lambda: LearnableFocalGamma(K), LearnableTemperature], ids=["gamma", "temperature"])
 def test_base_losses_of_hard_labels_go_with_what_leaves_labels_alone(base, make):
     meta = calibrator(base_loss=base(reduction="none"), hyperparameters=make())
-    assert torch.isfinite(meta.step(*batch(8, 1), meta=batch(8, 2), lr=0.1))
+    assert torch.isfinite(meta.step(*batch(8, 1)))
 
 
 def test_a_base_loss_is_tried_out_without_a_trace():
@@ -147,110 +241,69 @@ def test_a_base_loss_is_tried_out_without_a_trace():
     calibrator(base_loss=CrossEntropy(torch.ones(K + 1), reduction="none"))
 
 
-class Tokens(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.fc = nn.Linear(5, K)
-
-    def forward(self, x):
-        return self.fc(x)
-
-
-class Map(nn.Module):
-    """As many classes as its map is wide and high: no shape tells where the classes are."""
-
-    def __init__(self):
-        super().__init__()
-        self.fc = nn.Sequential(nn.Conv2d(5, K, 1))
-
-    def forward(self, x):
-        return self.fc(x)
-
-
-X, Y = batch(8, 1)
 STEPS = {
-    "head called twice": (
-        lambda: calibrator(CalledTwice()),
-        {},
-        "called once in the model's forward pass, got 2 calls",
-    ),
-    "head never called": (
-        lambda: calibrator(NeverCalled()),
-        {},
-        "called once in the model's forward pass, got 0 calls",
-    ),
-    "head with two inputs": (lambda: calibrator(TwoInputs()), {}, "called with one tensor, got Tensor, Tensor"),
-    "num_classes": (lambda: calibrator(hyperparameters=ScalarLabelSmoothing(5)), {}, "must be the head's, 3, got 5"),
-    "labels too high": (calibrator, {"y": Y + K}, r"`targets` must lie in 0\.\.2, got"),
-    "labels too low": (calibrator, {"y": Y - 1}, r"`targets` must lie in 0\.\.2, got -1"),
-    "labels as floats": (
-        calibrator,
-        {"y": Y.float()},
-        "`targets` must be a tensor of integer class labels, got torch.float32",
-    ),
-    "labels as a list": (calibrator, {"y": [0] * 8}, "`targets` must be a tensor of integer class labels, got list"),
+    "head with two inputs": (dict(net=TwoInputs(), head="fc"), {}, "called with one tensor, got Tensor, Tensor"),
+    "num_classes": (dict(hyperparameters=ScalarLabelSmoothing(5)), {}, "must be the head's, 3, got 5"),
+    "labels too high": ({}, {"y": Y + K}, r"`targets` must lie in 0\.\.2, got"),
+    "labels too low": ({}, {"y": Y - 1}, r"`targets` must lie in 0\.\.2, got -1"),
+    "labels as floats": ({}, {"y": Y.float()}, "`targets` must be a tensor of integer class labels, got torch.float32"),
+    "labels as a list": ({}, {"y": [0] * 8}, "`targets` must be a tensor of integer class labels, got list"),
     "labels of another order": (
-        lambda: calibrator(Tokens(), hyperparameters=ScalarLabelSmoothing(K)),
+        dict(net=Tokens(), meta=[(torch.randn(2, 6, 5), torch.zeros(2, 6, dtype=torch.int64))]),
         {"x": torch.randn(4, 6, 5), "y": torch.zeros(6, 4, dtype=torch.int64)},
         r"`targets` must be 24 labels.* of shape \(4, 6\) or \(24,\), got \(6, 4\)",
     ),
-    "a map of logits": (
-        lambda: calibrator(Map(), hyperparameters=ScalarLabelSmoothing(K)),
-        {"x": torch.randn(2, 5, K, K), "y": torch.zeros(2, K, K, dtype=torch.int64)},
-        r"`head` must return logits whose classes come last, got a convolution's of shape \(2, 3, 3, 3\)",
-    ),
-    "too few labels": (calibrator, {"y": Y[:3]}, "`targets` must be 8 labels"),
-    "empty meta batch": (
-        calibrator,
-        {"meta": (X[:0], Y[:0])},
-        "`meta targets` must hold at least one sample, got none",
-    ),
-    "meta labels too high": (calibrator, {"meta": (X, Y + K)}, r"`meta targets` must lie in 0\.\.2"),
-    "meta runs out": (calibrator, {"meta": iter([])}, "must not run out of batches; metacal.data.cycle"),
-    "meta is a loader": (
-        calibrator,
-        {"meta": torch.utils.data.DataLoader([1, 2])},
-        "must be a batch .x, y. or an iterator of them, got DataLoader; metacal.data.cycle",
-    ),
-    "meta is not pairs": (calibrator, {"meta": (X, Y, Y)}, "`meta` must give pairs"),
-    "lr negative": (calibrator, {"lr": -0.1}, "`lr` must be a number >= 0, got -0.1"),
-    "lr nan": (calibrator, {"lr": math.nan}, "`lr` must be a number >= 0, got nan"),
-    "lr a string": (calibrator, {"lr": "0.1"}, "`lr` must be a number >= 0, got '0.1'"),
+    "too few labels": ({}, {"y": Y[:3]}, "`targets` must be 8 labels"),
+    "meta labels too high": (dict(meta=[(X, Y + K)]), {}, r"`meta targets` must lie in 0\.\.2"),
+    "too few meta labels": (dict(meta=[(X, Y[:3])]), {}, "`meta targets` must be 8 labels"),
     "base loss of a wrong shape": (
-        lambda: calibrator(base_loss=FunctionLoss(nn.CrossEntropyLoss())),
+        dict(base_loss=FunctionLoss(nn.CrossEntropyLoss())),
         {},
         r"`base_loss` must return one value per sample, shape \(8,\), got \(\)",
     ),
     "objective without a reduction": (
-        lambda: calibrator(objective=CrossEntropy(reduction="none")),
+        dict(objective=CrossEntropy(reduction="none")),
         {},
-        r"`objective` must return one number, got shape \(8,\)",
+        r"`objective` must return one number, got shape \(10,\)",
     ),
     "penalty for another head": (
-        lambda: calibrator(hyperparameters=UnitwiseL2(nn.Linear(7, K))),
+        dict(hyperparameters=UnitwiseL2(nn.Linear(7, K))),
         {},
         "`UnitwiseL2` must be made for the head in use",
     ),
-    "lr of two": (calibrator, {"lr": torch.ones(2)}, "`lr` must be a number >= 0"),
-    "head that is not trained": (lambda: calibrator(frozen_head()), {}, "`head` must have a parameter that is trained"),
+    "head that is not trained": (
+        dict(net=frozen_head(), head="fc"),
+        {},
+        "`head` must have a parameter that is trained",
+    ),
+    "head that is not the optimiser's": (body_alone(), {}, "`head` must be trained by `optimizer`"),
 }
+OF_A_HEAD = ("head with two inputs", "head that is not trained", "head that is not the optimiser's")
+THROUGH_MODEL = [(name, "model") for name in STEPS if name not in OF_A_HEAD]
 
 
 @pytest.mark.filterwarnings("ignore:A meta batch shares samples")
-@pytest.mark.parametrize("name", STEPS)
-def test_step(name):
-    make, changes, message = STEPS[name]
-    arguments = {"x": X, "y": Y, "meta": batch(8, 2), "lr": 0.1, **changes}
-    meta = make()
-    before = {key: value.clone() for key, value in meta.hyperparameters.state_dict().items()}
+@pytest.mark.parametrize(("name", "through"), [*((name, "head") for name in STEPS), *THROUGH_MODEL])
+def test_step(name, through):
+    options, changes, message = STEPS[name]
+    arguments = {"x": X, "y": Y, **changes}
+    meta = calibrator(**options, through=through)
+    before = state_of(meta.hyperparameters)
     with pytest.raises(MetacalError, match=message) as raised:
-        meta.step(arguments.pop("x"), arguments.pop("y"), **arguments)
+        meta.step(arguments["x"], arguments["y"])
     assert isinstance(raised.value, (ValueError, TypeError))
     assert all(torch.equal(value, before[key]) for key, value in meta.hyperparameters.state_dict().items())
 
 
 @pytest.mark.parametrize(
-    "make", [ScalarLabelSmoothing, VectorLabelSmoothing, NonUniformLabelSmoothing, LearnableFocalGamma]
+    "make",
+    [
+        ScalarLabelSmoothing,
+        VectorLabelSmoothing,
+        NonUniformLabelSmoothing,
+        HierarchicalLabelSmoothing,
+        LearnableFocalGamma,
+    ],
 )
 def test_number_of_classes(make):
     with pytest.raises(MetacalError, match=r"`num_classes` must be an integer >= 2, got 2\.5"):
@@ -265,40 +318,45 @@ def test_other_constructors():
         NonUniformLabelSmoothing(3, initial="random")
     with pytest.raises(MetacalError, match="`head` must have parameters to penalise"):
         UnitwiseL2(nn.ReLU())
-    with pytest.raises(MetacalError, match=r"`state` must be what state_dict.. returned"):
-        calibrator().load_state_dict({})
-    with pytest.raises(MetacalError, match="`loader` must give at least one batch per pass"):
-        next(metacal.data.cycle([]))
+    for start in (-0.1, 0.6, math.nan):
+        with pytest.raises(MetacalError, match=rf"`start` must be in \[0, 0.5\], got {start}"):
+            HierarchicalLabelSmoothing(3, start=start)
 
 
-def test_shared_samples_are_noticed():
-    meta = calibrator()
+@both_ways
+def test_shared_samples_are_noticed(through):
     x, y = batch(8, 1)
     wide = torch.cat((x, x), dim=1)
     net = nn.Sequential(nn.Linear(10, K))
+    meta = calibrator(net, meta=[(wide.flip(0), y.flip(0))], through=through)
     with pytest.warns(UserWarning, match="shares samples with its training batch"):
-        MetaCalibrator(net, "0", ScalarLabelSmoothing(K), every=1).step(wide, y, meta=(wide.flip(0), y.flip(0)), lr=0.1)
+        meta.step(wide, y)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        meta.step(x, y, meta=batch(8, 2), lr=0.1)
+        calibrator(meta=[batch(8, 2)], through=through).step(x, y)
 
 
+@both_ways
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_a_meta_gradient_that_is_not_finite_is_skipped_counted_and_warned_about_once(bad):
+def test_a_meta_gradient_that_is_not_finite_is_skipped_counted_and_warned_about_once(bad, through):
     net = nn.Sequential(nn.Linear(5, K))
-    meta = MetaCalibrator(net, "0", NonUniformLabelSmoothing(K, initial="uniform"), every=1)
     x_meta, y_meta = batch(8, 2)
     broken = x_meta.clone()
     broken[3] = bad
-    meta.step(*batch(8, 1), meta=(x_meta, y_meta), lr=0.1)
-    before = {key: value.clone() for key, value in meta.hyperparameters.state_dict().items()}
+    held_out = [(x_meta, y_meta), (broken, y_meta), (broken, y_meta), (x_meta, y_meta)]
+    smoothing = NonUniformLabelSmoothing(K, initial="uniform")
+    meta = calibrator(net, smoothing, meta=held_out, through=through)
+    weights = state_of(net)
+    meta.step(*batch(8, 1))
+    before = state_of(meta.hyperparameters)
     with pytest.warns(UserWarning, match="meta-gradient was not finite"):
-        loss = meta.step(*batch(8, 3), meta=(broken, y_meta), lr=0.1)
+        loss = meta.step(*batch(8, 3))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        meta.step(*batch(8, 4), meta=(broken, y_meta), lr=0.1)
+        meta.step(*batch(8, 4))
     assert meta.skipped == 2 and math.isfinite(loss.item())
     assert all(torch.equal(value, before[key]) for key, value in meta.hyperparameters.state_dict().items())
-    meta.step(*batch(8, 5), meta=(x_meta, y_meta), lr=0.1)
+    assert all(torch.equal(value, weights[key]) for key, value in net.state_dict().items())
+    meta.step(*batch(8, 5))
     assert all(torch.isfinite(value).all() for value in meta.hyperparameters.state_dict().values())
     assert "2 skipped" in meta.summary()

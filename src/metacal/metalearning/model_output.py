@@ -42,17 +42,19 @@ def find_output_layer(model: nn.Module, x: Any, head: nn.Module | None) -> tuple
     finally:
         for handle in handles:
             handle.remove()
-    source = plain_model(model) if head is None else head
+    plain = plain_model(model)
+    source = plain if head is None else head
     outputs = [output for module, output in calls if module is source]
     if head is not None and len(outputs) != 1:
         raise InvalidValueError(
             f"`head` must be called once in the model's forward pass, got {len(outputs)} calls; {named_layers(model)}"
         )
     logits = logits_of(outputs[-1])
-    # Inner modules return before those around them.
+    # Inner modules return before those around them; a whole model of several layers is not a layer.
     found = next((module for module, output in calls if output is logits), None)
+    is_whole = found is plain and any(True for _ in plain.children())
     is_called_once = sum(module is found for module, _ in calls) == 1
-    return logits, found if is_called_once else None
+    return logits, found if is_called_once and not is_whole else None
 
 
 def named_layers(model: nn.Module, most: int = 5) -> str:
