@@ -4,13 +4,12 @@ import math
 
 import pytest
 import torch
-from tests.metalearning.models import K, batch, make_net
+from tests.metalearning.models import K, batch, both_ways, calibrator, make_net, sgd
 from torch.nn import functional
 
 from metacal import (
     LearnableFocalGamma,
     LearnableTemperature,
-    MetaCalibrator,
     NonUniformLabelSmoothing,
     UnitwiseL2,
     VectorLabelSmoothing,
@@ -37,10 +36,14 @@ def gradients(net):
     return {name: parameter.grad.clone() for name, parameter in net.named_parameters()}
 
 
+def meta_of(net, hyperparameters, **options):
+    return calibrator(net, hyperparameters, **{"meta": [batch(9, 1)], "lr": 0.3, **options})
+
+
 def by_step(make, **options):
     net = make_net(dropout=0.0)
-    meta = MetaCalibrator(net, "fc", make(), every=1, **options)
-    meta.step(*batch(12, 0), meta=batch(9, 1), lr=0.3).backward()
+    meta = meta_of(net, make(), **options)
+    meta.step(*batch(12, 0)).backward()
     return gradients(net), meta
 
 
@@ -52,18 +55,19 @@ LOSSES = {
 }
 
 
+@both_ways
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize("make", [smoothing, warm, lambda: LearnableFocalGamma(K)])
-def test_gradients_are_those_of_step_times_the_factor_of_the_loss(name, make):
+def test_gradients_are_those_of_step_times_the_factor_of_the_loss(name, make, through):
     loss_of, factor = LOSSES[name]
-    wanted, by_hand = by_step(make)
+    wanted, by_hand = by_step(make, through=through)
     net = make_net(dropout=0.0)
-    meta = MetaCalibrator(net, "fc", make(), every=1)
+    meta = meta_of(net, make(), through=through)
     x, y = batch(12, 0)
     with meta.watching():
         loss = loss_of(net(x), y)
     value = loss.item()
-    meta.steer(loss, y, meta=batch(9, 1), lr=0.3)
+    meta.steer(loss, y)
     loss.backward()
     assert loss.item() == value
     for parameter, gradient in gradients(net).items():
@@ -72,23 +76,24 @@ def test_gradients_are_those_of_step_times_the_factor_of_the_loss(name, make):
         torch.testing.assert_close(own, theirs)
 
 
-def test_a_loop_that_steers_is_a_loop_that_steps():
+@both_ways
+def test_a_loop_that_steers_is_a_loop_that_steps(through):
     """Omega, Adam's state and weights along 20 steps, with micro-batches."""
     ends = []
     for steers in (False, True):
         net = make_net(dropout=0.0)
-        meta = MetaCalibrator(net, "fc", VectorLabelSmoothing(K), every=2)
-        optimizer = torch.optim.SGD(net.parameters(), lr=0.2)
+        optimizer = sgd(net, lr=0.2)
+        options = dict(meta=[batch(9, 100 + number) for number in range(5)], optimizer=optimizer, refine=False)
+        meta = calibrator(net, VectorLabelSmoothing(K), every=2, through=through, **options)
         for number in range(20):
             x, y = batch(12, number)
             boundary = number % 2 == 1
-            options = dict(meta=batch(9, 100 + number), lr=0.2, boundary=boundary)
             if steers:
                 with meta.watching():
                     loss = functional.cross_entropy(net(x), y)
-                meta.steer(loss, y, **options)
+                meta.steer(loss, y, boundary)
             else:
-                loss = meta.step(x, y, **options)
+                loss = meta.step(x, y, boundary)
             loss.backward()
             if boundary:
                 optimizer.step()
@@ -104,11 +109,11 @@ def test_a_saturated_batch_has_finite_gradients(margin):
     """Where every margin is so large that the gradient of cross-entropy is rounded to 0."""
     net = torch.nn.Linear(3, 3, bias=False)
     net.weight.data = torch.eye(3) * margin
-    meta = MetaCalibrator(net, net, VectorLabelSmoothing(3), every=math.inf)
+    meta = calibrator(net, VectorLabelSmoothing(3), meta=[(torch.eye(3), torch.arange(3))], every=math.inf)
     meta.hyperparameters.strength.data.fill_(0.1)
     with meta.watching():
         loss = functional.cross_entropy(net(torch.eye(3)), torch.arange(3))
-    meta.steer(loss, torch.arange(3), meta=iter([]), lr=0.1)
+    meta.steer(loss, torch.arange(3))
     loss.backward()
     assert bool(torch.isfinite(net.weight.grad).all())
     pull = net.weight.grad.diagonal()
@@ -118,11 +123,11 @@ def test_a_saturated_batch_has_finite_gradients(margin):
 def test_terms_that_do_not_pass_the_logits_stay():
     wanted, _ = by_step(smoothing)
     net = make_net(dropout=0.0)
-    meta = MetaCalibrator(net, "fc", smoothing(), every=1)
+    meta = meta_of(net, smoothing())
     x, y = batch(12, 0)
     with meta.watching():
         loss = functional.cross_entropy(net(x), y) + 0.5 * net.backbone[0].weight.square().sum()
-    meta.steer(loss, y, meta=batch(9, 1), lr=0.3)
+    meta.steer(loss, y)
     loss.backward()
     extra = net.backbone[0].weight.grad - net.backbone[0].weight.detach()
     torch.testing.assert_close(extra, wanted["backbone.0.weight"], rtol=1e-4, atol=1e-6)
@@ -131,11 +136,11 @@ def test_terms_that_do_not_pass_the_logits_stay():
 @pytest.mark.bf16
 def test_half_precision_logits():
     net = make_net(dropout=0.0)
-    meta = MetaCalibrator(net, "fc", smoothing(), every=1)
+    meta = meta_of(net, smoothing())
     x, y = batch(12, 0)
     with meta.watching(), torch.autocast("cpu", dtype=torch.bfloat16):
         loss = functional.cross_entropy(net(x), y)
-    meta.steer(loss, y, meta=batch(9, 1), lr=0.3)
+    meta.steer(loss, y)
     loss.backward()
     wanted, _ = by_step(smoothing)
     torch.testing.assert_close(net.fc.weight.grad, wanted["fc.weight"], rtol=0.1, atol=0.01)
@@ -144,11 +149,11 @@ def test_half_precision_logits():
 def test_another_base_loss():
     net = make_net(dropout=0.0)
     options = dict(base_loss=FocalLoss(gamma=2.0, reduction="none"))
-    meta = MetaCalibrator(net, "fc", warm(), every=1, **options)
+    meta = meta_of(net, warm(), **options)
     x, y = batch(12, 0)
     with meta.watching():
         loss = FocalLoss(gamma=2.0)(net(x), y)
-    meta.steer(loss, y, meta=batch(9, 1), lr=0.3)
+    meta.steer(loss, y)
     loss.backward()
     wanted, _ = by_step(warm, **options)
     torch.testing.assert_close(net.fc.weight.grad, wanted["fc.weight"], rtol=1e-4, atol=1e-6)
@@ -158,11 +163,11 @@ def test_class_weights():
     weights = torch.tensor([0.2, 1.0, 3.0])
     options = dict(base_loss=CrossEntropy(weights, reduction="none"))
     net = make_net(dropout=0.0)
-    meta = MetaCalibrator(net, "fc", smoothing(), every=1, **options)
+    meta = meta_of(net, smoothing(), **options)
     x, y = batch(12, 0)
     with meta.watching():
         loss = functional.cross_entropy(net(x), y, weight=weights)
-    meta.steer(loss, y, meta=batch(9, 1), lr=0.3)
+    meta.steer(loss, y)
     loss.backward()
     wanted, _ = by_step(smoothing, **options)
     factor = 12.0 / float(weights[y].sum())
@@ -184,29 +189,29 @@ def test_class_weights():
 )
 def test_a_loss_that_cannot_be_seen(loss_of, message):
     net = make_net()
-    meta = MetaCalibrator(net, "fc", VectorLabelSmoothing(K), every=1)
+    meta = meta_of(net, VectorLabelSmoothing(K))
     x, y = batch(12, 0)
     with meta.watching():
         loss = loss_of(net(x), y)
     with pytest.raises(InvalidValueError, match=message):
-        meta.steer(loss, y, meta=batch(9, 1), lr=0.3)
+        meta.steer(loss, y)
 
 
 def test_a_penalty_on_weights_is_refused():
     net = make_net()
-    meta = MetaCalibrator(net, "fc", UnitwiseL2(net.fc), every=1)
+    meta = meta_of(net, UnitwiseL2(net.fc))
     x, y = batch(12, 0)
     with meta.watching():
         loss = functional.cross_entropy(net(x), y)
     with pytest.raises(InvalidValueError, match="adds a penalty on weights"):
-        meta.steer(loss, y, meta=batch(9, 1), lr=0.3)
+        meta.steer(loss, y)
 
 
-def test_a_head_that_did_not_run():
-    net = make_net()
-    meta = MetaCalibrator(net, "fc", VectorLabelSmoothing(K), every=1)
+@both_ways
+def test_a_head_that_did_not_run(through):
+    meta = meta_of(make_net(), VectorLabelSmoothing(K), through=through)
     with pytest.raises(InvalidValueError, match="got 0 calls"):
-        meta.steer(torch.ones(2, requires_grad=True).sum(), batch(12, 0)[1], meta=batch(9, 1), lr=0.3)
+        meta.steer(torch.ones(2, requires_grad=True).sum(), batch(12, 0)[1])
 
 
 def test_nothing_learned_changes_nothing():
@@ -214,7 +219,7 @@ def test_nothing_learned_changes_nothing():
     y = torch.arange(6) % 3
     passed = logits * 1.0
     loss = functional.cross_entropy(passed, y)
-    steer_gradient(loss, passed, InnerLoss(y, 3, targets=y), CrossEntropy(reduction="none"), looks=True)
+    steer_gradient(loss, passed, InnerLoss(y, 3, targets=y), CrossEntropy(reduction="none"), compares=True)
     loss.backward()
     plain = torch.autograd.grad(functional.cross_entropy(logits, y), logits)[0]
     torch.testing.assert_close(logits.grad, plain)
@@ -224,11 +229,11 @@ def test_nothing_learned_changes_nothing():
 def test_a_gradient_that_is_not_finite_is_left_to_the_trainer(factor):
     """A gradient scaler begins so high that the first gradients may overflow, and leaves those steps out itself."""
     net = make_net(dropout=0.0)
-    meta = MetaCalibrator(net, "fc", smoothing(), every=1)
+    meta = meta_of(net, smoothing())
     x, y = batch(12, 0)
     with meta.watching():
         loss = functional.cross_entropy(net(x), y, reduction="sum") * factor * 1e3
-    meta.steer(loss, y, meta=batch(9, 1), lr=0.3)
+    meta.steer(loss, y)
     loss.backward()
     assert not torch.isfinite(net.fc.weight.grad).all()
 
@@ -245,7 +250,7 @@ def test_late_in_training_other_ways_to_compute_the_loss_are_not_taken_for_anoth
     leaf, y = saturated(size)
     passed = leaf * 1.0
     loss = (passed.logsumexp(1) - passed.gather(1, y.unsqueeze(1)).squeeze(1)).mean()
-    steer_gradient(loss, passed, InnerLoss(y, 3, targets=y), CrossEntropy(reduction="none"), looks=True)
+    steer_gradient(loss, passed, InnerLoss(y, 3, targets=y), CrossEntropy(reduction="none"), compares=True)
 
 
 @pytest.mark.parametrize("size", [8.0, 40.0, 70.0])
@@ -254,7 +259,73 @@ def test_labels_are_smoothed_however_sure_the_model_is(size):
     passed = leaf * 1.0
     loss = functional.cross_entropy(passed, y)
     soft = 0.9 * functional.one_hot(y, 3) + 0.1 / 3
-    steer_gradient(loss, passed, InnerLoss(y, 3, targets=soft), CrossEntropy(reduction="none"), looks=True)
+    steer_gradient(loss, passed, InnerLoss(y, 3, targets=soft), CrossEntropy(reduction="none"), compares=True)
     loss.backward()
     wanted = torch.autograd.grad(functional.cross_entropy(leaf, soft), leaf)[0]
     torch.testing.assert_close(leaf.grad, wanted, rtol=1e-2, atol=1e-6)
+
+
+class Wrapped(torch.nn.Module):
+    """A trainer's module around the model: called with a batch, it calls the model with a part of it."""
+
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+    def forward(self, batch):
+        return self.net(batch["x"])
+
+
+@both_ways
+def test_the_model_may_be_called_by_a_module_of_the_trainers(through):
+    """What the calibrator's model was given and returned is seen wherever it is called from."""
+    wanted, by_hand = by_step(smoothing, through=through)
+    net = make_net(dropout=0.0)
+    meta = meta_of(net, smoothing(), through=through)
+    x, y = batch(12, 0)
+    with meta.watching() as outputs:
+        loss = functional.cross_entropy(Wrapped(net)({"x": x}), y)
+        assert len(outputs) == 1
+    meta.steer(loss, y)
+    loss.backward()
+    torch.testing.assert_close(net.fc.weight.grad, wanted["fc.weight"], rtol=1e-4, atol=1e-6)
+    assert torch.equal(meta.hyperparameters.strength, by_hand.hyperparameters.strength)
+
+
+def test_the_input_may_be_said():
+    """A trainer that calls a part of the model says what the whole is given."""
+    wanted, by_hand = by_step(smoothing, through="model", head="fc")
+    net = make_net(dropout=0.0)
+    meta = meta_of(net, smoothing(), through="model", head="fc")
+    x, y = batch(12, 0)
+    with meta.watching():
+        loss = functional.cross_entropy(net.fc(net.backbone(x)), y)
+    meta.steer(loss, y, x=x)
+    loss.backward()
+    torch.testing.assert_close(net.fc.weight.grad, wanted["fc.weight"], rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(meta.hyperparameters.strength, by_hand.hyperparameters.strength)
+
+
+@both_ways
+def test_keyword_arguments_are_seen(through):
+    class Keyword(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = torch.nn.Linear(5, K)
+
+        def forward(self, x=None, scale=1.0, labels=None):
+            return {"logits": self.fc(scale * x), "loss": None}
+
+    torch.manual_seed(0)
+    net = Keyword()
+    (x, y), (x_meta, y_meta) = batch(12, 0), batch(9, 1)
+    held_out = [{"x": x_meta, "scale": 2.0, "labels": y_meta}]
+    meta = meta_of(net, smoothing(), meta=held_out, through=through)
+    with meta.watching():
+        loss = functional.cross_entropy(net(x=x, scale=2.0, labels=y)["logits"], y)
+    meta.steer(loss, y)
+    torch.manual_seed(0)
+    twin = meta_of(Keyword(), smoothing(), meta=held_out, through=through)
+    twin.step({"x": x, "scale": 2.0}, y)
+    torch.testing.assert_close(meta.hyperparameters.strength, twin.hyperparameters.strength)
+    assert meta.history[0]["gradient_norm"] == pytest.approx(twin.history[0]["gradient_norm"], rel=1e-5)

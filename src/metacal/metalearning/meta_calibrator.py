@@ -311,6 +311,8 @@ class MetaCalibrator:
         outer, lr = self.outer, self._task.optimizer.lr
         unit = lr if outer.per_unit_step and lr > 0.0 else 1.0
         grads = tuple(t / unit + d for t, d in zip(found.through, found.direct, strict=True))
+        # What a meta-loss that is not finite says about the samples that are, is not to be followed either.
+        grads = tuple(torch.where(torch.isfinite(found.meta_loss), g, torch.nan) for g in grads)
         taken = adam_step_(self.hyperparameters, grads, self._adam, outer, outer.interval(self._iterations))
         self.hyperparameters.project_()
         self._task.meta_steps += 1
