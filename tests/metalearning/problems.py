@@ -3,7 +3,13 @@
 import torch
 from torch import nn
 
-from metacal import NonUniformLabelSmoothing, ScalarLabelSmoothing, UnitwiseL2, VectorLabelSmoothing
+from metacal import (
+    HierarchicalLabelSmoothing,
+    NonUniformLabelSmoothing,
+    ScalarLabelSmoothing,
+    UnitwiseL2,
+    VectorLabelSmoothing,
+)
 from metacal.losses import DECE, CrossEntropy
 from metacal.metalearning import LearnableFocalGamma, LearnableTemperature, MetaProblem
 
@@ -42,6 +48,22 @@ def randomised(hyperparameters, low=0.05, high=0.4, seed=1):
     return hyperparameters
 
 
+def random_scales(head, seed=2):
+    """What an optimiser might multiply gradients by: another factor for each number."""
+    generator = torch.Generator().manual_seed(seed)
+    named = head.named_parameters()
+    return {name: torch.rand(p.shape, generator=generator, dtype=p.dtype) * 3.0 + 0.1 for name, p in named}
+
+
+def hierarchical():
+    """Inside its bounds, with deviations of both signs and a distribution that is not uniform."""
+    smoothing = HierarchicalLabelSmoothing(K, start=0.2).double()
+    generator = torch.Generator().manual_seed(1)
+    smoothing.deviation.data = 0.1 * (torch.rand(K, generator=generator, dtype=torch.float64) - 0.5)
+    smoothing.affinity.data = torch.randn(K, K, generator=generator, dtype=torch.float64)
+    return smoothing
+
+
 def with_zero_row(hyperparameters):
     randomised(hyperparameters).distribution.data[1] = 0.0
     return hyperparameters
@@ -54,6 +76,8 @@ HYPERPARAMETERS = {
     "non_uniform_at_zero": lambda: NonUniformLabelSmoothing(K),
     "non_uniform_uniform": lambda: NonUniformLabelSmoothing(K, initial="uniform"),
     "non_uniform_zero_row": lambda: with_zero_row(NonUniformLabelSmoothing(K)),
+    "hierarchical": hierarchical,
+    "hierarchical_at_start": lambda: HierarchicalLabelSmoothing(K),
     "l2": lambda: randomised(UnitwiseL2(linear_head()), -0.2, 0.2),
     "l2_at_zero": lambda: UnitwiseL2(linear_head()),
 }
@@ -70,7 +94,7 @@ def bilevel_meta_loss(problem):
     parameters = problem.parameters()
     steps = torch.autograd.grad(problem.inner_value(parameters), tuple(parameters.values()), allow_unused=True)
     stepped = {
-        name: value.detach() if step is None else value.detach() - problem.lr * step
+        name: value.detach() if step is None else value.detach() - problem.lr * problem.scaled(name, step)
         for (name, value), step in zip(parameters.items(), steps)
     }
     with torch.no_grad():

@@ -1,13 +1,24 @@
 """Every hyper-parameter and every estimator against differences that take no derivative with respect to omega."""
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
 import torch
-from tests.metalearning.problems import K, bilevel_meta_loss, central_differences, linear_head, problem_of, randomised
+from tests.metalearning.problems import (
+    K,
+    bilevel_meta_loss,
+    central_differences,
+    hierarchical,
+    linear_head,
+    problem_of,
+    random_scales,
+    randomised,
+)
 
 from metacal import metalearning
 from metacal.metalearning import (
+    HierarchicalLabelSmoothing,
     LearnableFocalGamma,
     LearnableTemperature,
     NonUniformLabelSmoothing,
@@ -25,6 +36,7 @@ MAKERS = {
     "vector": lambda: VectorLabelSmoothing(K),
     "non_uniform": lambda: NonUniformLabelSmoothing(K),
     "non_uniform_uniform": lambda: NonUniformLabelSmoothing(K, initial="uniform"),
+    "hierarchical": lambda: HierarchicalLabelSmoothing(K),
     "l2": lambda: UnitwiseL2(linear_head()),
     "temperature": LearnableTemperature,
     "temperature_in_training": lambda: LearnableTemperature(in_training=True),
@@ -46,9 +58,14 @@ def at_bound(hyperparameters, side):
     return hyperparameters
 
 
+def inside(hyperparameters):
+    """Off every bound; strengths that add up to more than the most would not be."""
+    return hierarchical() if isinstance(hyperparameters, HierarchicalLabelSmoothing) else randomised(hyperparameters)
+
+
 PLACES = {
     "start": at_start,
-    "inside": randomised,
+    "inside": inside,
     "lowest": lambda hyperparameters: at_bound(hyperparameters, 0),
     "highest": lambda hyperparameters: at_bound(hyperparameters, 1),
 }
@@ -60,6 +77,12 @@ def inner_gradient(problem):
     leaves = tuple(trained(parameters).values())
     found = torch.autograd.grad(problem.inner_value(parameters), leaves, allow_unused=True)
     return torch.cat([torch.zeros_like(p).flatten() if g is None else g.flatten() for g, p in zip(found, leaves)])
+
+
+def flat_scales(problem):
+    """What the optimiser multiplies each of the head's numbers by."""
+    leaves = trained(problem.parameters())
+    return torch.cat([problem.scaled(name, torch.ones_like(leaf)).flatten() for name, leaf in leaves.items()]).detach()
 
 
 def flat_meta_gradient(problem):
@@ -89,12 +112,12 @@ def direct_differences(problem, size):
 
 def neumann_differences(problem, size, terms):
     """The Neumann sum with a dense Hessian, along differences of the inner gradient in omega."""
-    vector = flat_meta_gradient(problem)
+    vector, scales = flat_meta_gradient(problem), flat_scales(problem)
     total, hessian = vector.clone(), inner_hessian(problem) if terms else None
     for _ in range(terms):
-        vector = vector - problem.lr * hessian @ vector
+        vector = vector - problem.lr * hessian @ (scales * vector)
         total = total + vector
-    through = central_differences(problem, lambda: inner_gradient(problem) @ total, size)
+    through = central_differences(problem, lambda: inner_gradient(problem) @ (scales * total), size)
     direct = direct_differences(problem, size)
     return [d - problem.lr * t for t, d in zip(through, direct)]
 
@@ -102,9 +125,10 @@ def neumann_differences(problem, size, terms):
 def evograd_differences(problem, size, population=2, noise=0.1, temperature=1.0):
     """The meta-loss at the weighted mean of the same perturbed heads."""
     parameters = problem.parameters()
+    roots = {name: problem.scaled(name, torch.ones_like(value)).sqrt() for name, value in parameters.items()}
     torch.manual_seed(0)
     members = {
-        name: value.detach() + noise * torch.randn(population, *value.shape, dtype=value.dtype)
+        name: value.detach() + noise * roots[name] * torch.randn(population, *value.shape, dtype=value.dtype)
         for name, value in trained(parameters).items()
     }
 
@@ -147,7 +171,23 @@ EXPECTED = {
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("name", MAKERS)
 def test_the_hypergradient_is_the_finite_difference(name, place, estimator):
-    problem = problem_of(PLACES[place](MAKERS[name]().double()), lr=0.3)
+    compare(problem_of(PLACES[place](MAKERS[name]().double()), lr=0.3), name, estimator)
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("name", MAKERS)
+def test_so_it_is_with_the_scales_of_an_optimiser(name, estimator):
+    """Each number of the head moves at a rate of its own; without the scales the result is another."""
+    head = linear_head()
+    problem = problem_of(PLACES["inside"](MAKERS[name]().double()), head, lr=0.3, scales=random_scales(head))
+    compare(problem, name, estimator)
+    if name != "temperature":  # which does not act through training
+        torch.manual_seed(0)
+        ours, plain = (FOUND[estimator](each).through[0] for each in (problem, replace(problem, scales={})))
+        assert not torch.allclose(ours, plain, rtol=1e-3, atol=0.0)
+
+
+def compare(problem, name, estimator):
     assert set(ESTIMATORS) == set(EXPECTED)
     # A row of zeros in the distribution is normalised by epsilon = 1e-6 alone: the step must stay well inside of that.
     is_empty_row = name.startswith("non_uniform") and bool((problem.hyperparameters.distribution == 0).all())

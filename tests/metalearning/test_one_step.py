@@ -10,6 +10,7 @@ from tests.metalearning.problems import (
     finite_differences,
     linear_head,
     problem_of,
+    random_scales,
     randomised,
 )
 from torch import nn
@@ -76,13 +77,15 @@ def test_golden_vectors(golden, kind, setting, form):
     assert value.item() == pytest.approx(float(inner_loss), rel=1e-5)
 
 
+@pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("name", HYPERPARAMETERS)
-def test_closed_form_is_the_general_form_and_the_finite_difference(name, bias, reduction):
+def test_closed_form_is_the_general_form_and_the_finite_difference(name, bias, reduction, scaled):
     head = linear_head(bias=bias)
     hyperparameters = HYPERPARAMETERS[name]() if bias or not name.startswith("l2") else UnitwiseL2(head)
-    problem = problem_of(hyperparameters, head, reduction=reduction, lr=0.05)
+    scales = random_scales(head) if scaled else {}
+    problem = problem_of(hyperparameters, head, reduction=reduction, lr=0.05, scales=scales)
     assert has_closed_form(problem, problem.inner())
     closed, general = closed_form(problem, problem.inner()), through_graph(problem)
     for ours, other in zip(closed.total, general.total):

@@ -4,7 +4,16 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.metalearning.test_one_step import GENERAL, HYPERPARAMETERS, D, K, linear_head, problem_of, randomised
+from tests.metalearning.problems import (
+    GENERAL,
+    HYPERPARAMETERS,
+    D,
+    K,
+    linear_head,
+    problem_of,
+    random_scales,
+    randomised,
+)
 from torch import nn
 
 from metacal.metalearning import NonUniformLabelSmoothing
@@ -21,9 +30,11 @@ def test_it_is_one_step_per_unit_of_a_short_one(name, reduction):
         torch.testing.assert_close(ours / 0.5, limit / 1e-9, rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("name", HYPERPARAMETERS)
-def test_the_closed_form_is_the_general_one(name):
-    problem = problem_of(HYPERPARAMETERS[name](), lr=0.5)
+def test_the_closed_form_is_the_general_one(name, scaled):
+    head = linear_head()
+    problem = problem_of(HYPERPARAMETERS[name](), head, lr=0.5, scales=random_scales(head) if scaled else {})
     assert has_closed_form(problem, problem.inner())
     for ours, general in zip(small_step(problem).total, implicit(problem, terms=0).total):
         torch.testing.assert_close(ours, general, rtol=1e-10, atol=1e-12)
