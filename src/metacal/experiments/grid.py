@@ -39,7 +39,7 @@ SIDE_BY_SIDE = (
 
 def method(label: str, name: str) -> Column:
     """A column of one method, with the published outer step where something is learned."""
-    return Column(label, {"method": name, "meta_preset": "paper"} if name.startswith("mc") else {"method": name})
+    return Column(label, {"method": name, "outer": "paper"} if name.startswith("mc") else {"method": name})
 
 
 CE, LS, MC = method("CE", "ce"), method("LS", "ls"), method("MC", "mc")

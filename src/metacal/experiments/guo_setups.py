@@ -21,7 +21,7 @@ COLUMNS = (
     Column("With weight decay, optim. TS (50 iters)", DECAYED, "lbfgs-50"),
     Column("With weight decay, optim. TS (10 iters)", DECAYED, "lbfgs-10"),
     Column("Our cross-entropy", {"method": "ce"}, "grid"),
-    Column("Our Meta-Calibration", {"method": "mc", "meta_preset": "paper"}, "grid"),
+    Column("Our Meta-Calibration", {"method": "mc", "outer": "paper"}, "grid"),
 )
 
 TABLE = PaperTable(

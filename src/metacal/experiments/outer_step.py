@@ -10,8 +10,8 @@ from metacal.runs.paper import Column, PaperTable
 def stepped(name: str) -> tuple[Column, Column, Column]:
     """A method with each outer step: the published one, the library's default, and ``preset="steady"``."""
     label = name.upper()
-    default = Column(f"{label}, default", {"method": name, "meta_preset": None})
-    return method(label, name), default, Column(f"{label}, steady", {"method": name, "meta_preset": "steady"})
+    default = Column(f"{label}, default", {"method": name, "outer": "first"})
+    return method(label, name), default, Column(f"{label}, steady", {"method": name, "outer": "steady"})
 
 
 TABLE = PaperTable(

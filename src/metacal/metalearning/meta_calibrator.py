@@ -138,6 +138,11 @@ class MetaCalibrator:
         return self._task.outer
 
     @property
+    def reduction(self) -> str:
+        """``"mean"`` or ``"sum"`` of the training loss."""
+        return self._task.reduction
+
+    @property
     def through(self) -> str:
         """What the simulated step moves: ``"head"`` or ``"model"``."""
         return "head" if isinstance(self._path, ThroughHead) else "model"

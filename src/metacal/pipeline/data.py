@@ -28,7 +28,7 @@ def load_data(spec: RunSpec, data_dir: Path | None) -> tuple[Dataset, Splits]:
     splits = make_splits(
         dataset,
         seed=spec.seed,
-        with_meta=spec.method.needs_meta or spec.hold_out_meta,
+        with_meta=spec.sets_meta_aside,
         val_share=spec.val_share,
         meta_share=spec.meta_share,
         val_size=spec.val_size,
@@ -51,7 +51,7 @@ def batches_of(
     """
     size = spec.batch_size if part == "train" else spec.meta_batch_size or spec.batch_size
     options: dict[str, Any] = {
-        "seed": spec.seed + (part == "meta"),
+        "seed": spec.seed + (part != "train"),
         "transform": make_transform(dataset, training=part == "train", seed=spec.seed),
         "device": fabric.device,
         "rank": fabric.global_rank,

@@ -1,6 +1,7 @@
 """From the terms of a method to what is minimised, and what is learned by which objective."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import reduce
 from operator import add
 from typing import Any
@@ -12,8 +13,7 @@ from metacal import losses, metalearning
 from metacal.data import Dataset, Splits
 from metacal.data.domains import Turn
 from metacal.losses import Loss
-from metacal.metalearning import Hyperparameter
-from metacal.metalearning.settings import PRESETS
+from metacal.metalearning import PAPER, Hyperparameter, OuterStep
 from metacal.pipeline.data import batches_of
 from metacal.runs import RunSpec, Term
 from metacal.training import MetaObjective, Objective, PlainObjective
@@ -31,6 +31,7 @@ LOSSES: dict[str, type[Loss]] = {
     "s_avuc": losses.SAvUC,
 }
 HYPERPARAMETERS: dict[str, Callable[[Any, int], Hyperparameter]] = {
+    "hierarchical_smoothing": lambda head, num_classes: metalearning.HierarchicalLabelSmoothing(num_classes),
     "nonuniform_smoothing": lambda head, num_classes: metalearning.NonUniformLabelSmoothing(num_classes),
     "vector_smoothing": lambda head, num_classes: metalearning.VectorLabelSmoothing(num_classes),
     "scalar_smoothing": lambda head, num_classes: metalearning.ScalarLabelSmoothing(num_classes),
@@ -39,38 +40,61 @@ HYPERPARAMETERS: dict[str, Callable[[Any, int], Hyperparameter]] = {
     "focal_gamma": lambda head, num_classes: metalearning.LearnableFocalGamma(num_classes),
 }
 
+FIRST = replace(PAPER, every=16, dense_start=1000, dense_every=1, adaptive=True)
+OUTER_STEPS: dict[str, OuterStep] = {
+    "default": OuterStep(),
+    "paper": PAPER,
+    # Those of version 0.1: runs that were begun with them can be resumed.
+    "first": FIRST,
+    "steady": replace(FIRST, per_unit_step=True, estimator="small_step", memory=512),
+}
+
 
 def main_objective(
-    spec: RunSpec, dataset: Dataset, splits: Splits, model: nn.Module, head: nn.Module, fabric: Fabric, turn: Turn
+    spec: RunSpec, dataset: Dataset, splits: Splits, model: nn.Module, optimizer: Any, fabric: Fabric, turn: Turn
 ) -> Objective:
     """A plain loss, or a meta-calibrated one if the method learns something."""
     method = spec.method
     if not method.hyperparameters:
         return PlainObjective(model, sum_of(method.loss), "mean" if method.averaged else spec.reduction)
+    head = model.head
+    assert isinstance(head, nn.Module)
     learned: dict[str, Hyperparameter] = {
         name: HYPERPARAMETERS[name](head, dataset.num_classes) for name in method.hyperparameters
     }
+    outer = outer_step(spec)
+    objective = sum_of(judged_by(spec))
     calibrator = metalearning.MetaCalibrator(
         model,
-        head,
+        optimizer,
+        batches_of(spec, dataset, splits, spec.meta_part, fabric, turn, follows=True),
         learned if len(learned) > 1 else next(iter(learned.values())),
-        sum_of(judged_by(spec)),
+        losses.AfterTemperature(objective) if outer.refine else objective,
+        through=spec.through or (None if spec.outer == "default" else "head"),
+        head=head,
         base_loss=sum_of(method.loss, reduction="none"),
-        inner_reduction=spec.reduction,
-        every=spec.meta_every,
-        memory=spec.meta_memory or None,
-        meta_lr=spec.meta_lr,
-        preset=spec.meta_preset,
+        reduction=spec.reduction,
+        outer=outer,
         seed=spec.seed,
     )
-    return MetaObjective(calibrator, batches_of(spec, dataset, splits, "meta", fabric, turn, follows=True))
+    return MetaObjective(calibrator)
+
+
+def outer_step(spec: RunSpec) -> OuterStep:
+    """How the hyper-parameters of a run move."""
+    given = {"every": spec.meta_every, "lr": spec.meta_lr, "memory": spec.meta_memory or None}
+    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if "every" in changes:
+        changes["dense_start"] = 0
+    return replace(OUTER_STEPS[spec.outer], **changes)
 
 
 def judged_by(spec: RunSpec) -> tuple[Term, ...]:
     """The terms of a method's objective on held-out data, DECE with the gradient that goes with the outer step."""
-    gradient = PRESETS[spec.meta_preset].dece_gradient
+    if spec.outer != "steady":
+        return spec.method.objective
     return tuple(
-        term.model_copy(update={"options": {"gradient": gradient, **term.options}}) if term.loss == "dece" else term
+        term.model_copy(update={"options": {"gradient": "confidence", **term.options}}) if term.loss == "dece" else term
         for term in spec.method.objective
     )
 

@@ -25,8 +25,6 @@ def prepare(
     stop: StopRequest,
 ) -> Training:
     """Objects for the loop."""
-    head = module.head
-    assert isinstance(head, nn.Module)
     optimizer = build_optimizer(
         spec.optimizer,
         module.parameters(),
@@ -40,7 +38,7 @@ def prepare(
     model, optimizer = fabric.setup(module, optimizer)
     torch.manual_seed(spec.seed + 1000 * fabric.global_rank)  # dropout: another stream on every process
     turn = Turn()  # what domain the training batch is of: the meta batch is of another
-    objective = main_objective(spec, dataset, splits, model, head, fabric, turn)
+    objective = main_objective(spec, dataset, splits, model, optimizer, fabric, turn)
     phases = [Phase(batches_of(spec, dataset, splits, "train", fabric, turn), objective, spec.lr)]
     if spec.method.interleaved:
         calibration = PlainObjective(model, sum_of(spec.method.interleaved), "mean")
@@ -59,6 +57,7 @@ def prepare(
         checkpoints=Checkpoints(folder.checkpoints),
         clip_norm=spec.clip_norm,
         accumulate=spec.accumulate,
+        select=spec.select,
         patience=spec.patience,
         emit=keeping(folder, emit) if fabric.is_global_zero else silence,
         stop=stop,

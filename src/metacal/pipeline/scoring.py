@@ -1,14 +1,17 @@
 """What a trained model says of validation and test samples, and the scores of that."""
 
+from dataclasses import asdict
 from typing import Any
 
 import torch
+from torch import nn
 
-from metacal.data import Dataset, Splits
+from metacal.data import Batches, Dataset, Splits
 from metacal.data.shifted import ShiftedSets
 from metacal.evaluation import Predictions, score_predictions
 from metacal.evaluation.domain_scores import score_domains, summarised
 from metacal.functional import fit_temperature
+from metacal.metalearning.finish import finish as finish_model
 from metacal.pipeline.data import evaluation_batches
 from metacal.runs import RunFolder, RunSpec
 from metacal.training import Training
@@ -37,6 +40,8 @@ def finish(
         objective = training.phases[0].objective
         objective.load_learned(best["learned"])
         best_epoch = int(best["epoch"])
+    if spec.finish and "finished" not in best:
+        best = finished(best, training, evaluation_batches(spec, dataset, splits.val, fabric))
     said, sizes = {}, []
     for part, every in (("val", [splits.val]), ("test", sets or [splits.test])):
         batches = (evaluation_batches(spec, dataset, examples, fabric) for examples in every)
@@ -48,6 +53,7 @@ def finish(
         "spec": spec.hash,
         "best_epoch": best_epoch,
         "train_seconds": seconds,
+        **({"finished": best["finished"]} if spec.finish else {}),
         "test": score_predictions(logits=said["test"].logits, targets=said["test"].targets).as_dict(),
         "val": score_predictions(logits=said["val"].logits, targets=said["val"].targets).as_dict(),
     }
@@ -64,3 +70,18 @@ def finish(
         folder.write_hyperparameters(objective.export())
         folder.write_scores(scores)
     return scores
+
+
+def finished(best: dict[str, Any], training: Training, val: Batches) -> dict[str, Any]:
+    """The best state with a temperature folded into its head, if that clearly helps; it takes the place of the old."""
+    fabric, model = training.fabric, training.model
+    logits, targets = predict(fabric, model, val)
+    head = model.module.head
+    assert isinstance(head, nn.Module)
+    done = finish_model(model.module, head, logits, targets, folds=True)
+    best = {**best, "model": model.state_dict(), "finished": asdict(done)}
+    if fabric.is_global_zero:
+        training.checkpoints.save_best(best)
+    fabric.barrier()
+    training.emit(Notice(str(done)))
+    return best

@@ -8,7 +8,13 @@ LossName = Literal[
     "cross_entropy", "label_smoothing", "brier", "focal", "flsd", "dece", "mmce", "mmce_weighted", "sb_ece", "s_avuc"
 ]
 HyperparameterName = Literal[
-    "nonuniform_smoothing", "vector_smoothing", "scalar_smoothing", "unitwise_l2", "temperature", "focal_gamma"
+    "hierarchical_smoothing",
+    "nonuniform_smoothing",
+    "vector_smoothing",
+    "scalar_smoothing",
+    "unitwise_l2",
+    "temperature",
+    "focal_gamma",
 ]
 
 
@@ -79,6 +85,7 @@ METHODS: dict[str, Method] = {
         Method(name="fl3", loss=FOCAL),
         Method(name="flsd53", loss=(Term(loss="flsd"),)),
         Method(name="ls", loss=(Term(loss="label_smoothing", options={"strength": 0.05}),)),
+        Method(name="meta", hyperparameters=("hierarchical_smoothing",)),
         Method(name="mc", hyperparameters=NON_UNIFORM),
         Method(name="mc-s", hyperparameters=("scalar_smoothing",)),
         Method(name="mc-v", hyperparameters=("vector_smoothing",)),

@@ -29,7 +29,7 @@ SMOKE: dict[str, Any] = {
     "epochs": 2,
     "milestones": [1],
 }
-KEPT_IN_SMOKE = ("method", "seed", "nesterov", "weight_decay", "domains", "hold_out_meta", "meta_preset")
+KEPT_IN_SMOKE = ("method", "seed", "nesterov", "weight_decay", "domains", "hold_out_meta", "outer", "meta", "through")
 
 
 def check_preset(preset: str) -> None:

@@ -11,8 +11,12 @@ from metacal.errors import InvalidValueError, nearest
 from metacal.runs.method import METHODS
 from metacal.runs.spec import Hardware, RunSpec
 
-# The published settings: `RunSpec` itself has those of the image runs. Our own outer step is not made for them.
-IMAGES: dict[str, Any] = {"model": "resnet18", "meta_preset": "paper"}
+# The published settings: `RunSpec` itself has those of the image runs.
+PAPER: dict[str, Any] = {"outer": "paper"}
+OURS: dict[str, Any] = {"outer": "default", "meta": "val", "select": "refinement", "finish": True}
+LEARNING = ("outer", "meta")
+"""What there is to say only where something is learned."""
+IMAGES: dict[str, Any] = {"model": "resnet18", **PAPER}
 DATASET_RECIPES: dict[str, dict[str, Any]] = {
     "cifar10": IMAGES,
     "cifar100": IMAGES,
@@ -20,7 +24,7 @@ DATASET_RECIPES: dict[str, dict[str, Any]] = {
     "fashion-mnist": IMAGES,
     "20newsgroups": {
         "model": "global-pooling-cnn",
-        "meta_preset": "paper",
+        **PAPER,
         "epochs": 50,
         "optimizer": "adam",
         "lr": 1e-3,
@@ -31,6 +35,7 @@ DATASET_RECIPES: dict[str, dict[str, Any]] = {
         "val_size": 900,
     },
     "digits": {
+        **OURS,
         "model": "mlp",
         "model_options": {"hidden": [256, 256]},
         "epochs": 60,
@@ -42,6 +47,7 @@ DATASET_RECIPES: dict[str, dict[str, Any]] = {
         "clip_norm": None,
     },
     "simulated": {
+        **OURS,
         "model": "logistic",
         "epochs": 200,
         "batch_size": 64,
@@ -52,7 +58,7 @@ DATASET_RECIPES: dict[str, dict[str, Any]] = {
         "clip_norm": None,
     },
 }
-OWN_DATA_RECIPE: dict[str, Any] = {"model": "mlp", "epochs": 60, "milestones": [30, 45], "reduction": "mean"}
+OWN_DATA_RECIPE: dict[str, Any] = {**OURS, "model": "mlp", "epochs": 60, "milestones": [30, 45], "reduction": "mean"}
 AS_TEXT = ("dataset", "model", "method", "precision")
 """Keys whose values stay words, whatever they look like."""
 WITH_OPTIONS = ("dataset_options", "model_options", "domains")
@@ -66,7 +72,7 @@ def build_spec(settings: Mapping[str, Any]) -> RunSpec:
 
     Examples:
         >>> spec = build_spec({"dataset": "cifar10", "model": "resnet110", "method": "mc"})
-        >>> spec.epochs, spec.batch_size, spec.reduction, spec.meta_preset
+        >>> spec.epochs, spec.batch_size, spec.reduction, spec.outer
         (350, 80, 'sum', 'paper')
     """
     problems: list[str] = []
@@ -169,13 +175,20 @@ def _spec(settings: Mapping[str, Any], problems: list[str]) -> RunSpec | None:
     if isinstance(method, str) and method not in METHODS:
         problems.append(_not_one_of("method", method, METHODS))
         merged.pop("method")
+    if not learns(merged.get("method")):
+        merged = {key: value for key, value in merged.items() if key not in LEARNING or key in given}
     try:
         spec = RunSpec.model_validate({key: value for key, value in merged.items() if key in RunSpec.model_fields})
     except ValidationError as error:
         problems += _sentences(error)
         return None
-    learns = bool(spec.method.hyperparameters) or "meta_preset" in given
-    return spec if learns else spec.model_copy(update={"meta_preset": None})  # there is no outer step to take
+    return spec
+
+
+def learns(method: Any) -> bool:
+    """Whether a method, or the name of one, learns hyper-parameters."""
+    known = METHODS.get(method) if isinstance(method, str) else method
+    return bool(known.get("hyperparameters") if isinstance(known, Mapping) else getattr(known, "hyperparameters", ()))
 
 
 def _hardware(machine: Mapping[str, Any], problems: list[str]) -> Hardware | None:

@@ -54,11 +54,17 @@ class RunSpec(BaseModel):
         patience: stop after so many epochs without a better validation accuracy; None never stops early.
         precision: ``32``, ``64``, ``bf16`` or ``16`` (the last two mixed).
         compile: `torch.compile` the model.
-        meta_preset: of the outer step: ``"paper"``, ``"steady"``, or None for the library's default.
-        meta_every: iterations from one meta step to the next; None is the preset's.
-        meta_lr: of the outer step; None is the preset's.
+        meta: what hyper-parameters are learned on: ``val``, the validation samples; ``split``, a part of its own.
+        outer: how they move: ``default``, the library's; ``paper``, the published way; ``first`` and ``steady`` are of
+            version 0.1, for runs that were begun with it.
+        through: what a meta step is simulated on: ``head`` or ``model``; None is the library's choice.
+        meta_every: iterations from one meta step to the next; None is that of ``outer``.
+        meta_lr: step size of the hyper-parameters; None is that of ``outer``.
         meta_batch_size: None is ``batch_size``.
-        meta_memory: samples that meta batches are filled up to with those of the ones before; 0 is the preset's.
+        meta_memory: held-out samples that are judged at a time; 0 is that of ``outer``.
+        select: the checkpoint that is scored: that of the best validation ``accuracy``, or ``refinement``: the lowest
+            validation NLL after temperature scaling.
+        finish: fit a temperature on the validation samples in the end, and fold it in if it clearly helps.
         seed: of splits, weights, order, augmentation and dropout.
 
     Examples:
@@ -100,12 +106,25 @@ class RunSpec(BaseModel):
     patience: Count | None = None
     precision: Literal["32", "64", "bf16", "16"] = "32"
     compile: bool = False
-    meta_preset: Literal["paper", "steady"] | None = None
+    meta: Literal["split", "val"] = "split"
+    outer: Literal["first", "steady", "paper", "default"] = "first"
+    through: Literal["head", "model"] | None = None
     meta_every: Count | None = None
     meta_lr: Positive | None = None
     meta_batch_size: Count | None = None
     meta_memory: Annotated[int, Field(ge=0)] = 0
+    select: Literal["accuracy", "refinement"] = "accuracy"
+    finish: bool = False
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _names_of_before(cls, value: Any) -> Any:
+        """Specs of version 0.1 say ``meta_preset``."""
+        if isinstance(value, dict) and "meta_preset" in value:
+            value = dict(value)
+            value["outer"] = value.pop("meta_preset") or "first"
+        return value
 
     @field_validator("method", mode="before")
     @classmethod
@@ -130,11 +149,23 @@ class RunSpec(BaseModel):
             raise ValueError("nesterov needs optimizer=sgd with a momentum above 0")
         if self.accumulate > self.batch_size:
             raise ValueError(f"accumulate must be at most batch_size ({self.batch_size}), got {self.accumulate}")
+        if self.meta == "val" and self.method.interleaved:
+            raise ValueError("meta=val is for learning hyper-parameters; interleaved training needs meta=split")
         if reserved := {"num_classes", "input_shape", "embeddings"} & self.model_options.keys():
             raise ValueError(f"model_options must not set what the data decides, got {', '.join(sorted(reserved))}")
         if list(self.milestones) != sorted(set(self.milestones)):
             raise ValueError(f"milestones must increase, got {list(self.milestones)}")
         return self
+
+    @property
+    def meta_part(self) -> str:
+        """The part of the data that hyper-parameters are learned on."""
+        return "val" if self.meta == "val" else "meta"
+
+    @property
+    def sets_meta_aside(self) -> bool:
+        """Whether a part of the training data is neither trained on nor validated on."""
+        return self.hold_out_meta or (self.method.needs_meta and self.meta == "split")
 
     @property
     def hash(self) -> str:
@@ -143,6 +174,8 @@ class RunSpec(BaseModel):
         Fields at their default are left out, so that a field added later does not move the runs that do not use it.
         """
         told = self.model_dump(mode="json", exclude_defaults=True)
+        if told.get("outer") in ("paper", "steady"):  # as version 0.1 spelled it
+            told["meta_preset"] = told.pop("outer")
         canonical = json.dumps({"schema": SCHEMA, **told}, sort_keys=True)
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 

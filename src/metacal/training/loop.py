@@ -9,6 +9,7 @@ from torch import Tensor
 from metacal.errors import TrainingError
 from metacal.functional import cross_entropy, dece, expected_calibration_error
 from metacal.functional.inputs import class_logits
+from metacal.functional.temperature_prior import temperature_with_prior
 from metacal.training.events import BatchDone, EpochDone, Notice, TrainingBegan
 from metacal.training.predict import gathered_rows, predict
 from metacal.training.progress import Progress
@@ -61,7 +62,7 @@ def run_epoch(training: Training, progress: Progress) -> None:
             group["lr"] = lr
         for x, y in phase.batches.epoch(progress.epoch, start=progress.batch):
             whole = phase.batches.size(progress.epoch, progress.batch)
-            loss, logits = train_batch(training, phase, x, y, lr, whole)
+            loss, logits = train_batch(training, phase, x, y, whole)
             progress.batch += 1
             if number == 0:
                 progress.add(loss, logits, y)
@@ -81,7 +82,7 @@ def run_epoch(training: Training, progress: Progress) -> None:
     clock.tick()
 
 
-def train_batch(training: Training, phase: Phase, x: Any, y: Tensor, lr: float, whole: int) -> tuple[Tensor, Tensor]:
+def train_batch(training: Training, phase: Phase, x: Any, y: Tensor, whole: int) -> tuple[Tensor, Tensor]:
     """One step of the optimiser.
 
     Under DDP gradients are averaged over processes, whose shares may differ in size: each loss is scaled so that the
@@ -99,7 +100,7 @@ def train_batch(training: Training, phase: Phase, x: Any, y: Tensor, lr: float, 
         is_mean = phase.objective.reduction == "mean"
         with fabric.no_backward_sync(training.model, enabled=not is_last):
             with fabric.autocast():
-                loss, part_logits = phase.objective(inputs, targets, lr=lr, boundary=is_last)
+                loss, part_logits = phase.objective(inputs, targets, boundary=is_last)
             scale = len(targets) / whole if is_mean else 1.0
             fabric.backward(loss * (scale * fabric.world_size))
         total = total + loss.detach() * (len(targets) if is_mean else 1)
@@ -131,11 +132,13 @@ def close_epoch(training: Training, progress: Progress, lr: float) -> None:
         "val_error": error_rate(logits, targets),
         "val_ece": float(expected_calibration_error(logits=logits, targets=targets, validate=False)),
         "val_dece": float(dece(logits=logits, targets=targets)),
+        "val_refined_nll": refined_nll(logits, targets),
         **objective.summary(),
     }
-    is_best = record["val_error"] < progress.best_error
+    judged = record["val_error"] if training.select == "accuracy" else record["val_refined_nll"]
+    is_best = judged < progress.best_error
     if is_best:
-        progress.best_error, progress.best_epoch = record["val_error"], progress.epoch + 1
+        progress.best_error, progress.best_epoch = judged, progress.epoch + 1
     progress.next_epoch()
     learned = objective.learned()
     tensors = {"val_logits": logits, **{f"omega.{name}": value for name, value in learned.items()}}
@@ -144,6 +147,13 @@ def close_epoch(training: Training, progress: Progress, lr: float) -> None:
         best = {"epoch": progress.epoch, "model": training.model.state_dict(), "learned": learned}
         training.checkpoints.save_best(best)
     save(training, progress)
+
+
+def refined_nll(logits: Tensor, targets: Tensor) -> float:
+    """NLL after the temperature that is best for these samples."""
+    wide = class_logits(logits).double()
+    temperature = temperature_with_prior(logits=wide, targets=targets, iterations=40)
+    return float(cross_entropy(logits=wide / temperature, targets=targets))
 
 
 def error_rate(logits: Tensor, targets: Tensor) -> float:

@@ -4,7 +4,6 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from metacal.data.batches import Batches
 from metacal.losses import Loss
 from metacal.metalearning import MetaCalibrator
 from metacal.metalearning.gather import world_size
@@ -19,7 +18,7 @@ class Objective(Protocol):
 
     reduction: str
 
-    def __call__(self, x: Any, y: Tensor, *, lr: float, boundary: bool) -> tuple[Tensor, Tensor]:
+    def __call__(self, x: Any, y: Tensor, *, boundary: bool) -> tuple[Tensor, Tensor]:
         """Loss with history, and detached logits; ``boundary`` is False for all but the last part of a batch."""
         ...
 
@@ -60,7 +59,7 @@ class PlainObjective:
     def __init__(self, model: nn.Module, loss: Loss, reduction: str) -> None:
         self.model, self.loss, self.reduction = model, loss, reduction
 
-    def __call__(self, x: Any, y: Tensor, *, lr: float, boundary: bool) -> tuple[Tensor, Tensor]:
+    def __call__(self, x: Any, y: Tensor, *, boundary: bool) -> tuple[Tensor, Tensor]:
         """The loss as it is."""
         logits = self.model(x)
         value = self.loss(logits, y)
@@ -90,20 +89,18 @@ class PlainObjective:
 
 
 class MetaObjective:
-    """A meta-calibrated loss, with a stream of meta batches that can be taken up where it was left.
+    """A meta-calibrated loss.
 
     Args:
         calibrator: takes the meta steps.
-        batches: of the meta set; gone through again and again, in a new order each time.
     """
 
-    def __init__(self, calibrator: MetaCalibrator, batches: Batches) -> None:
-        self.calibrator, self.stream = calibrator, EndlessBatches(batches)
-        self.reduction = calibrator.settings.inner_reduction
+    def __init__(self, calibrator: MetaCalibrator) -> None:
+        self.calibrator, self.reduction = calibrator, calibrator.reduction
 
-    def __call__(self, x: Any, y: Tensor, *, lr: float, boundary: bool) -> tuple[Tensor, Tensor]:
+    def __call__(self, x: Any, y: Tensor, *, boundary: bool) -> tuple[Tensor, Tensor]:
         """The loss after a meta step, if one is due; a sum is that of this process, as the loop expects."""
-        loss = self.calibrator.step(x, y, meta=self.stream, lr=lr, boundary=boundary)
+        loss = self.calibrator.step(x, y, boundary)
         assert self.calibrator.last_logits is not None
         return (loss / world_size() if self.reduction == "sum" else loss), self.calibrator.last_logits
 
@@ -125,33 +122,10 @@ class MetaObjective:
         return {name: float(value) for name, value in self.calibrator.hyperparameters.summary().items()}
 
     def state_dict(self) -> dict[str, Any]:
-        """Omega, its optimiser's state, and the place in the stream."""
-        return {"calibrator": self.calibrator.state_dict(), "drawn": self.stream.drawn}
+        """Omega, its optimiser's state, and the place among the held-out samples."""
+        return {"calibrator": self.calibrator.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take all of it up again."""
-        self.calibrator.load_state_dict(state["calibrator"])
-        self.stream = EndlessBatches(self.stream.batches, state["drawn"])
-
-
-class EndlessBatches:
-    """Batches without end, a new order each pass; its place is one number.
-
-    Args:
-        batches: what is gone through.
-        drawn: how many batches were drawn before.
-    """
-
-    def __init__(self, batches: Batches, drawn: int = 0) -> None:
-        self.batches, self.drawn = batches, drawn
-        self._current = iter(batches.epoch(drawn // len(batches), start=drawn % len(batches)))
-
-    def __iter__(self) -> "EndlessBatches":
-        return self
-
-    def __next__(self) -> tuple[Any, Tensor]:
-        if self.drawn % len(self.batches) == 0:
-            self._current = iter(self.batches.epoch(self.drawn // len(self.batches)))
-        self.drawn += 1
-        batch: tuple[Any, Tensor] = next(self._current)
-        return batch
+        drawn = {"drawn": state["drawn"]} if "drawn" in state else {}  # as version 0.1 kept it
+        self.calibrator.load_state_dict({**state["calibrator"], **drawn})

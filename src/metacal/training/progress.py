@@ -17,7 +17,7 @@ class Progress:
         epoch: epochs done.
         phase: phases of the running epoch done.
         batch: batches of the running phase done.
-        best_error: lowest validation error so far.
+        best_error: lowest validation error so far, or whatever epochs are chosen by.
         best_epoch: the epoch that had it, from 1; 0 is none.
         seconds: time spent training.
     """

@@ -45,6 +45,7 @@ class Training:
         checkpoints: where the state is kept.
         clip_norm: largest norm of the gradient; None leaves it.
         accumulate: parts that a batch is cut into.
+        select: what the best epoch has least of: ``"accuracy"``, errors, or ``"refinement"``, NLL after a temperature.
         patience: epochs without a better validation error before it stops; None never does.
         save_seconds: within an epoch the state is saved this often.
         emit: is told what happens.
@@ -61,6 +62,7 @@ class Training:
     checkpoints: Checkpoints
     clip_norm: float | None = None
     accumulate: int = 1
+    select: str = "accuracy"
     patience: int | None = None
     save_seconds: float = 600.0
     emit: Listener = silence
