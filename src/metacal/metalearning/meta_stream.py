@@ -1,6 +1,7 @@
 """`MetaStream`: held-out batches without end, in a seeded order, that can be taken up where they were left."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -95,14 +96,16 @@ class MetaStream(Iterator[Batch]):
             )
         if not isinstance(meta, Iterable) or isinstance(meta, (str, bytes, Tensor, Mapping)):
             raise InvalidTypeError(f"`meta` must be a loader or an iterable of batches, got {type(meta).__name__}.")
-        self.meta: Any = meta
+        # Accelerate's loaders tell the training loop which of them is in use: that must stay the training's.
+        self.meta: Any = getattr(meta, "base_dataloader", meta)
         self.seed, self.drawn = seed, 0
         self._batches: Iterator[Any] | None = None
 
     def __next__(self) -> Batch:
         if self._batches is None:
             self._batches = self._open()
-        batch = self._drawn_from(self._batches, self.drawn)
+        with self._random_numbers_of(self.drawn):
+            batch = next(self._batches)
         self.drawn += 1
         return split_batch(batch)
 
@@ -121,10 +124,10 @@ class MetaStream(Iterator[Batch]):
     def peek(self) -> Batch:
         """A few samples, to see what they look like; nothing is drawn."""
         samples = samples_of(self.meta)
-        if samples is None:
-            return split_batch(next(iter(cycle(self.meta))))
-        few = [samples[number] for number in range(min(2, len(samples)))]
-        return split_batch(self.meta.collate_fn(few))
+        with self._random_numbers_of(0):
+            if samples is None:
+                return split_batch(next(cycle(self.meta)))
+            return split_batch(self.meta.collate_fn([samples[number] for number in range(min(2, len(samples)))]))
 
     def __reduce__(self) -> tuple[Callable[..., "MetaStream"], tuple[Any, int, int]]:
         return _at, (self.meta, self.seed, self.drawn)
@@ -136,17 +139,18 @@ class MetaStream(Iterator[Batch]):
         samples = samples_of(self.meta)
         if samples is not None:
             order = EndlessOrder(len(samples), self.meta.batch_size, self.seed, self.drawn)
-            return _opened(DataLoader(samples, batch_sampler=order, **loading_of(self.meta)))
+            with self._random_numbers_of(0):  # one is drawn for workers
+                return iter(DataLoader(samples, batch_sampler=order, **loading_of(self.meta)))
         batches = cycle(self.meta)
         for number in range(self.drawn):  # its order may be drawn at random: drawn as before
-            self._drawn_from(batches, number)
+            with self._random_numbers_of(number):
+                next(batches)
         return batches
 
-    def _drawn_from(self, batches: Iterator[Any], number: int) -> Any:
-        """The next batch, which is the given one of the stream."""
+    def _random_numbers_of(self, number: int) -> AbstractContextManager[None]:
+        """Random numbers for drawing a batch of the stream; the caller's stay as they are."""
         device = torch.device("cuda" if torch.cuda.is_initialized() else "cpu")
-        with fresh_random_stream(own_seed(self.seed + number), device):
-            return next(batches)
+        return fresh_random_stream(own_seed(self.seed + number), device)
 
 
 def cycle(batches: Iterable[Any]) -> Iterator[Any]:
@@ -158,11 +162,6 @@ def cycle(batches: Iterable[Any]) -> Iterator[Any]:
             yield batch
         if is_empty:
             raise InvalidValueError("`meta` must give at least one batch per pass, got none.")
-
-
-def _opened(loader: Iterable[Any]) -> Iterator[Any]:
-    """Opened when the first batch is drawn: opening draws random numbers too."""
-    yield from loader
 
 
 def _passes(batches: Any, start: int) -> Iterator[Any]:
@@ -189,14 +188,16 @@ def loading_of(loader: DataLoader[Any]) -> dict[str, Any]:
 def samples_of(loader: Any) -> Any:
     """The samples that a loader goes through once per pass, as a dataset; None if it is not known.
 
-    Subclasses of torch's samplers may do anything, and a sampler may have been made for a shorter dataset.
+    Subclasses of torch's loaders and samplers may do anything, and a sampler may be one of a shorter dataset.
     """
-    if not isinstance(loader, DataLoader) or loader.batch_size is None or isinstance(loader.dataset, IterableDataset):
+    if not isinstance(loader, DataLoader) or type(loader).__iter__ is not DataLoader.__iter__:
+        return None
+    if loader.batch_size is None or isinstance(loader.dataset, IterableDataset):
         return None
     sampler: Any = loader.sampler
-    if type(sampler) is SubsetRandomSampler:
-        return Subset(loader.dataset, sampler.indices)
     source: Any = None
+    if type(sampler) is SubsetRandomSampler and len(sampler):
+        return Subset(loader.dataset, sampler.indices)
     if type(sampler) in (RandomSampler, SequentialSampler):
         source = sampler.data_source
     elif type(sampler) is DistributedSampler:
