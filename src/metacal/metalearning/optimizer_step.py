@@ -129,6 +129,8 @@ def _adaptive_scale(group: dict[str, Any], state: dict[str, Any]) -> Tensor | No
     A parameter whose gradients were all 0 (an unused embedding, a dead unit) does not move, whatever 1 / eps says.
     """
     eps, steps = group.get("eps", 1e-8), state.get("step", group.get("step"))
+    if isinstance(steps, Tensor) and steps.device.type == "cpu":
+        steps = steps.item()  # it is float32: 1 - beta ** steps would lose digits
     if "acc_delta" in state:
         return ((at_least_float32(state["acc_delta"]) + eps) / (at_least_float32(state["square_avg"]) + eps)).sqrt()
     if "exp_avg_sq" in state and "betas" in group and steps is not None:
