@@ -17,11 +17,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "files": set(),
     "bf16": set(),
+    "seeding": set(),
     "functional": set(),
     "losses": {"functional"},
     "metrics": {"functional"},
-    "metalearning": {"functional", "losses", "files"},
-    "data": {"functional"},
+    "metalearning": {"functional", "losses", "files", "seeding"},
+    "data": {"functional", "seeding"},
     "models": set(),
     "posthoc": {"functional", "files"},
     "training": {"functional", "losses", "metalearning", "data", "files"},
@@ -33,7 +34,17 @@ MAY_IMPORT: dict[str, set[str]] = {
     "shift": {"functional", "data", "training", "evaluation", "runs", "pipeline"},
     "simulated_study": {"functional", "losses", "metalearning", "data"},
     "engines": {"functional", "runs", "models", "pipeline", "training", "files", "simulated_study"},
-    "integrations": {"bf16", "functional", "metalearning", "metrics", "data", "posthoc", "evaluation", "reporting"},
+    "integrations": {
+        "bf16",
+        "functional",
+        "metalearning",
+        "metrics",
+        "data",
+        "posthoc",
+        "evaluation",
+        "reporting",
+        "seeding",
+    },
     "cli": {
         "functional",
         "losses",
@@ -153,6 +164,6 @@ def test_import_metacal_loads_nothing_heavy():
 
 
 def test_functions_shells_and_losses_share_file_stems():
-    stems = {path.stem for path in (PACKAGE / "functional").glob("*.py")} | {"base"}
+    stems = {path.stem for path in (PACKAGE / "functional").glob("*.py")} | {"base", "after_temperature"}
     for shell in ("metrics", "losses"):
         assert {path.stem for path in (PACKAGE / shell).glob("*.py")} <= stems

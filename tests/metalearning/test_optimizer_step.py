@@ -261,9 +261,7 @@ def test_which_modules_it_trains():
 
 @pytest.mark.parametrize("wrong", [None, 0.1, [None], nn.Linear(2, 2)])
 def test_what_is_not_an_optimiser(wrong):
-    with pytest.raises(
-        InvalidTypeError, match=r"`optimizer` must be the torch\.optim\.Optimizer that trains"
-    ):
+    with pytest.raises(InvalidTypeError, match=r"`optimizer` must be the torch\.optim\.Optimizer that trains"):
         OptimizerStep(wrong)
 
 

@@ -26,6 +26,7 @@ from metacal.functional.sweep_calibration_error import sweep_calibration_error
 from metacal.functional.temperature import TemperatureFit, fit_temperature
 from metacal.functional.temperature_grid import fit_temperature_by_grid, temperature_grid_errors
 from metacal.functional.temperature_lbfgs import fit_temperature_by_lbfgs
+from metacal.functional.temperature_prior import temperature_with_prior
 
 __all__ = [
     "BinStatistics",
@@ -66,4 +67,5 @@ __all__ = [
     "soft_cross_entropy",
     "sweep_calibration_error",
     "temperature_grid_errors",
+    "temperature_with_prior",
 ]

@@ -18,7 +18,7 @@ LOWEST = -1e18
 
 @torch.no_grad()
 def temperature_with_prior(
-    *, logits: Tensor, targets: Tensor, prior_std: float = PRIOR_STD, iterations: int = 12
+    *, logits: Tensor, targets: Tensor, prior_std: float = PRIOR_STD, iterations: int = 8
 ) -> Tensor:
     r"""T that minimises the summed NLL of ``logits / T`` plus :math:`(\log T)^2 / 2 \sigma^2`.
 
@@ -30,7 +30,7 @@ def temperature_with_prior(
         logits: ``(n, K)``, or one logit per sample. Any float dtype.
         targets: int ``(n,)``. Values are not checked, so that a GPU is never made to wait.
         prior_std: sigma.
-        iterations: of Newton's method; 12 give four digits of a T in [0.3, 50] and a percent beyond it, 40 all digits.
+        iterations: of Newton's method; 8 give six digits of a T in [0.3, 50], 20 four digits of any, 40 all digits.
 
     Returns:
         Scalar T > 0, without history, of the (widened) dtype of the logits.
@@ -62,7 +62,9 @@ def temperature_with_prior(
             variance = (weighted * centred).sum() - means.square().sum()
             slope = inverse * (means.sum() - at_target)  # of the NLL along -log T
             gradient = precision * log_t - slope
-            curvature = precision + slope.clamp(min=0.0) + inverse.square() * variance
+            curvature = precision + slope + inverse.square() * variance
+            safe = curvature - slope.clamp(max=0.0)  # never negative
+            curvature = torch.where(curvature > 0.1 * safe, curvature, safe)
             low, high = torch.where(gradient < 0.0, log_t, low), torch.where(gradient > 0.0, log_t, high)
             newton = log_t - gradient / curvature
             log_t = torch.where((newton >= low) & (newton <= high), newton, 0.5 * (low + high))

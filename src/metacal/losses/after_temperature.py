@@ -2,6 +2,7 @@
 
 from torch import Tensor
 
+from metacal.errors import InvalidTypeError
 from metacal.functional.arguments import check_positive
 from metacal.functional.temperature_prior import PRIOR_STD, temperature_with_prior
 from metacal.losses.base import Loss
@@ -29,6 +30,10 @@ class AfterTemperature(Loss):
     def __init__(self, loss: Loss, prior_std: float = PRIOR_STD) -> None:
         super().__init__()
         check_positive("prior_std", prior_std)
+        if not isinstance(loss, Loss):
+            raise InvalidTypeError(
+                f"`loss` must be a metacal Loss, got {type(loss).__name__}; FunctionLoss wraps any callable."
+            )
         self.loss, self.prior_std = loss, prior_std
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:

@@ -189,14 +189,23 @@ def checked_labels(y: Tensor, logits: Tensor, name: str, num_classes: int | None
     return labels
 
 
-def check_classes_come_last(head: nn.Module | None, logits: Tensor) -> None:
-    """Raise for a convolution that returns a map of logits: where K is its width too, shapes cannot tell."""
+def check_logits(head: nn.Module | None, logits: Tensor) -> None:
+    """Raise for what would be taken for logits ``(..., K)`` and is not.
+
+    That is a convolution's map of logits (where K is its width too, shapes cannot tell), and probabilities.
+    """
     last = None if head is None else list(head.modules())[-1]
     if logits.ndim > 2 and isinstance(last, (nn.Conv1d, nn.Conv2d, nn.Conv3d)):
         raise InvalidValueError(
             f"`head` must return logits whose classes come last, got a convolution's of shape {tuple(logits.shape)}; "
             "name as `head` a module that moves the classes to the end (`logits.movedim(1, -1)`)."
         )
+    if head is None and logits.ndim > 1 and logits.shape[-1] > 1:
+        sums, lowest = logits.float().sum(-1), float(logits.min())
+        if lowest >= 0.0 and torch.allclose(sums, torch.ones_like(sums), atol=1e-3):
+            raise InvalidValueError(
+                "`model` must return logits, got probabilities that sum to 1; name the layer before softmax as `head`."
+            )
 
 
 def class_count(logits: Tensor) -> int:

@@ -349,7 +349,7 @@ class MetaCalibrator:
         model, device = unwrapped(self.model), self._device()
         with leaving_no_trace(model, mode="train", seed=self.seed, device=device):
             logits, found = find_output_layer(model, moved(self.stream.peek()[0], device), head)
-        checks.check_classes_come_last(found if head is None else head, logits)
+        checks.check_logits(found if head is None else head, logits)
         return logits, found
 
     def _device(self) -> torch.device:
