@@ -1,0 +1,109 @@
+"""One strength for all classes, deviations that have to be asked for, and a distribution over the wrong classes."""
+
+import math
+
+import pytest
+import torch
+from tests.metalearning.models import K, batch, calibrator, make_net
+from tests.metalearning.problems import hierarchical
+from torch import nn
+
+from metacal import HierarchicalLabelSmoothing, OuterStep, ScalarLabelSmoothing
+from metacal.metalearning.hyperparameter_set import as_one
+from metacal.metalearning.inner_loss import InnerLoss
+from metacal.metalearning.outer_step import AdamState, adam_step_
+
+
+def by_hand(smoothing, label):
+    """The formula, number by number."""
+    base, deviation = smoothing.base.item(), smoothing.deviation.tolist()
+    strength = min(max(base + deviation[label], 0.0), 0.5)
+    numbers = smoothing.affinity[label].tolist()
+    wrong = {k: math.exp(number) for k, number in enumerate(numbers) if k != label}
+    return [1.0 - strength if k == label else strength * wrong[k] / sum(wrong.values()) for k in range(len(numbers))]
+
+
+@pytest.mark.parametrize("change", [0.0, 0.4, -0.4])
+def test_soft_labels_are_the_formula(change):
+    """Also where a strength is cut off at either end."""
+    smoothing = hierarchical()
+    smoothing.deviation.data[1] += change
+    rows = smoothing.soft_labels(torch.tensor([0, 1, 2, 3, 1]))
+    expected = torch.tensor([by_hand(smoothing, label) for label in (0, 1, 2, 3, 1)], dtype=torch.float64)
+    torch.testing.assert_close(rows.detach(), expected)
+    torch.testing.assert_close(rows.sum(1), torch.ones(5, dtype=torch.float64))
+
+
+def test_it_starts_as_smoothing_by_hand_does():
+    """0.05 taken from the true class and shared out evenly; with a start of 0, labels are those that were given."""
+    labels = torch.tensor([2, 0])
+    torch.testing.assert_close(
+        HierarchicalLabelSmoothing(3).soft_labels(labels),
+        torch.tensor([[0.025, 0.025, 0.95], [0.95, 0.025, 0.025]]),
+    )
+    plain = HierarchicalLabelSmoothing(3, start=0.0).soft_labels(labels)
+    assert torch.equal(plain, nn.functional.one_hot(labels, 3).float())
+    two = HierarchicalLabelSmoothing(2, start=0.1).soft_labels(torch.tensor([0]))
+    torch.testing.assert_close(two, torch.tensor([[0.9, 0.1]]))
+
+
+def test_true_classes_have_no_share_to_learn():
+    smoothing = hierarchical()
+    weights = torch.randn(4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    (smoothing.soft_labels(torch.arange(4)) * weights).sum().backward()
+    assert torch.equal(smoothing.affinity.grad.diagonal(), torch.zeros(4, dtype=torch.float64))
+    assert smoothing.affinity.grad.abs().sum() > 0 and smoothing.base.grad != 0
+    torch.testing.assert_close(smoothing.deviation.grad.sum(), smoothing.base.grad)
+
+
+def test_soft_labels_of_soft_labels():
+    smoothing = hierarchical().float()
+    inner = as_one([ScalarLabelSmoothing(4), smoothing])(InnerLoss.plain(torch.tensor([1, 3]), 4))
+    torch.testing.assert_close(inner.targets, smoothing.soft_labels(torch.tensor([1, 3])))
+
+
+def test_deviations_move_at_a_tenth_of_the_rate_and_are_forgotten():
+    alone = HierarchicalLabelSmoothing(3).double()
+    member = as_one({"labels": HierarchicalLabelSmoothing(3).double()})
+    for smoothing in (alone, member):
+        names = {name.rsplit(".", 1)[-1]: parameter for name, parameter in smoothing.omega().items()}
+        state = AdamState.zeros(tuple(smoothing.omega().values()))
+        outer = OuterStep(adaptive=False, lr=1e-3)
+        ones = [torch.ones_like(p) for p in smoothing.omega().values()]
+        adam_step_(smoothing, ones, state, outer)
+        torch.testing.assert_close(names["base"].item(), 0.05 - 1e-3, rtol=1e-6, atol=0.0)
+        torch.testing.assert_close(names["deviation"].detach(), torch.full((3,), -1e-4).double(), rtol=1e-6, atol=0.0)
+        names["deviation"].data.fill_(0.1)
+        names["affinity"].data.fill_(2.0)
+        before = names["base"].item()
+        state = AdamState.zeros(tuple(smoothing.omega().values()))
+        for _ in range(100):
+            adam_step_(smoothing, [torch.zeros_like(one) for one in ones], state, outer, interval=4)
+        kept = (1.0 - 0.0025) ** 400
+        torch.testing.assert_close(
+            names["deviation"].detach(), torch.full((3,), 0.1 * kept).double(), rtol=1e-5, atol=0.0
+        )
+        torch.testing.assert_close(
+            names["affinity"].detach(), torch.full((3, 3), 2.0 * kept).double(), rtol=1e-5, atol=0.0
+        )
+        assert names["base"].item() == before, "the base stays"
+
+
+def test_bounds_summary_and_export():
+    smoothing = HierarchicalLabelSmoothing(K)
+    smoothing.base.data.fill_(0.9)
+    smoothing.deviation.data.copy_(torch.tensor([-2.0, 0.1, 0.0]))
+    smoothing.project_()
+    assert smoothing.base == 0.5 and smoothing.deviation.min() == -0.5 and smoothing.stuck() == ["base"]
+    summary = {name: round(value.item(), 4) for name, value in smoothing.summary().items()}
+    assert summary == {"base": 0.5, "strength": 0.3333, "strength_min": 0.0, "strength_max": 0.5}
+    exported = smoothing.export()
+    assert set(exported) == {"base", "deviation", "affinity", "soft_labels"}
+    assert exported["soft_labels"][0] == [1.0, 0.0, 0.0]
+
+
+def test_its_summary_is_followed_in_the_history():
+    meta = calibrator(make_net(), HierarchicalLabelSmoothing(K))
+    meta.step(*batch(12, 1))
+    assert {"base", "strength", "strength_min", "strength_max"} <= set(meta.history[0])
+    assert "base 0.0" in meta.summary()
