@@ -43,9 +43,9 @@ def unwrapped(model: nn.Module) -> nn.Module:
     hook, which refuses any backward pass that is not Fabric's.
     """
     inner, wrapper = forwarded(model), uncompiled(model)
-    is_parallel = isinstance(inner, DistributedDataParallel)
     if inner is wrapper:
-        return inner.module if is_parallel else model
+        return inner.module if isinstance(inner, DistributedDataParallel) else model
+    is_parallel = isinstance(inner, DistributedDataParallel)
     quiet = type(wrapper)(inner.module if is_parallel else wrapper._forward_module, wrapper._strategy)
     quiet._register_backward_hook = lambda tensor: tensor  # type: ignore[assignment]
     return quiet

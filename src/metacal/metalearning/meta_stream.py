@@ -149,7 +149,8 @@ class MetaStream(Iterator[Batch]):
 
     def _random_numbers_of(self, number: int) -> AbstractContextManager[None]:
         """Random numbers for drawing a batch of the stream; the caller's stay as they are."""
-        device = torch.device("cuda" if torch.cuda.is_initialized() else "cpu")
+        is_cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        device = torch.device("cuda" if is_cuda else "cpu")
         return fresh_random_stream(own_seed(self.seed + number), device)
 
 

@@ -132,7 +132,8 @@ def _adaptive_scale(group: dict[str, Any], state: dict[str, Any]) -> Tensor | No
     if isinstance(steps, Tensor) and steps.device.type == "cpu":
         steps = steps.item()  # it is float32: 1 - beta ** steps would lose digits
     if "acc_delta" in state:
-        return ((at_least_float32(state["acc_delta"]) + eps) / (at_least_float32(state["square_avg"]) + eps)).sqrt()
+        scale: Tensor = (at_least_float32(state["acc_delta"]) + eps) / (at_least_float32(state["square_avg"]) + eps)
+        return scale.sqrt()
     if "exp_avg_sq" in state and "betas" in group and steps is not None:
         moment = state["max_exp_avg_sq"] if group.get("amsgrad") else state["exp_avg_sq"]
         root = (at_least_float32(moment) / (1.0 - group["betas"][1] ** steps)).sqrt()
