@@ -37,7 +37,7 @@ def find_output_layer(model: nn.Module, x: Any, head: nn.Module | None) -> tuple
         if next(module.parameters(), None) is not None
     ]
     try:
-        with eagerly():  # what is compiled now, with these hooks, would not see those that are set later
+        with eagerly():  # compiled for these hooks and few samples, it would have to be compiled again
             call_model(model, x)
     finally:
         for handle in handles:
