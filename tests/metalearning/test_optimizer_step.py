@@ -9,7 +9,7 @@ from torch import nn
 
 from metacal import VectorLabelSmoothing
 from metacal.errors import InvalidTypeError, InvalidValueError, MetacalWarning
-from metacal.metalearning.optimizer_step import OptimizerStep
+from metacal.metalearning.optimizer_step import OptimizerStep, scaled
 
 SIZES = torch.tensor([[1e-3, 0.1, 2.0], [5.0, 0.02, 0.5]])
 """How large the gradients of six numbers are, at all times."""
@@ -102,6 +102,23 @@ def test_scales_of_adam_after_one_step_are_written_out():
     optimizer = torch.optim.Adam([p], lr=0.01)
     take_steps(optimizer, p, 1)
     torch.testing.assert_close(OptimizerStep(optimizer).scales()[p], 1.0 / (SIZES + 1e-8), rtol=1e-6, atol=0.0)
+
+
+def test_no_number_goes_further_than_adam_would_take_it():
+    """A gradient that comes as a surprise: with it among the moments, the step is 1 / sqrt(1 - beta) long at most."""
+    p = nn.Parameter(torch.zeros(2, 3))
+    optimizer = torch.optim.Adam([p], lr=0.01, betas=(0.0, 0.999))
+    take_steps(optimizer, p, 200)
+    surprise = 1e5 * SIZES * torch.tensor([[1.0, -1.0, 1.0], [-1.0, -1.0, 1.0]])
+    found = scaled(OptimizerStep(optimizer).scales()[p], surprise)
+    assert torch.equal(found, 32.0 * surprise.sign())
+    before = p.detach().clone()
+    p.grad = surprise
+    optimizer.step()
+    assert ((before - p.detach()).abs() <= 0.01 * 32.0).all()
+    assert scaled(1.0, surprise) is surprise and torch.equal(scaled(0.5, surprise), 0.5 * surprise)
+    broken = scaled(torch.ones(2), torch.tensor([torch.inf, torch.nan]))
+    assert not broken.isfinite().any(), "what is not finite is not hidden"
 
 
 def test_without_adaptation_a_group_moves_as_one():

@@ -103,14 +103,15 @@ def trained(model, optimizer, hyperparameters, dtype, *, steps=4, shape=None, **
     return meta, batch(kind, 32, 1, dtype), held_out
 
 
-def scale_of(optimizer, parameter):
-    """What the optimiser multiplies a gradient by, written out."""
+def scaled(optimizer, parameter, gradient):
+    """What the optimiser makes of a gradient per unit of its rate, written out: at most 32 for Adam."""
     state, group = optimizer.state[parameter], optimizer.param_groups[0]
     if "exp_avg_sq" not in state:
-        return torch.ones_like(parameter)
+        return gradient
     moment = state["max_exp_avg_sq"] if group["amsgrad"] else state["exp_avg_sq"]
     corrected = moment / (1.0 - group["betas"][1] ** state["step"].item())
-    return torch.where(corrected > 0, 1.0 / (corrected.sqrt() + group["eps"]), 0.0)
+    scale = torch.where(corrected > 0, 1.0 / (corrected.sqrt() + group["eps"]), 0.0)
+    return (scale * gradient).clamp(-32.0, 32.0)
 
 
 def exact(meta, pair, held_out):
@@ -134,7 +135,7 @@ def exact(meta, pair, held_out):
     steps = torch.autograd.grad(value, parameters, create_graph=True, allow_unused=True)
     lr = optimizer.param_groups[0]["lr"]
     change = -lr * sum(
-        (scale_of(optimizer, p) * pull * step).sum()
+        (scaled(optimizer, p, pull) * step).sum()
         for p, pull, step in zip(parameters, pulls, steps)
         if pull is not None and step is not None
     )
@@ -173,6 +174,23 @@ def test_where_units_switch_on_and_off(model, optimizer):
         ours, theirs = (torch.cat([part.flatten() for part in parts]) for parts in (found.values(), expected))
         assert float((ours - theirs).norm() / theirs.norm()) <= most
         assert float(ours @ theirs / (ours.norm() * theirs.norm())) >= 0.998
+
+
+@pytest.mark.parametrize("way", ["rare tokens", "biases before normalisation"])
+def test_numbers_that_had_hardly_a_gradient_do_not_drown_the_others(way):
+    """Their scale is nearly 1 / eps: they would take up the whole move, and float32 lose the others."""
+    found = []
+    for dtype in TOLERANCES:
+        model, options = ("tokens", {}) if way == "rare tokens" else ("convolutions", dict(mode="eval"))
+        meta, pair, held_out = trained(model, "adam", hierarchical().to(dtype), dtype, steps=8, **options)
+        optimizer = meta._task.optimizer.optimizers[0]
+        if way == "rare tokens":  # as if they had been seen 20,000 steps ago
+            optimizer.state[meta.model.embedding.weight]["exp_avg_sq"][4:] *= 0.999**20_000
+            pair = (pair[0] % 4, pair[1])
+        gradients = meta.hypergradient(*pair, held_out).values()
+        found.append(torch.cat([gradient.flatten() for gradient in gradients]).double())
+    assert float((found[0] - found[1]).norm() / found[1].norm()) < 0.15
+    assert float(found[0] @ found[1] / (found[0].norm() * found[1].norm())) > 0.99
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES)

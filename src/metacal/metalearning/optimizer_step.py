@@ -13,6 +13,22 @@ from metacal.functional.inputs import at_least_float32
 PLAIN = (torch.optim.SGD, torch.optim.ASGD)
 """Optimisers that leave the gradient's direction alone."""
 
+LONGEST = 32.0
+"""Most that Adam makes of a gradient, however sudden: 1 / sqrt(1 - 0.999), in units of the learning rate."""
+
+
+def scaled(scale: float | Tensor, gradient: Tensor) -> Tensor:
+    """A gradient as an optimiser scales it, per unit of the learning rate; an adaptive one as far as it would go.
+
+    Where there were next to no gradients for long (a rare token, a bias before normalisation) or by chance (in the
+    first steps), one over their root is huge: such a number would outweigh all the others, which a step of the
+    optimiser's, with the new gradient among its moments, does not let happen.
+    """
+    if isinstance(scale, float):
+        return gradient if scale == 1.0 else scale * gradient
+    step = scale * gradient
+    return torch.where(step.isfinite(), step.clamp(-LONGEST, LONGEST), step)
+
 
 class OptimizerStep:
     """What an optimiser makes of a gradient: ``lr * scale * gradient``, elementwise.

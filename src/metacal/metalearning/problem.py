@@ -13,6 +13,7 @@ from metacal.functional.inputs import as_rows, at_least_float32, class_logits
 from metacal.losses import Loss
 from metacal.metalearning.hyperparameter import Hyperparameter
 from metacal.metalearning.inner_loss import InnerLoss
+from metacal.metalearning.optimizer_step import scaled
 
 
 class Hypergradient(NamedTuple):
@@ -111,8 +112,7 @@ class MetaProblem:
 
     def scaled(self, name: str, gradient: Tensor) -> Tensor:
         """A gradient as the optimiser scales it, per unit of ``lr``."""
-        scale = self.scales.get(name, 1.0)
-        return gradient if isinstance(scale, float) and scale == 1.0 else gradient * scale
+        return scaled(self.scales.get(name, 1.0), gradient)
 
     def through_and_direct(self, parameters: Mapping[str, Tensor]) -> Hypergradient:
         """Gradient of the meta-loss at parameters that depend on omega, split at the held-out logits."""

@@ -30,6 +30,7 @@ from metacal.metalearning.head_tap import HeadTap
 from metacal.metalearning.inner_loss import InnerLoss
 from metacal.metalearning.meta_task import MetaTask
 from metacal.metalearning.model_output import logits_of
+from metacal.metalearning.optimizer_step import scaled
 from metacal.metalearning.problem import Hypergradient, gradients, meta_value
 from metacal.metalearning.quiet_forward import eagerly
 
@@ -92,7 +93,8 @@ class ThroughModel:
         omega = tuple(task.hyperparameters.omega().values())
         scales = task.optimizer.scales(adaptive=task.outer.scaled)
         found = self._meta_gradient(task, tuple(scales), omega, meta)
-        along = {p: scale * pull for (p, scale), pull in zip(scales.items(), found.through, strict=True)}
+        pulls = zip(scales.items(), found.through, strict=True)
+        along = {parameter: scaled(scale, pull) for (parameter, scale), pull in pulls}
         length = torch.stack([at_least_float32(part).square().sum() for part in along.values()]).sum().sqrt()
         size = move_size(next(iter(along)).dtype)
         distance = torch.where(length > 0.0, size / length, 0.0)
