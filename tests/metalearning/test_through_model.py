@@ -184,12 +184,13 @@ def test_numbers_that_had_hardly_a_gradient_do_not_drown_the_others(way):
         model, options = ("tokens", {}) if way == "rare tokens" else ("convolutions", dict(mode="eval"))
         meta, pair, held_out = trained(model, "adam", hierarchical().to(dtype), dtype, steps=8, **options)
         optimizer = meta._task.optimizer.optimizers[0]
-        if way == "rare tokens":  # as if they had been seen 20,000 steps ago
-            optimizer.state[meta.model.embedding.weight]["exp_avg_sq"][4:] *= 0.999**20_000
+        if way == "rare tokens":  # as if they had been seen 40,000 steps ago
+            optimizer.state[meta.model.embedding.weight]["exp_avg_sq"][4:] *= 0.999**40_000
             pair = (pair[0] % 4, pair[1])
         gradients = meta.hypergradient(*pair, held_out).values()
         found.append(torch.cat([gradient.flatten() for gradient in gradients]).double())
-    assert float((found[0] - found[1]).norm() / found[1].norm()) < 0.15
+    most = 1e-3 if way == "rare tokens" else 0.15
+    assert float((found[0] - found[1]).norm() / found[1].norm()) < most
     assert float(found[0] @ found[1] / (found[0].norm() * found[1].norm())) > 0.99
 
 
