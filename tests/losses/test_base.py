@@ -69,7 +69,7 @@ def test_a_loss_is_its_function(loss, function, arguments, text):
 
 def test_every_public_loss_is_in_the_table():
     shells = {type(loss).__name__ for loss, *_ in SHELLS}
-    assert shells | {"Loss", "WeightedSum", "FunctionLoss"} == set(L.__all__)
+    assert shells | {"Loss", "WeightedSum", "FunctionLoss", "AfterTemperature"} == set(L.__all__)
 
 
 def test_sums_and_multiples():
