@@ -57,12 +57,23 @@ BAD_INPUT = [
     ({"probs": PAIR, "targets": LABELS.cfloat()}, TYPE, "`targets` must be integer class labels, got torch.complex64."),
     ({"probs": PAIR.to("meta")}, VALUE, "`probs` and `targets` must be on one device, got meta and cpu."),
     ({"probs": PAIR[:1]}, VALUE, "got (1, 2) with targets (2,)."),
-    ({"probs": PAIR.T.reshape(1, 4)}, VALUE, "`probs` must have shape (N, K, ...) for targets (N, ...), or the shape"),
+    ({"probs": PAIR.T.reshape(1, 4)}, VALUE, "`probs` must have shape (N, K, ...) for targets (N, ...), or that of"),
     ({"probs": PAIR[0, 0], "targets": LABELS[0]}, VALUE, "got () with targets ()."),
     ({"probs": PAIR[0], "targets": LABELS[0]}, VALUE, "got (2,) with targets ()."),
     ({"logits": PAIR[:, :1]}, VALUE, "`logits` must have at least 2 classes in dimension 1, got 1; for a binary model"),
     ({"logits": PAIR[:, :0]}, VALUE, "`logits` must have at least 2 classes in dimension 1, got 0"),
-    ({"probs": PAIR[:, :0], "targets": torch.zeros(2, 0).long()}, VALUE, "at least one"),
+    ({"probs": PAIR[:, :0], "targets": torch.zeros(2, 0).long()}, VALUE, "at least one label in dimension 1, got"),
+    (
+        {"probs": PAIR, "targets": torch.eye(2).long()},
+        VALUE,
+        "`targets` must be class numbers (N, ...) for `probs` (N, K, ...), got (2, 2) with targets (2, 2); pass "
+        "`targets.argmax(1)` if the rows are one-hot, or `multilabel=True` (a metric: `num_labels`) if each column is "
+        "yes or no.",
+    ),
+    ({"logits": PAIR[None], "targets": torch.eye(2).bool()[None]}, VALUE, "got (1, 2, 2) with targets (1, 2, 2); pass"),
+    ({"probs": PAIR, "targets": torch.eye(2).long(), "multilabel": True}, None, None),
+    ({"probs": PAIR, "multilabel": True}, VALUE, "must have the shape (N, L, ...) of `targets` for a multilabel model"),
+    ({"probs": PAIR, "multilabel": "yes"}, TYPE, "`multilabel` must be True or False, got 'yes'."),
     ({"probs": PAIR[:0], "targets": LABELS[:0]}, VALUE, "`targets` must hold at least one sample that is not ignored"),
     (
         {"probs": BINARY[:0], "targets": LABELS[:0]},
@@ -247,7 +258,7 @@ def test_the_right_row_of_many_events_is_named(monkeypatch):
     logits, targets = samples.events((500, 3))
     logits[321, 2] = NAN
     with pytest.raises(InvalidValueError, match=r"got nan in row 321, column 2\."):
-        F.adaptive_calibration_error(logits=logits, targets=targets)
+        F.adaptive_calibration_error(logits=logits, targets=targets, multilabel=True)
 
 
 @pytest.mark.parametrize("layout", samples.LAYOUTS)
@@ -355,5 +366,5 @@ def test_layouts_become_rows():
     inputs = read_inputs(logits=scores, targets=targets)
     assert not inputs.is_events and inputs.num_classes == 3 and inputs.name == "logits"
     assert torch.equal(inputs.scores[5], scores[1, :, 1])
-    labels = read_inputs(probs=torch.rand(2, 3, 4), targets=torch.zeros(2, 3, 4, dtype=torch.int64))
+    labels = read_inputs(probs=torch.rand(2, 3, 4), targets=torch.zeros(2, 3, 4, dtype=torch.int64), multilabel=True)
     assert labels.is_events and labels.num_classes == 3 and labels.scores.shape == (8, 3)

@@ -97,7 +97,9 @@ def test_chunks_and_maps_change_nothing(monkeypatch):
 
 
 def test_bad_input():
-    with pytest.raises(InvalidValueError, match=r"`logits` must have shape \(n, K\) for targets \(n,\), got \(3,\)"):
+    with pytest.raises(
+        InvalidValueError, match=r"`logits` must have shape \(N, K, ...\) for targets \(N, ...\), got \(3,\)"
+    ):
         fit_temperature(logits=torch.zeros(3), targets=torch.tensor([0, 1, 0]))
     with pytest.raises(InvalidValueError, match="`logits` must be finite, got nan in row 1, column 0"):
         fit_temperature(logits=torch.tensor([[0.0, 1.0], [torch.nan, 0.0]]), targets=torch.tensor([0, 1]))

@@ -205,6 +205,11 @@ def test_millions_of_samples_in_one_bin_stay_exact():
     assert metric.compute().item() == pytest.approx(abs(0.83 - probs[0].item()), abs=1e-9)
 
 
+def test_one_hot_targets_are_not_taken_for_labels():
+    with pytest.raises(InvalidValueError, match=r"`targets.argmax\(1\)` if the rows are one-hot, or .*`num_labels`"):
+        M.ExpectedCalibrationError(num_classes=3).update(torch.eye(3), torch.eye(3).long())
+
+
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("place", [0, 29])
 def test_a_nan_in_any_batch_makes_the_value_nan(name, place):

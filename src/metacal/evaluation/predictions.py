@@ -58,13 +58,8 @@ class Predictions:
     def _checked(
         cls, scores: Tensor, targets: Tensor, class_names: Sequence[str] | None, name: str, *, is_logits: bool
     ) -> "Predictions":
-        inputs = (
-            read_inputs(logits=scores, targets=targets) if is_logits else read_inputs(probs=scores, targets=targets)
-        )
-        if inputs.is_events:
-            raise InvalidValueError(
-                f"`{inputs.name}` must have shape (n, K) for targets (n,), got {tuple(scores.shape)}."
-            )
+        logits, probs = (scores, None) if is_logits else (None, scores)
+        inputs = read_inputs(logits=logits, probs=probs, targets=targets, classes_only=True)
         for _ in inputs.chunks():  # checks values as it goes
             pass
         names = tuple(str(number) for number in range(inputs.num_classes)) if class_names is None else class_names

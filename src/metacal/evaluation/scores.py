@@ -4,7 +4,6 @@ from dataclasses import asdict, dataclass, replace
 
 from torch import Tensor
 
-from metacal.errors import InvalidValueError
 from metacal.functional.binning import calibration_error, equal_width_statistics
 from metacal.functional.bootstrap import binned_interval
 from metacal.functional.brier_score import brier_sums, split_brier
@@ -54,10 +53,7 @@ def score_predictions(
         >>> round(scores.accuracy, 4), round(scores.ece, 4)
         (0.9109, 0.0537)
     """
-    checked = read_inputs(logits=logits, probs=probs, targets=targets)
-    if checked.is_events:
-        shape = tuple(checked.scores.shape)
-        raise InvalidValueError(f"`{checked.name}` must have shape (n, K) for targets (n,), got {shape}.")
+    checked = read_inputs(logits=logits, probs=probs, targets=targets, classes_only=True)
     confidences, correct = confidence_and_correctness(checked)
     inputs = replace(checked, validate=False)  # reading the confidences has checked every value
     equal_width = equal_width_statistics(confidences, correct, num_bins)

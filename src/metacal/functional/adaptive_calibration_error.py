@@ -16,6 +16,7 @@ def adaptive_calibration_error(
     targets: Tensor,
     num_bins: int = 15,
     norm: str = "l1",
+    multilabel: bool = False,
     ignore_index: int | None = None,
     validate: bool = True,
 ) -> Tensor:
@@ -30,6 +31,7 @@ def adaptive_calibration_error(
         targets: see there.
         num_bins: M.
         norm: ``"l1"``, ``"l2"`` or ``"max"``.
+        multilabel: see there.
         ignore_index: see there.
         validate: see there.
 
@@ -45,5 +47,12 @@ def adaptive_calibration_error(
     """
     check_num_bins(num_bins)
     check_choice("norm", norm, ("l1", "l2", "max"))
-    inputs = read_inputs(logits=logits, probs=probs, targets=targets, ignore_index=ignore_index, validate=validate)
+    inputs = read_inputs(
+        logits=logits,
+        probs=probs,
+        targets=targets,
+        multilabel=multilabel,
+        ignore_index=ignore_index,
+        validate=validate,
+    )
     return calibration_error(equal_mass_statistics(*confidence_and_correctness(inputs), num_bins), norm)

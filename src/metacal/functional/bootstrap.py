@@ -46,6 +46,7 @@ def calibration_error_interval(
     num_resamples: int = 1000,
     level: float = 0.95,
     seed: int = 0,
+    multilabel: bool = False,
     ignore_index: int | None = None,
     validate: bool = True,
 ) -> Interval:
@@ -63,6 +64,7 @@ def calibration_error_interval(
         num_resamples: how many times the samples are drawn again, with replacement.
         level: coverage aimed at.
         seed: of the draws; the same seed gives the same interval.
+        multilabel: see there.
         ignore_index: see there.
         validate: see there.
 
@@ -75,7 +77,14 @@ def calibration_error_interval(
     """
     check_num_bins(num_bins)
     check_choice("norm", norm, ("l1", "l2", "max"))
-    inputs = read_inputs(logits=logits, probs=probs, targets=targets, ignore_index=ignore_index, validate=validate)
+    inputs = read_inputs(
+        logits=logits,
+        probs=probs,
+        targets=targets,
+        multilabel=multilabel,
+        ignore_index=ignore_index,
+        validate=validate,
+    )
     confidences, correct = confidence_and_correctness(inputs)
     return binned_interval(confidences, correct, num_bins, norm, num_resamples=num_resamples, level=level, seed=seed)
 

@@ -15,6 +15,7 @@ def brier_score(
     logits: Tensor | None = None,
     probs: Tensor | None = None,
     targets: Tensor,
+    multilabel: bool = False,
     ignore_index: int | None = None,
     validate: bool = True,
 ) -> Tensor:
@@ -28,7 +29,14 @@ def brier_score(
         >>> round(brier_score(probs=torch.tensor([[0.8, 0.2]]), targets=torch.tensor([0])).item(), 4)
         0.08
     """
-    inputs = read_inputs(logits=logits, probs=probs, targets=targets, ignore_index=ignore_index, validate=validate)
+    inputs = read_inputs(
+        logits=logits,
+        probs=probs,
+        targets=targets,
+        multilabel=multilabel,
+        ignore_index=ignore_index,
+        validate=validate,
+    )
     total, count = brier_sums(inputs)
     return total / count
 
@@ -58,6 +66,7 @@ def brier_decomposition(
     probs: Tensor | None = None,
     targets: Tensor,
     num_bins: int = 15,
+    multilabel: bool = False,
     ignore_index: int | None = None,
     validate: bool = True,
 ) -> Decomposition:
@@ -73,7 +82,14 @@ def brier_decomposition(
         >>> [round(part.item(), 4) for part in parts]
         [0.16, 0.25]
     """
-    inputs = read_inputs(logits=logits, probs=probs, targets=targets, ignore_index=ignore_index, validate=validate)
+    inputs = read_inputs(
+        logits=logits,
+        probs=probs,
+        targets=targets,
+        multilabel=multilabel,
+        ignore_index=ignore_index,
+        validate=validate,
+    )
     total, count = brier_sums(inputs)
     return split_brier(total / count, count, class_statistics(inputs, num_bins))
 

@@ -24,6 +24,7 @@ def classwise_calibration_error(
     num_bins: int = 15,
     norm: str = "l1",
     threshold: float | None = None,
+    multilabel: bool = False,
     ignore_index: int | None = None,
     validate: bool = True,
 ) -> Tensor:
@@ -39,6 +40,7 @@ def classwise_calibration_error(
         norm: ``"l1"``, ``"l2"`` or ``"max"``, within a class; classes are averaged.
         threshold: leave out probabilities at or below it (a thousand classes are mostly near-zeros, which hide
             the rest); a class with none left is left out of the mean.
+        multilabel: see there.
         ignore_index: see there.
         validate: see there.
 
@@ -52,7 +54,14 @@ def classwise_calibration_error(
         0.4
     """
     check_choice("norm", norm, ("l1", "l2", "max"))
-    inputs = read_inputs(logits=logits, probs=probs, targets=targets, ignore_index=ignore_index, validate=validate)
+    inputs = read_inputs(
+        logits=logits,
+        probs=probs,
+        targets=targets,
+        multilabel=multilabel,
+        ignore_index=ignore_index,
+        validate=validate,
+    )
     return calibration_error(class_statistics(inputs, num_bins, threshold), norm).nanmean()
 
 

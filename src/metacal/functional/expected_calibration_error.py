@@ -15,6 +15,7 @@ def expected_calibration_error(
     targets: Tensor,
     num_bins: int = 15,
     norm: str = "l1",
+    multilabel: bool = False,
     ignore_index: int | None = None,
     validate: bool = True,
 ) -> Tensor:
@@ -29,10 +30,11 @@ def expected_calibration_error(
     Args:
         logits: scores ``(N, K, ...)`` before the softmax, or ``(N, ...)`` before the sigmoid. Any float dtype.
         probs: probabilities of the same shapes. Give exactly one of the two.
-        targets: integer labels ``(N, ...)``. Scores of the same shape are a binary or multilabel model: the
-            probability of "yes" is then measured against how often the answer was "yes", all labels pooled.
+        targets: integer labels ``(N, ...)``. Scores of the same shape, ``(N,)``, are a binary model: the probability
+            of "yes" is then measured against how often the answer was "yes".
         num_bins: M.
         norm: ``"l1"`` (ECE), ``"l2"`` (RMSCE) or ``"max"`` (MCE).
+        multilabel: scores and targets are both ``(N, L, ...)``: L yes/no labels, measured as binary models are, pooled.
         ignore_index: targets with this value are left out.
         validate: check values (finite, in range, rows that sum to 1); if not, a NaN makes the result NaN. Shapes and
             dtypes are always checked.
@@ -53,7 +55,14 @@ def expected_calibration_error(
         0.25
     """
     check_choice("norm", norm, ("l1", "l2", "max"))
-    inputs = read_inputs(logits=logits, probs=probs, targets=targets, ignore_index=ignore_index, validate=validate)
+    inputs = read_inputs(
+        logits=logits,
+        probs=probs,
+        targets=targets,
+        multilabel=multilabel,
+        ignore_index=ignore_index,
+        validate=validate,
+    )
     return calibration_error(confidence_statistics(inputs, num_bins), norm)
 
 
@@ -63,6 +72,7 @@ def bin_statistics(
     probs: Tensor | None = None,
     targets: Tensor,
     num_bins: int = 15,
+    multilabel: bool = False,
     ignore_index: int | None = None,
     validate: bool = True,
 ) -> BinStatistics:
@@ -76,7 +86,14 @@ def bin_statistics(
         >>> bin_statistics(probs=probs, targets=targets, num_bins=5).counts.tolist()
         [0, 0, 0, 1, 1]
     """
-    inputs = read_inputs(logits=logits, probs=probs, targets=targets, ignore_index=ignore_index, validate=validate)
+    inputs = read_inputs(
+        logits=logits,
+        probs=probs,
+        targets=targets,
+        multilabel=multilabel,
+        ignore_index=ignore_index,
+        validate=validate,
+    )
     return confidence_statistics(inputs, num_bins)
 
 

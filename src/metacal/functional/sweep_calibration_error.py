@@ -21,6 +21,7 @@ def sweep_calibration_error(
     probs: Tensor | None = None,
     targets: Tensor,
     norm: str = "l1",
+    multilabel: bool = False,
     ignore_index: int | None = None,
     validate: bool = True,
 ) -> Tensor:
@@ -34,6 +35,7 @@ def sweep_calibration_error(
         probs: see there.
         targets: see there.
         norm: ``"l1"``, ``"l2"`` or ``"max"``.
+        multilabel: see there.
         ignore_index: see there.
         validate: see there.
 
@@ -47,7 +49,14 @@ def sweep_calibration_error(
         0.25
     """
     check_choice("norm", norm, ("l1", "l2", "max"))
-    inputs = read_inputs(logits=logits, probs=probs, targets=targets, ignore_index=ignore_index, validate=validate)
+    inputs = read_inputs(
+        logits=logits,
+        probs=probs,
+        targets=targets,
+        multilabel=multilabel,
+        ignore_index=ignore_index,
+        validate=validate,
+    )
     return calibration_error(sweep_statistics(*confidence_and_correctness(inputs)), norm)
 
 

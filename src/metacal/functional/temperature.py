@@ -7,7 +7,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from metacal.errors import InvalidValueError
 from metacal.functional.inputs import Inputs, read_inputs
 
 LOWEST, HIGHEST = 1e-3, 1e3
@@ -60,9 +59,7 @@ def fit_temperature(*, logits: Tensor, targets: Tensor, validate: bool = True) -
         >>> round(fit.temperature, 3), fit.converged  # 10 / log(3): confidence 3/4 where 3 of 4 are right
         (9.102, True)
     """
-    inputs = read_inputs(logits=logits, targets=targets, validate=validate)
-    if inputs.is_events:
-        raise InvalidValueError(f"`logits` must have shape (n, K) for targets (n,), got {tuple(logits.shape)}.")
+    inputs = read_inputs(logits=logits, targets=targets, classes_only=True, validate=validate)
     inputs.check_targets()  # before they are used as row numbers
     fit = _solve(replace(inputs, validate=False))
     if fit is not None:

@@ -6,7 +6,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from metacal.errors import InvalidValueError
 from metacal.functional.arguments import check_num_bins
 from metacal.functional.binning import BinStatistics, calibration_error, equal_width_statistics
 from metacal.functional.confidence import is_first_top
@@ -52,9 +51,7 @@ class TemperatureScan(NamedTuple):
 def scan_temperatures(logits: Tensor, targets: Tensor, num_bins: int = 15, validate: bool = True) -> TemperatureScan:
     """Bins and likelihood of ``softmax(logits / T)`` for every temperature of `GRID`, in one pass over the rows."""
     check_num_bins(num_bins)
-    inputs = read_inputs(logits=logits, targets=targets, validate=validate)
-    if inputs.is_events:
-        raise InvalidValueError(f"`logits` must have shape (n, K) for targets (n,), got {tuple(logits.shape)}.")
+    inputs = read_inputs(logits=logits, targets=targets, classes_only=True, validate=validate)
     device = inputs.scores.device
     statistics = BinStatistics.zeros(len(GRID), num_bins, device=device)
     losses = torch.zeros(len(GRID), dtype=torch.float64, device=device)

@@ -67,9 +67,12 @@ class ScoreMetric(Metric):
 
     def read(self, scores: Tensor, targets: Tensor) -> Inputs:
         """Checked inputs of one batch; an empty batch is fine."""
+        logits, probs = (scores, None) if self.inputs == "logits" else (None, scores)
         batch = read_inputs(
-            **{self.inputs: scores},
+            logits=logits,
+            probs=probs,
             targets=targets,
+            multilabel=self.num_classes is None,
             ignore_index=self.ignore_index,
             validate=self.validate,
             allow_empty=True,
