@@ -311,6 +311,15 @@ def test_values_that_no_fit_gives_are_not_loaded(name, array, damage, message, t
         Calibrator.load(path)
 
 
+def test_a_parameter_beyond_any_float_is_not_loaded(tmp_path):
+    path = tmp_path / "fitted.safetensors"
+    arrays, about = saved(CALIBRATORS["matrix"], path)
+    about["params"]["bias_penalty"] = 10**400
+    safetensors.numpy.save_file(arrays, path, metadata={"metacal.posthoc": json.dumps(about)})
+    with pytest.raises(InvalidValueError, match="must name a file written by `save`, got .*too large"):
+        Calibrator.load(path)
+
+
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [

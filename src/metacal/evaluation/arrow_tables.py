@@ -167,17 +167,17 @@ def _top_names(schema: Any, columns: Sequence[str]) -> list[str]:
 
 
 def _columns(batch: Any, columns: Sequence[str]) -> dict[str, Column]:
-    found = {}
-    for name in columns:
-        array = _array(batch, name)
-        found[name] = _column(name, array)
-    return found
+    batch.validate(full=True)  # Arrow takes offsets and indices as they are, and would read what is not its own
+    return {name: _column(name, _array(batch, name)) for name in columns}
 
 
 def _array(batch: Any, name: str) -> Any:
-    if name in batch.schema.names:
+    names = batch.schema.names
+    top = name if name in names else max((field for field in names if name.startswith(f"{field}.")), key=len)
+    if names.count(top) > 1:
+        raise BadRow(0, f"column {top} is there twice; rename one")
+    if top == name:
         return batch.column(name)
-    top = max((field for field in batch.schema.names if name.startswith(f"{field}.")), key=len)
     return pc.struct_field(batch.column(top), name[len(top) + 1 :])
 
 
@@ -224,7 +224,7 @@ def _lists(name: str, array: Any) -> Column:
     values = _column(name, array.flatten())
     if isinstance(values, Strings) or values.ndim != 1:
         raise BadRow(0, f"column {name} must hold lists of numbers, not {array.type}")
-    return values.reshape(len(array), -1)
+    return values.reshape(len(array), len(values) // max(len(array), 1))
 
 
 def _cells(array: Any, is_text: bool, may_have_commas: bool) -> Column:

@@ -109,6 +109,8 @@ def readable(path: Path) -> Iterator[None]:
         yield
     except UnicodeDecodeError:
         raise InvalidFileError(f"{path}: is not text in UTF-8; write it again as such.") from None
+    except UnicodeEncodeError:
+        raise InvalidFileError(f"{path}: the name of the file is not text in UTF-8; rename it.") from None
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or first_line(error)
         raise InvalidFileError(f"{path}: cannot be read ({reason}); check or write it again.") from None

@@ -161,7 +161,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
                 return kind._restored(about, arrays)
         except KeyError as error:
             raise InvalidValueError(f"`path` must name a file written by `save`, got {path} without {error}.") from None
-        except (TypeError, ValueError, RecursionError) as error:
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise InvalidValueError(f"`path` must name a file written by `save`, got {path}: {error}") from None
         raise InvalidValueError(f"`path` must name a saved {cls.__name__}, got {path} with a {about['kind']}.")
 
