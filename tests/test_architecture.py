@@ -118,6 +118,13 @@ def test_imports_go_one_way(path):
     assert used <= MAY_IMPORT[own], f"{own} may not import {sorted(used - MAY_IMPORT[own])}"
 
 
+@pytest.mark.parametrize("path", [path for path in MODULES if path.parent.name == "cli"], ids=dotted_name)
+def test_verbs_print_through_one_console(path):
+    """The one that shows control characters instead of obeying them."""
+    if path.name != "terminal.py":
+        assert "rich.console" not in path.read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("path", MODULES, ids=dotted_name)
 def test_files_are_short_and_say_what_they_are_for(path):
     text = path.read_text(encoding="utf-8")

@@ -155,6 +155,34 @@ def test_names_that_look_like_markup_stay_text(metacal, tmp_path):
     assert status == 0 and "[red]cat[/]" in output and "<script>alert(1)</script>" in output
 
 
+def test_names_cannot_command_the_terminal(metacal, tmp_path):
+    path = tmp_path / "a\x1b[2J\nb.csv"
+    path.write_text("p_cat\x1b[31m,p_\u202edog,p_\x9b1m,label\n" + "0.5,0.25,0.25,0\n0.25,0.5,0.25,2\n" * 9)
+    gated, missing = (path, "--fail-above", "nll=0.0001"), (tmp_path / "\x1b[8mno.csv",)
+    for words, expected in (((path,), 0), ((path, path), 0), (gated, 1), (missing, 2)):
+        status, output, errors = metacal("evaluate", *words, *FAST)
+        assert status == expected
+        assert not set("\x1b\u202e\x9b") & set(output + errors)
+    assert errors.startswith("error: ") and "\u241b[8mno.csv: no such file" in errors
+    status, output, _ = metacal("evaluate", path, *FAST)
+    assert "\ufffd1m as \ufffddog (9)" in output and "cat\u241b[31m (" in output and "a\u241b[2J" in output
+
+
+def test_a_file_name_that_is_not_text(metacal, tmp_path):
+    name = os.fsdecode(b"caf\xe9")
+    np.savez(tmp_path / f"{name}.npz", probs=np.array([[0.5, 0.5], [0.25, 0.75]]), y=np.array([0, 1]))
+    status, output, _ = metacal("evaluate", tmp_path / f"{name}.npz", *FAST)
+    assert status == 0 and "caf\ufffd.npz: 2 samples" in output
+    page = tmp_path / "page.html"
+    status, output, _ = metacal("report", tmp_path / f"{name}.npz", "-o", page, "--resamples", "10")
+    assert status == 0 and "caf?" in page.read_text()
+    for suffix in (".csv", ".parquet", ".arrow"):  # Arrow opens no such file
+        path = tmp_path / f"{name}{suffix}"
+        path.write_text("p_a,p_b,label\n0.5,0.5,a\n0.25,0.75,b\n")
+        status, _, errors = metacal("evaluate", path, *FAST)
+        assert status == 2 and "the name of the file is not text in UTF-8; rename it" in errors
+
+
 def test_options_name_columns(metacal, tmp_path):
     _, probs, targets = draw(n=60)
     table = {f"s{k}": probs[:, k].numpy() for k in range(3)} | {"truth": [NAMES[t] for t in targets]}

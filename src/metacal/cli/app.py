@@ -64,10 +64,12 @@ def run_app() -> None:
     try:
         app()
     except MetacalError as error:
-        from rich.console import Console
         from rich.markup import escape
 
-        Console(stderr=True).print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+        from metacal.cli.terminal import Console
+
+        line = " ".join(str(error).splitlines())  # a file's name may have several
+        Console(stderr=True).print(f"[bold red]error:[/] {escape(line)}", highlight=False, soft_wrap=True)
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)

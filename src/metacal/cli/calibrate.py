@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from metacal.cli.places import check_places
 from metacal.cli.prediction_options import ClassNames, Logits, Probs, Target, read_class_names
+from metacal.cli.terminal import Console
 from metacal.errors import InvalidValueError, MetacalWarning
 from metacal.files import write_json
 

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from metacal.cli.places import check_places
+from metacal.cli.terminal import Console
 from metacal.errors import InvalidValueError, needs
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from metacal.cli.places import check_places
 from metacal.cli.prediction_options import ClassNames, Logits, Probs, Target, read_class_names
+from metacal.cli.terminal import Console
 from metacal.errors import InvalidValueError
 from metacal.files import write_json
 

@@ -3,10 +3,10 @@
 import math
 from collections.abc import Sequence
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from metacal.cli.terminal import Console
 from metacal.evaluation.evaluation import STREAMED, Evaluation
 
 ROWS = {
