@@ -316,7 +316,7 @@ def test_a_parameter_beyond_any_float_is_not_loaded(tmp_path):
     arrays, about = saved(CALIBRATORS["matrix"], path)
     about["params"]["bias_penalty"] = 10**400
     safetensors.numpy.save_file(arrays, path, metadata={"metacal.posthoc": json.dumps(about)})
-    with pytest.raises(InvalidValueError, match="must name a file written by `save`, got .*too large"):
+    with pytest.raises(InvalidValueError, match=r"must name a file written by `save`, got .*too large"):
         Calibrator.load(path)
 
 

@@ -169,6 +169,15 @@ def test_what_is_not_json_of_the_right_kind_is_named(complete, name, text):
         FILES[name](complete)
 
 
+@pytest.mark.parametrize("change", [{"test": 1}, {"test": {"ece": "low"}}, {"val": []}, {"train_seconds": []}])
+def test_scores_that_are_no_figures_are_named(complete, change):
+    (complete.path / "checksums.json").unlink()
+    path = complete.path / "scores.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(StorageError, match=r"scores\.json is damaged: it is not what was written\. Delete "):
+        complete.read_scores()
+
+
 def test_a_history_that_was_cut_short(folder):
     for epoch in (1, 2, 3):
         folder.add_epoch({"epoch": epoch, "val_ece": 0.125}, {"val_logits": torch.zeros(2, 2)})

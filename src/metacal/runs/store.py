@@ -285,7 +285,8 @@ class RunFolder:
     def read_scores(self) -> dict[str, Any]:
         """Figures of the best checkpoint on the test set."""
         scores: dict[str, Any] = as_figures(self._files.read_object(SCORES))
-        if not {"spec", "test", "train_seconds"} <= scores.keys():
+        parts = [scores.get("test"), scores.get("val", {}), {"train_seconds": scores.get("train_seconds")}]
+        if "spec" not in scores or not all(map(are_figures, parts)):
             raise self._files.damaged(SCORES, "it is not what was written")
         return scores
 
@@ -305,3 +306,8 @@ class RunFolder:
 def schema_of(stored: Any) -> Any:
     """The version that a stored spec names; None if it names none."""
     return stored.get("schema") if isinstance(stored, dict) else None
+
+
+def are_figures(value: Any) -> bool:
+    """Whether a value is numbers by name."""
+    return isinstance(value, dict) and all(isinstance(figure, (int, float)) for figure in value.values())
