@@ -1,8 +1,9 @@
-"""What must be settled before torch is loaded: a CPU on which bfloat16 dies gets a cap on oneDNN's instruction set.
+"""What must be settled before torch is loaded, here above the tests; worker processes inherit the environment.
 
-Kept here, above the tests and what they import; worker processes inherit the environment.
+A CPU on which bfloat16 dies gets a cap on oneDNN's instruction set. One thread each, as two workers share two cores.
 """
 
+import gc
 import os
 import runpy
 from pathlib import Path
@@ -20,6 +21,12 @@ def settle_bf16(cpu: str, command=BF16["TRY"]) -> None:
         os.environ.setdefault(name, value)
 
 
+def pytest_collection_finish(session):
+    """Collect garbage again, and only what tests make."""
+    gc.freeze()
+    gc.enable()
+
+
 def pytest_configure(config):
     """Declare the marker of tests that are skipped where bfloat16 dies in spite of the cap."""
     config.addinivalue_line("markers", "bf16: multiplies in bfloat16 on the CPU")
@@ -31,4 +38,6 @@ def pytest_runtest_setup(item):
         pytest.skip(f"bfloat16 kills the process on this CPU ({reason})")
 
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+gc.disable()  # while modules are imported, of which nothing is garbage: a third of the time that collection takes
 settle_bf16(Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else "")

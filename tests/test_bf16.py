@@ -41,11 +41,10 @@ def test_an_exception_in_the_child_is_no_death(unknown):
     assert died_of(child("raise RuntimeError")) == ""
 
 
-def test_the_steps_run_in_bfloat16(unknown):
+def test_the_steps_run_in_bfloat16():
     """That they are steps torch can run; whether this CPU survives them is what the probe finds out."""
     ended = subprocess.run(TRY, capture_output=True, text=True, check=False)
     assert ended.returncode <= 0, ended.stderr
-    assert bool(died_of()) == (ended.returncode < 0)
 
 
 def test_only_a_cpu_is_tried(bf16_dies, monkeypatch):

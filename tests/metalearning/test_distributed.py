@@ -5,8 +5,8 @@ from functools import partial
 import pytest
 import torch
 from tests.metalearning.models import K, batch, make_net
+from tests.processes import run_together
 from torch import distributed as dist
-from torch import multiprocessing as mp
 from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.nn.parallel import DistributedDataParallel
@@ -18,7 +18,7 @@ from metacal.errors import MetacalError
 from metacal.metalearning.batches import unwrapped
 from metacal.metalearning.gather import gather_batches
 
-BF16 = ("bf16-true", "bf16-mixed")
+REDUCTIONS = ("mean", "sum")
 SPLITS = [(slice(0, 9), slice(0, 4)), (slice(9, 12), slice(4, 11))]
 
 
@@ -62,13 +62,14 @@ def drawn_meta_batches(net, rank):
     return torch.cat(drawn)
 
 
-def worker(rank, folder, reduction):
+def worker(rank, folder):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
     try:
-        net = make_net(norm=False, dropout=0.0).double()
-        found = steps(DistributedDataParallel(net), net, *SPLITS[rank], reduction, rank)
-        torch.save(found, f"{folder}/{rank}.pt")
+        for reduction in REDUCTIONS:
+            net = make_net(norm=False, dropout=0.0).double()
+            found = steps(DistributedDataParallel(net), net, *SPLITS[rank], reduction, rank)
+            torch.save(found, f"{folder}/{reduction}-{rank}.pt")
         with pytest.raises(MetacalError, match="static_graph=True"):
             MetaCalibrator(DistributedDataParallel(net, static_graph=True), net.fc, NonUniformLabelSmoothing(K))
         for shard in (fully_shard, partial(FullyShardedDataParallel, device_id=torch.device("cpu"))):
@@ -88,25 +89,31 @@ def worker(rank, folder, reduction):
         dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_two_processes_equal_one(tmp_path, reduction):
-    mp.spawn(worker, args=(str(tmp_path), reduction), nprocs=2)
-    net = make_net(norm=False, dropout=0.0).double()
-    expected = steps(net, net, slice(0, 12), slice(0, 11), reduction)
-    ranks = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2)]
-    for name, value in expected.items():
-        assert torch.equal(ranks[0][name], ranks[1][name]), name
-        torch.testing.assert_close(ranks[0][name], value.detach(), rtol=1e-10, atol=1e-13)
-    assert isinstance(net.fc, nn.Linear)
+def test_two_processes_equal_one(tmp_path):
+    run_together(worker, str(tmp_path), processes=2)
+    for reduction in REDUCTIONS:
+        net = make_net(norm=False, dropout=0.0).double()
+        expected = steps(net, net, slice(0, 12), slice(0, 11), reduction)
+        ranks = [torch.load(tmp_path / f"{reduction}-{rank}.pt", weights_only=True) for rank in range(2)]
+        for name, value in expected.items():
+            assert torch.equal(ranks[0][name], ranks[1][name]), (reduction, name)
+            torch.testing.assert_close(ranks[0][name], value.detach(), rtol=1e-10, atol=1e-13)
+        assert isinstance(net.fc, nn.Linear)
     drawn = [torch.load(tmp_path / f"drawn-{rank}.pt", weights_only=True) for rank in range(2)]
     assert not torch.equal(*drawn), "the joint meta batch would hold every sample twice"
 
 
-def fabric_worker(rank, folder, precision):
+def fabric_worker(rank, folder, precisions):
+    torch.set_num_threads(1)
+    for precision in precisions:
+        torch.save(dtypes_under_fabric(precision), f"{folder}/{precision}.pt")
+
+
+def dtypes_under_fabric(precision):
+    """Of what the head is given in training and in the meta step."""
     from lightning.fabric import Fabric
     from lightning.fabric.strategies import DDPStrategy
 
-    torch.set_num_threads(1)
     fabric = Fabric(
         accelerator="cpu", devices=1, strategy=DDPStrategy(process_group_backend="gloo"), precision=precision
     )
@@ -119,17 +126,19 @@ def fabric_worker(rank, folder, precision):
     loss = meta.step(*batch(12, 1), meta=batch(10, 2), lr=0.1)
     fabric.backward(loss)
     optimizer.step()
-    torch.save(given[:2], f"{folder}/given.pt")
     assert unwrapped(torch.compile(model)).module is net
     assert unwrapped(fabric.setup_module(torch.compile(net))).module is net
     other, _ = fabric.setup(make_net(norm=False), torch.optim.SGD(net.parameters(), lr=0.1))
     other._forward_module.static_graph = True
     with pytest.raises(MetacalError, match="static_graph=True"):
         MetaCalibrator(other, "fc", NonUniformLabelSmoothing(K))
+    return given[:2]
 
 
-@pytest.mark.parametrize("precision", ["64-true", *(pytest.param(p, marks=pytest.mark.bf16) for p in BF16)])
-def test_the_meta_batch_has_the_precision_of_fabric_under_ddp(tmp_path, precision):
-    mp.spawn(fabric_worker, args=(str(tmp_path), precision), nprocs=1)
-    of_training, of_meta = torch.load(tmp_path / "given.pt", weights_only=True)
-    assert of_training == of_meta == (torch.float64 if precision.startswith("64") else torch.bfloat16)
+@pytest.mark.bf16
+def test_the_meta_batch_has_the_precision_of_fabric_under_ddp(tmp_path):
+    expected = {"64-true": torch.float64, "bf16-true": torch.bfloat16, "bf16-mixed": torch.bfloat16}
+    run_together(fabric_worker, str(tmp_path), list(expected), processes=1)
+    for precision, dtype in expected.items():
+        of_training, of_meta = torch.load(tmp_path / f"{precision}.pt", weights_only=True)
+        assert of_training == of_meta == dtype, precision

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from subprocess import PIPE
 
 import pytest
 import torch
@@ -21,12 +22,23 @@ def folder(tmp_path):
 
 
 def test_two_processes_cannot_hold_one_folder(folder):
-    code = f"from metacal.runs import RunFolder\nwith RunFolder({str(folder.path)!r}).lock(): print('held')"
-    with folder.lock():
-        other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "InUseError" in other.stderr and "is in use by another process" in other.stderr
-    again = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert again.stdout == "held\n"
+    code = f"""
+import sys
+from metacal.errors import InUseError
+from metacal.runs import RunFolder
+
+for _ in sys.stdin:
+    try:
+        with RunFolder({str(folder.path)!r}).lock():
+            print("held", flush=True)
+    except InUseError as error:
+        print(error, flush=True)
+"""
+    with subprocess.Popen([sys.executable, "-uc", code], stdin=PIPE, stdout=PIPE, text=True) as other:
+        with folder.lock():
+            print("try", file=other.stdin, flush=True)
+            assert "is in use by another process" in other.stdout.readline()
+        assert other.communicate("again\n")[0] == "held\n"
 
 
 def test_a_folder_that_cannot_be_written(tmp_path):
