@@ -81,7 +81,7 @@ def test_a_damaged_run_is_named(tmp_path):
     runs, store = specs(1), RunStore(tmp_path)
     engine().execute(runs, store)
     (store.folder(runs[0]).path / "scores.json").write_text("{")
-    assert "scores.json must hold JSON" in engine().execute(runs, store)[runs[0].hash]
+    assert "scores.json is damaged" in engine().execute(runs, store)[runs[0].hash]
 
 
 @pytest.mark.slow
