@@ -211,7 +211,7 @@ BAD_FILES = {
     "npz of images": (
         lambda folder: _npz(folder, probs=np.zeros((2, 3, 3)), targets=np.array([0, 1])),
         [],
-        "bad.npz: probs must have a row of K scores for each sample",
+        "bad.npz: probs must have a row of K scores for each sample, got shape (n, 3, 3); save it as (n, K)",
     ),
     "npy alone": (
         lambda folder: (np.save(folder / "probs.npy", PROBS), folder / "probs.npy")[1],
@@ -253,6 +253,11 @@ BAD_FILES = {
         [],
         "bad.csv: row 3: probabilities sum to 0.9, not 1; if these are raw scores say so with `logits` (--logits), "
         "else divide each row by its sum",
+    ),
+    "sum before a value above 1": (
+        text("bad.csv", "p_a,p_b,label\n0.55,0.55,a\n1.05,0.05,b\n"),
+        [],
+        "bad.csv: row 1: probabilities sum to 1.1, not 1",
     ),
     "negative": (
         text("bad.csv", "p_a,p_b,label\n1.5,-0.5,a\n"),

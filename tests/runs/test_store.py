@@ -11,6 +11,7 @@ import torch
 from metacal.errors import InvalidValueError, StorageError
 from metacal.evaluation import Predictions
 from metacal.runs import RunFolder, build_spec
+from metacal.runs.method import METHODS
 from metacal.runs.run_files import write_tensors
 
 SPEC = build_spec({"dataset": "digits", "method": "mc"})
@@ -80,9 +81,12 @@ def test_predictions_come_back_as_they_were(folder):
 
 def test_another_spec_is_named_key_by_key(folder):
     folder.write_spec(SPEC, {})
-    with pytest.raises(InvalidValueError, match=r"another one: seed \(0 there, 3 here\)"):
+    with pytest.raises(InvalidValueError, match=r"contains another run: seed \(0 there, 3 here\); name"):
         folder.check_free_for(SPEC.model_copy(update={"seed": 3}), resume=True)
-    with pytest.raises(InvalidValueError, match="this run begun; --resume goes on with it"):
+    other = SPEC.model_copy(update={"method": METHODS["ce"]})
+    with pytest.raises(InvalidValueError, match=r"contains another run: method \(mc there, ce here\); name"):
+        folder.check_free_for(other, resume=True)
+    with pytest.raises(InvalidValueError, match="already contains this run, unfinished; pass --resume to continue"):
         folder.check_free_for(SPEC, resume=False)
     folder.check_free_for(SPEC, resume=True)
 
