@@ -47,10 +47,9 @@ VALUE, TYPE = InvalidValueError, InvalidTypeError
 BAD_INPUT = [
     ({}, VALUE, "Exactly one of `logits` and `probs` must be given, got neither."),
     ({"logits": PAIR, "probs": PAIR}, VALUE, "Exactly one of `logits` and `probs` must be given, got both."),
-    ({"probs": PAIR.numpy()}, TYPE, "`probs` must be a torch.Tensor, got ndarray; torch.as_tensor converts arrays."),
-    ({"logits": PAIR.tolist()}, TYPE, "`logits` must be a torch.Tensor, got list"),
-    ({"probs": PAIR, "targets": LABELS.numpy()}, TYPE, "`targets` must be a torch.Tensor, got ndarray"),
-    ({"probs": PAIR, "targets": [0, 1]}, TYPE, "`targets` must be a torch.Tensor, got list"),
+    ({"probs": "0.9"}, TYPE, "`probs` must be a tensor or an array of numbers, got str."),
+    ({"probs": PAIR, "targets": None}, TYPE, "`targets` must be a tensor or an array of numbers, got NoneType."),
+    ({"probs": PAIR.to_sparse()}, TYPE, "`probs` must be a dense tensor, got layout torch.sparse_coo"),
     ({"probs": PAIR.long()}, TYPE, "`probs` must be a floating point tensor, got torch.int64."),
     ({"logits": PAIR.to(torch.complex64)}, TYPE, "`logits` must be a floating point tensor, got torch.complex64."),
     ({"probs": PAIR, "targets": LABELS.float()}, TYPE, "`targets` must be integer class labels, got torch.float32."),
@@ -152,8 +151,8 @@ BAD_ARGUMENTS = [
 ]
 # the differentiable functions: shapes and dtypes are checked, values are not
 BAD_BATCH = [
-    ({"logits": PAIR.numpy()}, TYPE, "`logits` must be a torch.Tensor, got ndarray"),
-    ({"targets": LABELS.numpy()}, TYPE, "`targets` must be a torch.Tensor, got ndarray"),
+    ({"logits": None}, TYPE, "`logits` must be a tensor or an array of numbers, got NoneType."),
+    ({"targets": ["a", "b"]}, TYPE, "`targets` must be a tensor or an array of numbers, got list of dtype <U1."),
     ({"logits": PAIR.long()}, TYPE, "`logits` must be a floating point tensor, got torch.int64."),
     ({"logits": PAIR[None]}, VALUE, "`logits` must have shape (n, K), (n, 1) or (n,), got (1, 2, 2)."),
     ({"logits": PAIR[0, 0]}, VALUE, "`logits` must have shape (n, K), (n, 1) or (n,), got ()."),

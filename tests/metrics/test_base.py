@@ -95,6 +95,17 @@ def test_every_dtype(name, dtype):
 
 
 @pytest.mark.parametrize("name", ALL)
+def test_arrays_and_lists_are_batches(name):
+    probs, targets = samples.draw("multiclass", n=60, inputs="probs").values()
+    metric = make(name)
+    metric.update(probs[:30].numpy(), targets[:30].tolist())
+    metric.update(probs[30:].tolist(), targets[30:])
+    expected = function_value(name, {"probs": probs, "targets": targets})
+    assert isinstance(metric.compute(), torch.Tensor)
+    torch.testing.assert_close(metric.compute(), expected, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ALL)
 def test_empty_and_wholly_ignored_batches_change_nothing(name):
     keywords = samples.draw("multiclass", inputs="probs")
     metric = make(name, ignore_index=-1)
@@ -309,7 +320,7 @@ def test_bad_batches(name):
         (probs, targets + 4, VALUE, r"`targets` must lie in 0\.\.3, got 5"),
         (probs * 2, targets, VALUE, r"rows that sum to 1 \(within 0\.001\), got 2 in row 0"),
         (probs, targets.float(), TYPE, "`targets` must be integer class labels"),
-        (probs.numpy(), targets, TYPE, r"`probs` must be a torch\.Tensor, got ndarray"),
+        (probs, ["a", "b"], TYPE, "`targets` must be a tensor or an array of numbers, got list of dtype <U1"),
     ]
     for scores, labels, error, message in bad:
         with pytest.raises(error, match=message):

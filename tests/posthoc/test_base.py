@@ -202,7 +202,9 @@ def test_bad_input():
         TemperatureScaling().fit(probs=logits, targets=targets)
     with pytest.raises(InvalidTypeError, match="`targets` must be integer class labels"):
         TemperatureScaling().fit(logits=logits, targets=targets.double())
-    with pytest.raises(InvalidTypeError, match="`logits` must be an array of numbers or a tensor, got dtype <U1"):
+    with pytest.raises(
+        InvalidTypeError, match="`logits` must be a tensor or an array of numbers, got list of dtype <U1"
+    ):
         TemperatureScaling().fit(logits=[["a", "b"]], targets=[0])
     with pytest.raises(InvalidValueError, match="`targets` must hold at least one sample"):
         TemperatureScaling().fit(logits=logits[:0], targets=targets[:0])

@@ -4,11 +4,13 @@ from torch import Tensor
 
 from metacal.functional.arguments import check_choice, check_num_bins
 from metacal.functional.binning import calibration_error
+from metacal.functional.boundary import public
 from metacal.functional.confidence import confidence_and_correctness
 from metacal.functional.equal_mass import equal_mass_statistics
 from metacal.functional.inputs import read_inputs
 
 
+@public
 def adaptive_calibration_error(
     *,
     logits: Tensor | None = None,

@@ -12,8 +12,9 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from metacal.errors import InvalidValueError
+from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.functional.arguments import check_choice, check_num_bins, check_samples
+from metacal.functional.boundary import public
 from metacal.functional.inputs import at_least_float32
 
 MOST_SAMPLES = 2**31 - 1
@@ -112,12 +113,22 @@ class BinStatistics:
         return units.double() / UNITS / self.counts.clamp(min=1)
 
 
+def check_statistics(statistics: BinStatistics) -> None:
+    """Raise unless these are `BinStatistics`."""
+    if not isinstance(statistics, BinStatistics):
+        raise InvalidTypeError(
+            f"`statistics` must be BinStatistics, as `bin_statistics` gives them, got {type(statistics).__name__}."
+        )
+
+
+@public
 def calibration_error(statistics: BinStatistics, norm: str = "l1") -> Tensor:
     """Distance between accuracy and confidence over the bins, float64 ``(...)``.
 
     ``l1``: sum of ``w_m |gap_m|`` (ECE); ``l2``: root of the sum of ``w_m gap_m ** 2`` (RMSCE); ``max``: the largest
     ``|gap_m|`` (MCE), with ``w_m`` the share of samples in bin m. NaN without samples, or if a confidence was NaN.
     """
+    check_statistics(statistics)
     check_choice("norm", norm, ("l1", "l2", "max"))
     gaps = statistics.gaps.abs()
     if norm == "max":
@@ -129,6 +140,7 @@ def calibration_error(statistics: BinStatistics, norm: str = "l1") -> Tensor:
     return error.masked_fill(statistics.total <= 0, torch.nan)
 
 
+@public
 def equal_width_statistics(confidences: Tensor, correct: Tensor, num_bins: int = 15) -> BinStatistics:
     """Statistics over M bins of equal width.
 

@@ -18,6 +18,7 @@ from metacal.functional.binning import (
     equal_width_index,
     equal_width_statistics,
 )
+from metacal.functional.boundary import public
 from metacal.functional.confidence import confidence_and_correctness
 from metacal.functional.inputs import at_least_float32, read_inputs
 
@@ -36,6 +37,7 @@ class Interval(NamedTuple):
         return self._replace(low=self.low.clamp(least, most), high=self.high.clamp(least, most))
 
 
+@public
 def calibration_error_interval(
     *,
     logits: Tensor | None = None,
@@ -109,6 +111,7 @@ def binned_interval(
     return interval._replace(low=torch.where(interval.estimate <= chance, 0.0, interval.low))
 
 
+@public
 def bootstrap_interval(
     statistic: Callable[[Tensor], Tensor],
     samples: Tensor,

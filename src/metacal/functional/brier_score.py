@@ -4,12 +4,14 @@ import torch
 from torch import Tensor
 
 from metacal.functional.binning import BinStatistics
+from metacal.functional.boundary import public
 from metacal.functional.classwise_calibration_error import class_statistics
 from metacal.functional.inputs import Inputs, class_logits_and_targets, logits_against, read_inputs
 from metacal.functional.negative_log_likelihood import Decomposition
 from metacal.functional.reduction import reduce_losses
 
 
+@public
 def brier_score(
     *,
     logits: Tensor | None = None,
@@ -60,6 +62,7 @@ def brier_sums(inputs: Inputs) -> tuple[Tensor, Tensor]:
     return total, count
 
 
+@public
 def brier_decomposition(
     *,
     logits: Tensor | None = None,
@@ -101,6 +104,7 @@ def split_brier(score: Tensor, count: Tensor, statistics: BinStatistics) -> Deco
     return Decomposition(calibration, score - calibration)
 
 
+@public
 def brier_loss(*, logits: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
     """Brier score of ``softmax(logits)`` as a training loss, differentiable, one value per sample before reduction.
 

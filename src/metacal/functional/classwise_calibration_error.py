@@ -13,9 +13,11 @@ from metacal.functional.binning import (
     equal_width_edges,
     equal_width_index,
 )
+from metacal.functional.boundary import public
 from metacal.functional.inputs import Inputs, read_inputs
 
 
+@public
 def classwise_calibration_error(
     *,
     logits: Tensor | None = None,

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from metacal.functional.arguments import check_num_bins, check_samples
 from metacal.functional.binning import BinStatistics, marked, to_units
+from metacal.functional.boundary import public
 from metacal.functional.inputs import at_least_float32
 
 
@@ -52,6 +53,7 @@ class SortedSamples:
         )
 
 
+@public
 def equal_mass_statistics(confidences: Tensor, correct: Tensor, num_bins: int = 15) -> BinStatistics:
     """Statistics over M bins with equally many samples each (as far as ties allow).
 

@@ -4,10 +4,12 @@ from torch import Tensor
 
 from metacal.functional.arguments import check_choice, check_num_bins
 from metacal.functional.binning import BinStatistics, calibration_error, equal_width_statistics
+from metacal.functional.boundary import public
 from metacal.functional.confidence import confidence_chunks
 from metacal.functional.inputs import Inputs, read_inputs
 
 
+@public
 def expected_calibration_error(
     *,
     logits: Tensor | None = None,
@@ -66,6 +68,7 @@ def expected_calibration_error(
     return calibration_error(confidence_statistics(inputs, num_bins), norm)
 
 
+@public
 def bin_statistics(
     *,
     logits: Tensor | None = None,

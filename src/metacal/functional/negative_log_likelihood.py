@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from metacal.functional.boundary import public
 from metacal.functional.inputs import Inputs, logits_against, read_inputs
 from metacal.functional.temperature import fit_temperature
 
@@ -16,6 +17,7 @@ class Decomposition(NamedTuple):
     refinement: Tensor
 
 
+@public
 def negative_log_likelihood(
     *,
     logits: Tensor | None = None,
@@ -79,6 +81,7 @@ def _losses(logits: Tensor, rows: Tensor) -> Tensor:
     return torch.log1p(others + torch.expm1(-below_top)) + below_top
 
 
+@public
 def likelihood_decomposition(
     *,
     logits: Tensor | None = None,

@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor
 
+from metacal.functional.boundary import public
 from metacal.functional.confidence import confidence_and_correctness
 from metacal.functional.inputs import read_inputs
 
@@ -14,6 +15,7 @@ GRID = 8192
 BISECTIONS = 40
 
 
+@public
 def smooth_calibration_error(
     *,
     logits: Tensor | None = None,

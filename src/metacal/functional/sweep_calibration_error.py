@@ -5,6 +5,7 @@ from torch import Tensor
 
 from metacal.functional.arguments import check_choice
 from metacal.functional.binning import BinStatistics, calibration_error
+from metacal.functional.boundary import public
 from metacal.functional.confidence import confidence_and_correctness
 from metacal.functional.equal_mass import SortedSamples
 from metacal.functional.inputs import read_inputs
@@ -15,6 +16,7 @@ MAX_BINS = 4096
 BLOCK = 32
 
 
+@public
 def sweep_calibration_error(
     *,
     logits: Tensor | None = None,

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from metacal.functional.boundary import public
 from metacal.functional.inputs import Inputs, read_inputs
 
 LOWEST, HIGHEST = 1e-3, 1e3
@@ -40,6 +41,7 @@ class _Derivatives(NamedTuple):
     third: float
 
 
+@public
 def fit_temperature(*, logits: Tensor, targets: Tensor, validate: bool = True) -> TemperatureFit:
     """Temperature with the best likelihood of ``softmax(logits / T)``.
 

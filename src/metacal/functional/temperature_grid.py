@@ -8,6 +8,7 @@ from torch import Tensor
 
 from metacal.functional.arguments import check_num_bins
 from metacal.functional.binning import BinStatistics, calibration_error, equal_width_statistics
+from metacal.functional.boundary import public
 from metacal.functional.confidence import is_first_top
 from metacal.functional.inputs import read_inputs
 
@@ -15,6 +16,7 @@ GRID = tuple(tenths / 10 for tenths in range(1, 101))
 """0.1, 0.2, ... 10.0."""
 
 
+@public
 def temperature_grid_errors(*, logits: Tensor, targets: Tensor, num_bins: int = 15, validate: bool = True) -> Tensor:
     """ECE of ``softmax(logits / T)`` for every temperature of `GRID`: float64 ``(100,)``.
 
@@ -34,6 +36,7 @@ def temperature_grid_errors(*, logits: Tensor, targets: Tensor, num_bins: int = 
     return calibration_error(scan_temperatures(logits, targets, num_bins, validate).statistics)
 
 
+@public
 def fit_temperature_by_grid(*, logits: Tensor, targets: Tensor, num_bins: int = 15, validate: bool = True) -> float:
     """The first temperature of `GRID` with the least ECE; NaN if a logit is. Args as in `temperature_grid_errors`."""
     errors = temperature_grid_errors(logits=logits, targets=targets, num_bins=num_bins, validate=validate)

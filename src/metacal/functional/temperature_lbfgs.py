@@ -4,12 +4,14 @@ import torch
 from torch import Tensor
 
 from metacal.functional.arguments import check_integer
+from metacal.functional.boundary import public
 from metacal.functional.inputs import at_least_float32, read_inputs
 from metacal.functional.temperature import HIGHEST, LOWEST, TemperatureFit
 
 START, LEARNING_RATE = 1.5, 0.01
 
 
+@public
 def fit_temperature_by_lbfgs(
     *, logits: Tensor, targets: Tensor, max_iterations: int = 50, validate: bool = True
 ) -> TemperatureFit:

@@ -2,7 +2,6 @@
 
 import json
 import math
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Self
@@ -15,9 +14,10 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
-from metacal.errors import InvalidTypeError, InvalidValueError, MetacalWarning, NotFittedError, StorageError
+from metacal.errors import InvalidTypeError, InvalidValueError, NotFittedError, StorageError, warn
 from metacal.files import write_whole
 from metacal.functional.arguments import check_integer
+from metacal.functional.calls import explained
 from metacal.posthoc.arrays import Array, read_scores
 
 METADATA_KEY = "metacal.posthoc"
@@ -65,6 +65,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         super().__init_subclass__(**keywords)
         Calibrator.kinds[cls.__name__] = cls
 
+    @explained
     def fit(
         self, *, logits: Any = None, probs: Any = None, targets: Any, class_names: Sequence[str] | None = None
     ) -> Self:
@@ -94,9 +95,10 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         message = self._degeneracy(scores, labels, report)
         if message is not None:
             self.fit_report = report._replace(warning=message)
-            warnings.warn(message, MetacalWarning, stacklevel=2)
+            warn(message)
         return self
 
+    @explained
     def predict_proba(self, *, logits: Array | None = None, probs: Array | None = None) -> Array:
         """Calibrated probabilities, in the kind (NumPy or torch, device) and shape of the scores.
 
