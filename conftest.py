@@ -38,6 +38,7 @@ def pytest_runtest_setup(item):
         pytest.skip(f"bfloat16 kills the process on this CPU ({reason})")
 
 
+os.fsync = lambda descriptor: None  # no test pulls the plug, and thousands of waits for a slow disk take minutes
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 gc.disable()  # while modules are imported, of which nothing is garbage: a third of the time that collection takes
 settle_bf16(Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else "")

@@ -1,7 +1,6 @@
 """bfloat16 on a CPU that dies of it, shown with the child process replaced by one that dies; and one that works."""
 
 import os
-import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -76,15 +75,15 @@ def test_the_command_line_refuses_in_one_sentence(bf16_dies, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_the_suite_caps_the_instruction_set_and_skips_what_still_dies(bf16_dies, unknown, monkeypatch):
-    settled = runpy.run_path(str(ROOT / "conftest.py"))
+def test_the_suite_caps_the_instruction_set_and_skips_what_still_dies(pytestconfig, bf16_dies, unknown, monkeypatch):
+    settled = pytestconfig.pluginmanager.get_plugin(str(ROOT / "conftest.py"))
     name, value = CAP
     monkeypatch.setenv(name, "x")
     monkeypatch.delenv(name)
-    settled["settle_bf16"]("flags: avx512_bf16", NOT_TO_BE_RUN)
+    settled.settle_bf16("flags: avx512_bf16", NOT_TO_BE_RUN)
     assert name not in os.environ
     dying = child("import os, signal; os.kill(os.getpid(), signal.SIGILL)")
-    settled["settle_bf16"]("flags: amx_bf16 amx_tile", dying)
+    settled.settle_bf16("flags: amx_bf16 amx_tile", dying)
     assert os.environ[name] == value
 
     class Marked:
@@ -94,4 +93,4 @@ def test_the_suite_caps_the_instruction_set_and_skips_what_still_dies(bf16_dies,
 
     assert died_of(dying) == "SIGILL"
     with pytest.raises(pytest.skip.Exception, match="SIGILL"):
-        settled["pytest_runtest_setup"](Marked)
+        settled.pytest_runtest_setup(Marked)
