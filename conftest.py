@@ -5,19 +5,17 @@ A CPU on which bfloat16 dies gets a cap on oneDNN's instruction set. One thread 
 
 import gc
 import os
-import runpy
 from pathlib import Path
 
 import pytest
 
-BF16 = runpy.run_path(str(Path(__file__).parent / "src" / "metacal" / "bf16.py"))
-"""`metacal.bf16`, without the package, which loads torch."""
+from metacal import bf16
 
 
-def settle_bf16(cpu: str, command=BF16["TRY"]) -> None:
+def settle_bf16(cpu: str, command=bf16.TRY) -> None:
     """Keep oneDNN from AMX if the CPU advertises it and a child process that uses it dies."""
-    name, value = BF16["CAP"]
-    if "amx" in cpu and BF16["died_of"](command):
+    name, value = bf16.CAP
+    if "amx" in cpu and bf16.died_of(command):
         os.environ.setdefault(name, value)
 
 
@@ -34,7 +32,7 @@ def pytest_configure(config):
 
 def pytest_runtest_setup(item):
     """Skip them."""
-    if item.get_closest_marker("bf16") and (reason := BF16["died_of"]()):
+    if item.get_closest_marker("bf16") and (reason := bf16.died_of()):
         pytest.skip(f"bfloat16 kills the process on this CPU ({reason})")
 
 

@@ -46,6 +46,12 @@ def test_the_steps_run_in_bfloat16():
     assert ended.returncode <= 0, ended.stderr
 
 
+def test_asking_loads_no_torch():
+    """The suite asks before torch is loaded: a cap that comes later is none."""
+    asked = "import sys, metacal.bf16; print('torch' in sys.modules)"
+    assert subprocess.run(child(asked), capture_output=True, text=True).stdout == "False\n"
+
+
 def test_only_a_cpu_is_tried(bf16_dies, monkeypatch):
     with pytest.raises(InvalidValueError, match="SIGILL"):
         check_bf16("cpu", instead="precision=32")
