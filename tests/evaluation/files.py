@@ -431,6 +431,11 @@ BAD_FILES = {
         ["--probs", "p_dog,p_cat"],
         "bad.parquet: row 1: column p_dog is there twice; rename one",
     ),
+    "lists of lists": (
+        lambda folder: write(folder / "bad.parquet", {"probs": [[[0.5], [0.5]]], "label": [0]}),
+        [],
+        "bad.parquet: row 1: column probs must hold lists of numbers, not list<element: list<element: double>>",
+    ),
     "no rows of lists": (
         lambda folder: write(folder / "bad.parquet", {"probs": pa.array([], pa.list_(pa.float64())), "label": []}),
         [],

@@ -50,6 +50,7 @@ class ParquetTable:
             with pq.ParquetFile(self._path, pre_buffer=False, buffer_size=2**20) as file:
                 wanted = _top_names(file.schema_arrow, columns)
                 for batch in file.iter_batches(batch_size=rows, columns=wanted):
+                    batch.validate(full=True)
                     yield _columns(batch, columns)
         except pa.ArrowException as error:
             raise InvalidFileError(f"{self._path}: is damaged ({first_line(error)}); write it again.") from None
@@ -73,6 +74,8 @@ class ArrowTable:
                 is_file = isinstance(reader, pa.ipc.RecordBatchFileReader)
                 batches = (reader.get_batch(i) for i in range(reader.num_record_batches)) if is_file else iter(reader)
                 for batch in batches:
+                    # Arrow takes lengths, offsets and indices as they are, and would read what is not its own.
+                    batch.validate(full=True)
                     for first in range(0, batch.num_rows, rows):
                         yield _columns(batch.slice(first, rows), columns)
         except pa.ArrowException as error:
@@ -167,7 +170,6 @@ def _top_names(schema: Any, columns: Sequence[str]) -> list[str]:
 
 
 def _columns(batch: Any, columns: Sequence[str]) -> dict[str, Column]:
-    batch.validate(full=True)  # Arrow takes offsets and indices as they are, and would read what is not its own
     return {name: _column(name, _array(batch, name)) for name in columns}
 
 
@@ -212,6 +214,8 @@ def _strings(array: Any) -> Strings:
 
 
 def _lists(name: str, array: Any) -> Column:
+    if pa.types.is_nested(array.type.value_type):
+        raise BadRow(0, f"column {name} must hold lists of numbers, not {array.type}")
     if array.null_count:
         row = int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0])
         raise BadRow(row, f"`{name}` has no value; mend or drop the row")
@@ -222,7 +226,7 @@ def _lists(name: str, array: Any) -> Column:
             row, f"`{name}` has {lengths[row]} values, others have {lengths[0]}; give every row one value a class"
         )
     values = _column(name, array.flatten())
-    if isinstance(values, Strings) or values.ndim != 1:
+    if isinstance(values, Strings):
         raise BadRow(0, f"column {name} must hold lists of numbers, not {array.type}")
     return values.reshape(len(array), len(values) // max(len(array), 1))
 
