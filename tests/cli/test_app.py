@@ -141,3 +141,14 @@ def test_a_missing_extra_is_one_line_with_the_command_that_installs_it(missing, 
     status, output, errors = in_a_new_process(*words, missing=missing)
     assert status == 2 and output == ""
     assert errors.startswith(f"error: `{package}` must be installed for this: pip install 'metacal[{extra}]'\n")
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_warning_of_ours_is_one_line(metacal, tmp_path):
+    """Columns that are called logits and hold probabilities."""
+    file = tmp_path / "said.csv"
+    file.write_text("logit_a,logit_b,label\n0.9,0.1,a\n0.2,0.8,b\n0.3,0.7,a\n")
+    status, output, errors = metacal("evaluate", file)
+    assert status == 0 and "accuracy" in output
+    assert errors.count("warning: ") == 1 and "MetacalWarning" not in errors
+    assert "warning: `logits` look like probabilities: all 3 rows lie in [0, 1] and sum to 1." in errors

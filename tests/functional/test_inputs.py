@@ -8,7 +8,7 @@ import torch
 from tests.functional import samples
 
 from metacal import functional as F
-from metacal.errors import InvalidTypeError, InvalidValueError, MetacalError
+from metacal.errors import InvalidTypeError, InvalidValueError, MetacalError, MetacalWarning
 from metacal.functional import inputs as inputs_module
 from metacal.functional.inputs import read_inputs
 
@@ -286,6 +286,49 @@ def test_values_are_not_checked_when_told_so_but_shapes_and_dtypes_are(name):
         function(probs=probs, targets=LABELS.float(), validate=False)
     with pytest.raises(InvalidTypeError, match="`probs` must be a floating point tensor"):
         function(probs=probs.long(), targets=LABELS, validate=False)
+
+
+@pytest.mark.parametrize("dtype", samples.DTYPES)
+@pytest.mark.parametrize("layout", samples.CLASSES)
+def test_probabilities_passed_as_logits_are_told_of(monkeypatch, layout, dtype):
+    keywords = samples.draw(layout, n=50 if layout == "multiclass" else 25, inputs="probs", dtype=dtype)
+    given = {"logits": keywords["probs"], "targets": keywords["targets"]}
+    functions = {**ERRORS, "likelihood": F.likelihood_decomposition, "temperature": F.fit_temperature}
+    for chunk in (20, inputs_module.CHUNK_ELEMENTS):
+        monkeypatch.setattr(inputs_module, "CHUNK_ELEMENTS", chunk)
+        for function in functions.values():
+            with pytest.warns(MetacalWarning, match="`logits` look like probabilities: all [0-9]+ rows") as caught:
+                function(**given)
+            assert [each.filename == __file__ for each in caught] == [True], "once, and of this line"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda logits: logits[:1],
+        lambda logits: logits * 1.01,
+        lambda logits: logits - 1e-3,
+        lambda logits: torch.cat((logits[:-1], logits[-1:] * 1.01)),
+        lambda logits: torch.cat((logits[:-1], torch.tensor([[-0.2, 0.6, 0.4, 0.2]]))),
+        lambda logits: logits.log(),
+    ],
+)
+def test_logits_that_are_none_are_not_taken_for_probabilities(monkeypatch, change):
+    """A row alone, sums and ranges that are off, one row that is off: warnings are errors here."""
+    probs, targets = samples.draw("multiclass", n=50, inputs="probs").values()
+    logits = change(probs)
+    for chunk in (20, inputs_module.CHUNK_ELEMENTS):
+        monkeypatch.setattr(inputs_module, "CHUNK_ELEMENTS", chunk)
+        F.expected_calibration_error(logits=logits, targets=targets[: len(logits)])
+
+
+def test_probabilities_passed_as_logits_pass_where_values_are_not_checked():
+    probs, targets = samples.draw("multiclass", n=50, inputs="probs").values()
+    F.expected_calibration_error(logits=probs, targets=targets, validate=False)
+    F.fit_temperature(logits=probs, targets=targets, validate=False)
+    for function in LOSSES.values():
+        function(logits=probs, targets=targets)
+    F.expected_calibration_error(logits=probs[:, 0], targets=targets % 2)  # of a binary model one cannot tell
 
 
 @pytest.mark.parametrize("name", ERRORS)

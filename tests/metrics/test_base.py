@@ -13,7 +13,7 @@ from torchmetrics.classification import MulticlassAccuracy
 
 from metacal import functional as F
 from metacal import metrics as M
-from metacal.errors import InvalidTypeError, InvalidValueError, MetacalError
+from metacal.errors import InvalidTypeError, InvalidValueError, MetacalError, MetacalWarning
 
 # name -> (metric class, its own arguments, function); the first group is the same to the bit in any order
 BINS = {
@@ -214,6 +214,12 @@ def test_millions_of_samples_in_one_bin_stay_exact():
     for _ in range(6):
         metric.update(probs, targets)
     assert metric.compute().item() == pytest.approx(abs(0.83 - probs[0].item()), abs=1e-9)
+
+
+def test_probabilities_passed_as_logits_are_told_of():
+    probs, targets = samples.draw("multiclass", inputs="probs").values()
+    with pytest.warns(MetacalWarning, match=r'look like probabilities: all 40 rows .* pass them as `probs` .*"probs"'):
+        M.ExpectedCalibrationError(num_classes=4, inputs="logits").update(probs, targets)
 
 
 def test_one_hot_targets_are_not_taken_for_labels():

@@ -363,5 +363,13 @@ def test_well_behaved_data_warn_of_nothing():
             kind().fit(logits=logits, targets=targets)
 
 
+def test_probabilities_passed_as_logits_are_told_of():
+    logits, targets = drawn()
+    with pytest.warns(MetacalWarning, match="`logits` look like probabilities: all"):
+        calibrator = TemperatureScaling().fit(logits=torch.softmax(logits, 1), targets=targets)
+    with pytest.warns(MetacalWarning, match="`logits` look like probabilities: all"):
+        calibrator.predict_proba(logits=torch.softmax(logits, 1))
+
+
 def test_reached_lazily_from_the_package():
     assert metacal.posthoc.TemperatureScaling is TemperatureScaling

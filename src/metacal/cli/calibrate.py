@@ -11,7 +11,7 @@ from rich.table import Table
 
 from metacal.cli.places import check_places
 from metacal.cli.prediction_options import ClassNames, Logits, Probs, Target, read_class_names
-from metacal.cli.terminal import Console
+from metacal.cli.terminal import Console, warn
 from metacal.errors import InvalidValueError, MetacalWarning
 from metacal.files import write_json
 
@@ -160,11 +160,6 @@ def calibrated(file: "PredictionFile", calibrator: "Calibrator | None") -> "Iter
             yield calibrator.predict_proba(logits=scores), batch.targets
         else:
             yield calibrator.predict_proba(probs=scores), batch.targets
-
-
-def warn(text: str) -> None:
-    """One line on the terminal's other stream."""
-    Console(stderr=True).print(f"warning: {text}", style="yellow", highlight=False, markup=False, soft_wrap=True)
 
 
 def check_classes(fitted: int, found: int, file: Path) -> None:

@@ -26,6 +26,11 @@ def _picture(code: int) -> str:
     return chr(0x2400 + code) if code < 0x20 else "\u2421" if code == 0x7F else "\ufffd"
 
 
+def warn(text: str) -> None:
+    """One line on the terminal's other stream."""
+    Console(stderr=True).print(f"warning: {text}", style="yellow", highlight=False, markup=False, soft_wrap=True)
+
+
 class Console(console.Console):
     """Rich's console, for text from anywhere."""
 

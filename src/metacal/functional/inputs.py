@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from metacal.errors import InvalidValueError
+from metacal.errors import InvalidValueError, warn
 from metacal.functional.arguments import check_flag, check_float_tensor, check_ignore_index, check_labels
 
 CHUNK_ELEMENTS = 2**21
@@ -67,13 +67,23 @@ class Inputs:
         """
         rows = max(1, CHUNK_ELEMENTS // temporaries // self.num_classes)
         first_row = 0
+        # One row may look like anything; two that do are no accident.
+        look_like_probs = self.validate and self.is_logits and not self.is_events and len(self.scores) > 1
         for scores, targets in zip(torch.split(self.scores, rows), torch.split(self.targets, rows), strict=True):
             wide = at_least_float32(scores)
             if self.validate:
                 _check_targets(targets, 1 if self.is_events else self.num_classes - 1)
-                _check_scores(wide, self, tolerance=row_sum_tolerance(scores.dtype), first_row=first_row)
+                tolerance = row_sum_tolerance(scores.dtype)
+                low, high = _check_scores(wide, self, tolerance, first_row)
+                # Numbers that the check has waited for; rows are added up only if all of them lie in [0, 1].
+                look_like_probs = look_like_probs and low >= 0.0 and high <= 1.0 and _sum_to_one(wide, tolerance)
             first_row += len(scores)
             yield wide, targets
+        if look_like_probs:
+            warn(
+                f"`logits` look like probabilities: all {len(self.scores)} rows lie in [0, 1] and sum to 1. If that is "
+                'what they are, pass them as `probs` (a metric: inputs="probs").'
+            )
 
     def check_targets(self) -> None:
         """Raise if values are to be checked and a target is out of range."""
@@ -275,20 +285,25 @@ def _check_targets(targets: Tensor, highest: int) -> None:
         raise InvalidValueError(f"`targets` must lie in 0..{highest}, got {outside}; `ignore_index` leaves labels out.")
 
 
-def _check_scores(scores: Tensor, inputs: Inputs, tolerance: float, first_row: int) -> None:
-    """Raise unless the logits are finite, or the probabilities are in [0, 1] and (multiclass) sum to 1."""
+def _check_scores(scores: Tensor, inputs: Inputs, tolerance: float, first_row: int) -> tuple[float, float]:
+    """Their least and their largest; raise unless logits are finite, probabilities in [0, 1] and (classes) sum to 1."""
     if not scores.numel():
-        return
+        return 0.0, 0.0
     if inputs.is_logits or inputs.is_events:
         low, high = (float(bound) for bound in torch.aminmax(scores))
         fits = low > -torch.inf and high < torch.inf if inputs.is_logits else low >= 0.0 and high <= 1.0 + tolerance
     else:
         # With no negative entry and a sum of 1, no entry can be above 1 or infinite; a NaN makes the sum NaN.
-        sums = _row_sums(scores)
-        low, high = (float(bound) for bound in torch.aminmax(sums))
-        fits = float(scores.min()) >= 0.0 and abs(low - 1.0) <= tolerance and abs(high - 1.0) <= tolerance
+        low, high = float(scores.min()), 1.0
+        fits = low >= 0.0 and _sum_to_one(scores, tolerance)
     if not fits:
         raise InvalidValueError(_complaint(scores, inputs, tolerance, first_row))
+    return low, high
+
+
+def _sum_to_one(scores: Tensor, tolerance: float) -> bool:
+    low, high = (float(bound) for bound in torch.aminmax(_row_sums(scores)))
+    return abs(low - 1.0) <= tolerance and abs(high - 1.0) <= tolerance
 
 
 def _row_sums(scores: Tensor) -> Tensor:

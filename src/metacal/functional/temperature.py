@@ -16,6 +16,9 @@ MAX_ITERATIONS = 100
 WARM_START_SHARE, WARM_START_ROWS = 8, 512
 """The start comes from every eighth row, where there are at least so many of them."""
 
+FIRST_ROWS = 1024
+"""Rows whose values are looked at before the fit; the others only if a derivative is not finite."""
+
 
 class TemperatureFit(NamedTuple):
     """What `fit_temperature` found, and whether it can be relied on.
@@ -63,6 +66,8 @@ def fit_temperature(*, logits: Tensor, targets: Tensor, validate: bool = True) -
     """
     inputs = read_inputs(logits=logits, targets=targets, classes_only=True, validate=validate)
     inputs.check_targets()  # before they are used as row numbers
+    for _ in replace(inputs, scores=inputs.scores[:FIRST_ROWS], targets=inputs.targets[:FIRST_ROWS]).chunks():
+        pass  # says if these look like probabilities
     fit = _solve(replace(inputs, validate=False))
     if fit is not None:
         return fit
