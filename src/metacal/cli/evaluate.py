@@ -51,8 +51,10 @@ def evaluate(
     sample: Annotated[
         int, typer.Option("--sample", min=100, help="Rows kept for figures that need rows; more rows are sampled.")
     ] = 100_000,
-    resamples: Annotated[int, typer.Option("--resamples", min=10, help="Bootstrap resamples; ECE has 1,000.")] = 200,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the sample and of the bootstrap.")] = 0,
+    resamples: Annotated[
+        int, typer.Option("--resamples", min=10, help="Data sets drawn for the interval of a calibration error.")
+    ] = 1000,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the sample and of these draws.")] = 0,
     shift: Annotated[
         str | None,
         typer.Option(

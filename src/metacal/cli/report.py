@@ -40,7 +40,9 @@ def report(
     target: Target = None,
     class_names: ClassNames = None,
     title: Annotated[str | None, typer.Option(metavar="TEXT", help="Heading of the page.")] = None,
-    resamples: Annotated[int, typer.Option("--resamples", min=10, help="Bootstrap resamples.")] = 200,
+    resamples: Annotated[
+        int, typer.Option("--resamples", min=10, help="Data sets drawn for the interval of a calibration error.")
+    ] = 1000,
     preset: Annotated[str, typer.Option(help="Of tables and figures: full, cpu or smoke.")] = "full",
     store: Annotated[
         str, typer.Option("--store", metavar="PLACE", help="Where the runs of tables and figures are: folder or URL.")

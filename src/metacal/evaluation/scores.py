@@ -5,12 +5,12 @@ from dataclasses import asdict, dataclass, replace
 from torch import Tensor
 
 from metacal.functional.binning import calibration_error, equal_width_statistics
-from metacal.functional.bootstrap import binned_interval
 from metacal.functional.brier_score import brier_sums, split_brier
 from metacal.functional.classwise_calibration_error import class_statistics
 from metacal.functional.confidence import confidence_and_correctness
 from metacal.functional.debiased_calibration_error import debiased_error
 from metacal.functional.equal_mass import equal_mass_statistics
+from metacal.functional.error_interval import error_interval
 from metacal.functional.inputs import read_inputs
 from metacal.functional.negative_log_likelihood import likelihood_sums
 from metacal.functional.smooth_calibration_error import smooth_error
@@ -58,7 +58,7 @@ def score_predictions(
     inputs = replace(checked, validate=False)  # reading the confidences has checked every value
     equal_width = equal_width_statistics(confidences, correct, num_bins)
     equal_mass = equal_mass_statistics(confidences, correct, num_bins)
-    ece = binned_interval(confidences, correct, num_bins, seed=seed)
+    ece = error_interval(equal_width, seed=seed)
     nll_sum = likelihood_sums(inputs)[0]
     brier_sum, count = brier_sums(inputs)
     classes = class_statistics(inputs, num_bins)
