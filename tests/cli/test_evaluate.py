@@ -147,6 +147,26 @@ def test_a_sample_and_too_few_rows_are_said(metacal, said, tmp_path):
     assert "30 samples are too few for 15 bins: chance alone gives a calibrated model an ECE of about" in output
 
 
+def test_one_sided_intervals_and_estimates_above_their_interval_are_said(metacal, tmp_path):
+    logits, _, targets = draw(n=600)
+    path = write(tmp_path / "calibrated.csv", columns(logits, targets, "logit_"))
+    status, output, _ = metacal("evaluate", path, "--json", tmp_path / "scores.json")
+    figures = json.loads((tmp_path / "scores.json").read_text())
+    assert status == 0 and figures["ece_low"] == 0.0 and figures["one_sided"]["ece"] == "upper"
+    assert re.search(rf"^│ ece\s+│ {figures['ece']:.4f} │\s+at most {figures['ece_high']:.4f} │", output, re.M)
+    assert '"At most": chance alone explains such an error, so its interval is one-sided.' in output
+    assert "accuracy" not in figures["one_sided"] and figures["ece"] < figures["ece_high"]
+    right = write(tmp_path / "right.csv", columns(torch.eye(3)[targets] * 0.7 + 0.1, targets))
+    _, output, _ = metacal("evaluate", right, *FAST)
+    assert re.search(r"^│ accuracy\s+│ 1.0000 │\s+at least 0.9936 │", output, re.M)
+    logits, _, targets = draw(n=600, num_classes=40)
+    many = write(tmp_path / "many.csv", columns(logits, targets, "logit_", names=[str(k) for k in range(40)]))
+    _, output, _ = metacal("evaluate", many, "--json", tmp_path / "scores.json", *FAST)
+    figures = json.loads((tmp_path / "scores.json").read_text())
+    assert figures["classwise_ece"] > figures["classwise_ece_high"]
+    assert "too high: classwise_ece lies above the interval of the true one." in output
+
+
 def test_names_that_look_like_markup_stay_text(metacal, tmp_path):
     _, probs, targets = draw(n=60)
     names = ("[red]cat[/]", "<script>alert(1)</script>", "[/]")
