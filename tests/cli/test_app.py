@@ -1,5 +1,6 @@
 """The command as a shell meets it: help, version, unknown verbs, and one line for an error."""
 
+import importlib
 import inspect
 import subprocess
 import sys
@@ -61,6 +62,7 @@ def test_errors_become_one_line_and_a_status(metacal, monkeypatch, error, status
     def fail():
         raise error
 
+    importlib.import_module("metacal.cli.selection")  # or it would keep what it finds there now
     monkeypatch.setattr("metacal.experiments.EXHIBITS", Failing(fail))
     assert metacal("ls") == (status, "", message)
 
