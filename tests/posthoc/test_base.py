@@ -62,6 +62,18 @@ def test_kinds_and_dtypes_come_out_as_they_went_in(kind):
 
 
 @every
+def test_probabilities_of_0_count_the_same_in_every_dtype(kind):
+    """As a forest gives them: the logarithm of the least float64 is eight times that of the least float32."""
+    votes = torch.tensor([[1.0, 0.0], [0.75, 0.25], [0.0, 1.0], [0.5, 0.5]]).repeat(50, 1)
+    targets = torch.where(torch.arange(200) % 9 == 0, 1 - votes.argmax(1), votes.argmax(1))
+    said = [
+        kind().fit(probs=votes.to(dtype), targets=targets).predict_proba(probs=votes.to(dtype)).double()
+        for dtype in (torch.float32, torch.float64)
+    ]
+    torch.testing.assert_close(*said, rtol=1e-3, atol=1e-4)
+
+
+@every
 def test_one_score_a_sample_is_a_binary_model(kind):
     logits, targets = drawn(n=800, num_classes=2)
     single = logits[:, 1] - logits[:, 0]

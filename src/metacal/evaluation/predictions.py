@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from metacal.errors import InvalidValueError
-from metacal.functional.inputs import Inputs, at_least_float32, read_inputs
+from metacal.functional.inputs import Inputs, at_least_float32, log_probs, read_inputs
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,5 @@ class Predictions:
 
     @property
     def logits(self) -> Tensor:
-        """Logits ``(n, K)`` in float32 or wider: those of probabilities are logarithms, 0 as the least float."""
-        wide = at_least_float32(self.scores)
-        return wide if self.is_logits else wide.clamp(min=torch.finfo(wide.dtype).tiny).log()
+        """Logits ``(n, K)`` in float32 or wider; see `log_probs` for those of probabilities."""
+        return at_least_float32(self.scores) if self.is_logits else log_probs(self.scores)

@@ -271,6 +271,11 @@ def at_least_float32(values: Tensor) -> Tensor:
     return values if values.dtype in (torch.float32, torch.float64) else values.float()
 
 
+def log_probs(probs: Tensor) -> Tensor:
+    """Logits of probabilities: their logarithms, in float32 or wider; 0 counts as the least float32 in every dtype."""
+    return at_least_float32(probs).clamp(min=torch.finfo(torch.float32).tiny).log()
+
+
 def logits_against(logits: Tensor, outcomes: Tensor) -> Tensor:
     """Logits of the answer that did not come: negated where the outcome is "yes" (1)."""
     return outcomes.to(logits.dtype).mul_(-2.0).add_(1.0).mul_(logits)  # several times as fast as `torch.where`

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from metacal.functional.boundary import public
-from metacal.functional.inputs import Inputs, logits_against, read_inputs
+from metacal.functional.inputs import Inputs, log_probs, logits_against, read_inputs
 from metacal.functional.temperature import fit_temperature
 
 
@@ -113,9 +113,7 @@ def likelihood_decomposition(
     )
     total, count = likelihood_sums(inputs)
     whole = total / count
-    scores = inputs.scores
-    if not inputs.is_logits:
-        scores = scores.clamp(min=torch.finfo(scores.dtype).tiny).log()
+    scores = inputs.scores if inputs.is_logits else log_probs(inputs.scores)
     fit = fit_temperature(logits=scores, targets=inputs.targets, validate=False)
     best = negative_log_likelihood(logits=scores.double() / fit.temperature, targets=inputs.targets, validate=False)
     refinement = torch.minimum(best, whole)

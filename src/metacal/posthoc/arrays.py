@@ -9,7 +9,7 @@ from torch import Tensor
 
 from metacal.errors import InvalidValueError
 from metacal.functional.boundary import to_tensor
-from metacal.functional.inputs import at_least_float32, read_inputs
+from metacal.functional.inputs import at_least_float32, log_probs, read_inputs
 
 Array = TypeVar("Array", Tensor, NDArray[Any])
 """A tensor or a NumPy array: the same comes out as went in."""
@@ -33,8 +33,8 @@ class Given:
 
     @property
     def logits(self) -> Tensor:
-        """Logits; those of probabilities are their logarithms, with 0 as the least float."""
-        return self.scores if self.is_logits else self.scores.clamp(min=torch.finfo(self.scores.dtype).tiny).log()
+        """Logits; see `log_probs` for those of probabilities."""
+        return self.scores if self.is_logits else log_probs(self.scores)
 
     @property
     def probs(self) -> Tensor:
