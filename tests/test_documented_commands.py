@@ -19,6 +19,7 @@ LEFT_OUT = {
     "make check": CLONE,
     "make test": CLONE,
     "make test-slow": CLONE,
+    "make test-lowest": CLONE,
     "make docs": CLONE,
     "make format": "changes the clone",
     "make bench": "measures, for an hour, in an environment of its own",

@@ -125,7 +125,7 @@ def test_npz_of_text(tmp_path):
 )
 def test_bad_npz(tmp_path, arrays, error, message):
     path = tmp_path / "mine.npz"
-    np.savez(path, allow_pickle=True, **arrays)
+    np.savez(path, **arrays)
     with pytest.raises(error, match=message):
         load_dataset(path)
 

@@ -111,8 +111,8 @@ def fabric_worker(rank, folder, precisions):
 
 def dtypes_under_fabric(precision):
     """Of what the head is given in training and in the meta step."""
-    from lightning.fabric import Fabric
-    from lightning.fabric.strategies import DDPStrategy
+    from lightning_fabric import Fabric
+    from lightning_fabric.strategies import DDPStrategy
 
     fabric = Fabric(
         accelerator="cpu", devices=1, strategy=DDPStrategy(process_group_backend="gloo"), precision=precision

@@ -516,7 +516,7 @@ def test_a_compiled_model(backend):
 
 
 def test_a_fabric_model():
-    from lightning.fabric import Fabric
+    from lightning_fabric import Fabric
 
     fabric = Fabric(accelerator="cpu", devices=1)
     net = make_net()

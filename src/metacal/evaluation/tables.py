@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from metacal.errors import InvalidFileError
+from metacal.errors import InvalidFileError, needs
 
 BATCH_ELEMENTS = 2**21
 """Numbers read at once: 16 MB of float32."""
@@ -127,7 +127,7 @@ def _open(path: Path, suffix: str, target: str | None) -> Table:
 
         return JSONLinesTable(path)
     if suffix in (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".pq", ".arrow", ".feather", ".ipc"):
-        from metacal.evaluation import arrow_tables
-
+        with needs("cli"):
+            from metacal.evaluation import arrow_tables
         return arrow_tables.open_arrow_table(path, suffix.removesuffix(".gz"))
     raise InvalidFileError(f"{path}: unknown extension {suffix or '(none)'}; save as one of {FORMATS}.")

@@ -8,7 +8,7 @@ from typing import IO, Any
 import numpy as np
 from torch import Tensor
 
-from metacal.errors import InvalidValueError
+from metacal.errors import InvalidValueError, needs
 from metacal.evaluation.tables import is_number
 from metacal.files import write_whole
 
@@ -81,10 +81,11 @@ def _write_npz(file: IO[bytes], batches: Iterable[tuple[Tensor, Tensor | None]],
 def _write_table(
     file: IO[bytes], suffix: str, batches: Iterable[tuple[Tensor, Tensor | None]], class_names: list[str]
 ) -> None:
-    import pyarrow as pa
-    import pyarrow.csv
-    import pyarrow.ipc
-    import pyarrow.parquet
+    with needs("cli"):
+        import pyarrow as pa
+        import pyarrow.csv
+        import pyarrow.ipc
+        import pyarrow.parquet
 
     is_numbered = class_names == [str(number) for number in range(len(class_names))]
     if suffix == ".csv" and any(map(is_formula, class_names)):

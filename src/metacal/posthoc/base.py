@@ -1,24 +1,27 @@
 """`Calibrator`: what all post-hoc calibrators share: fit, predict_proba, scikit-learn's parameters, save and load."""
 
+from __future__ import annotations
+
 import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
-import safetensors
-import safetensors.numpy
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
-from metacal.errors import InvalidTypeError, InvalidValueError, NotFittedError, StorageError, warn
+from metacal.errors import InvalidTypeError, InvalidValueError, NotFittedError, StorageError, needs, warn
 from metacal.files import write_whole
 from metacal.functional.arguments import check_integer
 from metacal.functional.calls import explained
 from metacal.posthoc.arrays import Array, read_scores
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 METADATA_KEY = "metacal.posthoc"
 
@@ -55,7 +58,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     keeps_predictions: ClassVar[bool]
     reads: ClassVar[Literal["logits", "probs"]]
     fitted: ClassVar[tuple[str, ...]]
-    kinds: ClassVar[dict[str, type["Calibrator"]]] = {}
+    kinds: ClassVar[dict[str, type[Calibrator]]] = {}
 
     num_classes: int
     class_names: tuple[str, ...] | None = None
@@ -121,6 +124,8 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
             NotFittedError: there is nothing to write yet.
             InvalidValueError: the file cannot be written; what was there is kept.
         """
+        with needs("cli"):
+            import safetensors.numpy
         if not self.__sklearn_is_fitted__():
             raise NotFittedError(f"{type(self).__name__} must be fitted before `save`.")
         arrays = {name: np.array(getattr(self, name), dtype=np.float64, order="C") for name in self.fitted}
@@ -147,6 +152,8 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         Raises:
             InvalidValueError: no such file, not a saved calibrator, one of another kind, or values that no fit gives.
         """
+        with needs("cli"):
+            import safetensors
         try:
             with safetensors.safe_open(path, framework="numpy") as file:
                 text = (file.metadata() or {}).get(METADATA_KEY)
