@@ -13,7 +13,7 @@ LEAST_VARIATION = 1e-6
 def mean_interval(count: int, sums: tuple[float, float, float], most: float = math.inf) -> tuple[float, float]:
     r"""95 % interval of the mean of values in [0, ``most``], from the sums of the values, their squares and cubes.
 
-    Hall's (1992): with :math:`g` the skewness over :math:`\sqrt n`, the studentised mean :math:`t` becomes
+    Hall's (1992): with :math:`g` the skewness over :math:`\sqrt{n}`, the studentised mean :math:`t` becomes
     :math:`t + g t^2 / 3 + g^2 t^3 / 27 + g / 6`, which is normal to second order; its two quantiles are turned back.
     NaN where the values say nothing about their scatter: a single one, equal ones, infinite ones.
 
