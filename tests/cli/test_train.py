@@ -57,16 +57,15 @@ def ends_of(folder):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """A complete run."""
+    """What a command said, in a process of its own, that made a complete run; and where that is."""
     folder = tmp_path_factory.mktemp("runs") / "finished"
-    done = metacal_train(*QUICK, "epochs=1", "method=mc", "--run-dir", str(folder))
-    assert done.returncode == 0, done.stderr
-    return folder
+    places = ["--run-dir", str(folder), "--json", str(folder.parent / "scores.json")]
+    return metacal_train(*QUICK, "method=mc", "epochs=5", *places), folder
 
 
 @pytest.fixture
 def copied(finished, tmp_path):
-    return Path(shutil.copytree(finished, tmp_path / "copied"))
+    return Path(shutil.copytree(finished[1], tmp_path / "copied"))
 
 
 def test_scores_that_were_cut_short_are_made_again(train_here, copied):
@@ -146,7 +145,7 @@ def test_a_best_checkpoint_of_something_else(train_here, copied):
 def test_a_folder_cannot_have_code_run(train_here, finished, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     Path("planted.py").write_text("import pathlib\npathlib.Path('ran').touch()\n")
-    folder = RunFolder(shutil.copytree(finished, tmp_path / "run"))
+    folder = RunFolder(shutil.copytree(finished[1], tmp_path / "run"))
     folder.write_spec(folder.read_spec().model_copy(update={"model": "planted:Net", "model_options": {}}), {})
     refusal = "names a model by its import path, 'planted:Net', which is code to be run: pass --trust-model"
     monkeypatch.setattr(sys, "argv", ["metacal", "evaluate", str(folder.path), "--shift", "corruptions"])
@@ -178,17 +177,15 @@ def test_scores_may_go_where_the_run_makes_a_folder(train_here, monkeypatch, tmp
     assert status == 2 and "folder that exists" in complaint
 
 
-def test_a_run_from_names_to_scores(tmp_path):
-    done = metacal_train(
-        *QUICK, "method=mc", "epochs=5", "--run-dir", str(tmp_path / "run"), "--json", str(tmp_path / "s")
-    )
+def test_a_run_from_names_to_scores(finished):
+    done, folder = finished
     assert done.returncode == 0, done.stderr
     assert "classwise_ece" in done.stdout
     line = r"epoch {}/5  loss \d\.\d{{4}}  val error [\d.]+%  ECE [\d.]+%  DECE [\d.]+%  mean smoothing [\d.]+  \d+ s"
     for number, said in enumerate(done.stderr.splitlines(), start=1):  # a file, no terminal: a line per epoch, no bar
         assert re.fullmatch(line.format(number), said), said
     assert number == 5
-    assert json.loads((tmp_path / "s").read_text()) == RunFolder(tmp_path / "run").read_scores()
+    assert json.loads((folder.parent / "scores.json").read_text()) == RunFolder(folder).read_scores()
 
 
 def test_figures_that_are_not_finite(tmp_path, train_here, capsys, monkeypatch):
