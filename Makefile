@@ -60,7 +60,7 @@ help:  ## Show this list.
 demo: .venv/.base  ## Train with and without meta-calibration on data that ships, print tables, write a page.
 	@$(BIN)/metacal demo
 
-test: .venv/.dev  ## Run the tests and doctests, on two cores, in under five minutes.
+test: .venv/.dev  ## Run the tests and doctests on two cores: two to five minutes if they are idle.
 	@$(BIN)/pytest -n 2 --dist worksteal -m 'not slow'
 
 test-slow: .venv/.dev  ## Run the tests that take longer: several processes, kills, whole runs on real data.
