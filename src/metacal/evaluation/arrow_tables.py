@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.ipc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from metacal.errors import InvalidFileError
 from metacal.evaluation.tables import BadRow, Column, Strings, first_line, is_number
@@ -200,16 +201,18 @@ def _column(name: str, array: Any) -> Column:
         array = array.cast(pa.float64())
     elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind)):
         raise BadRow(0, f"column {name} holds {kind}, not numbers; write it as numbers")
-    values: Column = (
-        array.cast(pa.float64()).to_numpy(zero_copy_only=False)
-        if pa.types.is_null(kind)
-        else (array.to_numpy(zero_copy_only=False))
-    )
-    return values
+    return _values(array.cast(pa.float64()) if pa.types.is_null(kind) else array)
+
+
+def _values(array: Any) -> NDArray[Any]:
+    """Numbers, NaN where one is missing; shared where none is, as `to_numpy` imports pandas where it is installed."""
+    shared = len(array) and not array.null_count
+    return np.from_dlpack(array) if shared else array.to_numpy(zero_copy_only=False)
 
 
 def _strings(array: Any) -> Strings:
-    codes = array.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+    codes = array.indices.cast(pa.int64())
+    codes = _values(codes.fill_null(-1) if codes.null_count else codes)
     return Strings(codes, tuple(str(value) for value in array.dictionary.to_pylist()))
 
 
@@ -219,7 +222,7 @@ def _lists(name: str, array: Any) -> Column:
     if array.null_count:
         row = int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0])
         raise BadRow(row, f"`{name}` has no value; mend or drop the row")
-    lengths = pc.list_value_length(array).to_numpy(zero_copy_only=False)
+    lengths = _values(pc.list_value_length(array))
     if len(lengths) and (lengths != lengths[0]).any():
         row = int(np.flatnonzero(lengths != lengths[0])[0])
         raise BadRow(
@@ -246,4 +249,4 @@ def _cells(array: Any, is_text: bool, may_have_commas: bool) -> Column:
 
 
 def _parsed(array: Any) -> Column:
-    return pc.cast(array, pa.float64()).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+    return _values(pc.cast(array, pa.float64()))
