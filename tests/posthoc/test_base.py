@@ -283,32 +283,33 @@ DAMAGE = {
     ],
     "vector": [
         ("weight", lambda w: w[:3], r"`weight` must have shape \(4,\), got \(3,\)\."),
-        ("bias", lambda b: replaced(b, np.inf, 2), r"`bias` must be finite and in .-inf, inf., got inf\."),
+        ("bias", lambda b: replaced(b, np.inf, 2), r"`bias` must be finite and in .-1e.100, 1e.100., got inf\."),
     ],
     "matrix": [
         ("weight", lambda w: w[0], r"`weight` must have shape \(4, 4\), got \(4,\)\."),
         ("bias", lambda b: replaced(b, np.nan, 0), "`bias` must be finite .*, got nan"),
+        ("weight", lambda w: replaced(w, 1e308, 0, 0), "`weight` must be finite .*, got 1e.308"),
     ],
     "dirichlet": [("weight", lambda w: w[:, :3], r"`weight` must have shape \(4, 4\), got \(4, 3\)\.")],
     "beta": [
         ("coefficients", lambda c: c[:, :2], r"`coefficients` must have shape \(4, 3\), got \(4, 2\)\."),
-        ("coefficients", lambda c: replaced(c, -1.0, 1, 0), r"`a and b` must be finite and in .0, inf., got -1\."),
+        ("coefficients", lambda c: replaced(c, -1.0, 1, 0), r"`a and b` must be finite and in .0, 1e.100., got -1\."),
     ],
     "histogram": [
         ("frequencies", lambda f: f[:, :9], r"`frequencies` must have shape \(4, 15\), got \(4, 9\)\."),
         ("frequencies", lambda f: replaced(f, 1.5, 0, 0), r"`frequencies` must be finite and in .0, 1., got 1\.5"),
         ("edges", lambda e: e[:, :9], r"`edges` must have shape \(4, 16\), got \(4, 9\)\."),
-        ("edges", lambda e: replaced(e, 1.0, 0, 3), "`steps of edges` must be finite and in .0, inf., got -"),
+        ("edges", lambda e: replaced(e, 1.0, 0, 3), "`steps of edges` must be finite and in .0, 1e.100., got -"),
     ],
     "isotonic": [
         ("starts", lambda s: s[1:], r"`starts` must have shape \(5,\), got \(4,\)\."),
         ("starts", lambda s: replaced(s, 1.0, 0), r"`starts` must be whole numbers from 0 to \d+, got 1 \.\.\. \d+\."),
         ("starts", lambda s: replaced(s, 0.5, 1), "`starts` must be whole numbers"),
-        ("starts", lambda s: replaced(s, 0.0, 1), "`corners of a class` must be finite and in .1, inf., got 0"),
+        ("starts", lambda s: replaced(s, 0.0, 1), "`corners of a class` must be finite and in .1, 1e.100., got 0"),
         ("values", lambda v: v[1:], r"`values` must have shape"),
         ("values", lambda v: replaced(v, 2.0, 0), "`values` must be finite and in .0, 1., got 2"),
-        ("values", lambda v: replaced(v, 1.0, 0), "`steps of values` must be finite and in .0, inf., got -"),
-        ("thresholds", lambda t: replaced(t, 9.0, 0), "`steps of thresholds` must be finite and in .0, inf., got -"),
+        ("values", lambda v: replaced(v, 1.0, 0), "`steps of values` must be finite and in .0, 1e.100., got -"),
+        ("thresholds", lambda t: replaced(t, 9.0, 0), "`steps of thresholds` must be finite and in .0, 1e.100., got -"),
     ],
 }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 METADATA_KEY = "metacal.posthoc"
+LARGEST = 1e100
+"""No fit gives a parameter that is larger, and its products with scores would be beyond any float."""
 
 
 class FitReport(NamedTuple):
@@ -250,7 +251,7 @@ def _checked_report(about: dict[str, Any]) -> FitReport:
 
 
 def check_fitted(
-    name: str, values: Any, shape: tuple[int, ...], least: float = -math.inf, most: float = math.inf
+    name: str, values: Any, shape: tuple[int, ...], least: float = -LARGEST, most: float = LARGEST
 ) -> None:
     """Raise unless a fitted parameter has this shape, is finite, and lies within the bounds."""
     if np.shape(values) != shape:
