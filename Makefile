@@ -82,7 +82,7 @@ format: .venv/.dev  ## Mend formatting and what lint can mend.
 	@$(BIN)/ruff check --fix .
 
 bench: .venv-bench/.ready  ## Measure speed and memory side by side with the peers.
-	@failed=; for words in calibration data_pipeline 'temperature --threads 1' evaluate_stream meta_step meta_step_size; do \
+	@failed=; for words in calibration data_pipeline 'temperature --threads 1' evaluate_stream startup meta_step meta_step_size; do \
 	  $(BENCH)/python -m benchmarks.$$words || failed="$$failed $${words%% *}"; \
 	done; [ -z "$$failed" ] || { echo "Failed, or missed a target:$$failed"; exit 1; }
 
