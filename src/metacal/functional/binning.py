@@ -152,12 +152,24 @@ def equal_width_statistics(confidences: Tensor, correct: Tensor, num_bins: int =
     check_samples(confidences, correct)
     check_num_bins(num_bins)
     confidences = at_least_float32(confidences)
+    return fill_equal_widths(confidences, correct, num_bins, may_hold_nan=True)
+
+
+def fill_equal_widths(confidences: Tensor, correct: Tensor, num_bins: int, *, may_hold_nan: bool) -> BinStatistics:
+    """`equal_width_statistics` of samples that were checked, in float32 or float64."""
     edges = equal_width_edges(num_bins, confidences.device)
-    return accumulate(equal_width_index(confidences, num_bins), confidences, correct, edges)
+    index = equal_width_index(confidences, num_bins)
+    return accumulate(index, confidences, correct, edges, may_hold_nan=may_hold_nan)
 
 
 def accumulate(
-    index: Tensor, confidences: Tensor, correct: Tensor, edges: Tensor, num_classes: int | None = None
+    index: Tensor,
+    confidences: Tensor,
+    correct: Tensor,
+    edges: Tensor,
+    num_classes: int | None = None,
+    *,
+    may_hold_nan: bool = False,
 ) -> BinStatistics:
     """Statistics of samples whose bins are known.
 
@@ -167,6 +179,7 @@ def accumulate(
         correct: bool ``(n,)``.
         edges: ``(M + 1,)``.
         num_classes: with it, the statistics have shape ``(num_classes, M)``.
+        may_hold_nan: look for confidences that are NaN, which nobody has done before.
     """
     shape = (len(edges) - 1,) if num_classes is None else (num_classes, len(edges) - 1)
     # Right and wrong samples go to two cells of each bin: two passes fill all three sums.
@@ -174,7 +187,10 @@ def accumulate(
     empty = torch.zeros(2 * math.prod(shape), dtype=torch.int64, device=index.device)
     counts = empty.scatter_add(0, cells, torch.ones_like(cells)).view(*shape, 2)
     units = empty.scatter_add(0, cells, to_units(confidences)).view(*shape, 2)
-    return BinStatistics(marked(counts.sum(-1), confidences.sum().isnan()), counts[..., 1], units.sum(-1), edges)
+    totals = counts.sum(-1)
+    if may_hold_nan:
+        marked(totals, confidences.sum().isnan())
+    return BinStatistics(totals, counts[..., 1], units.sum(-1), edges)
 
 
 def marked(counts: Tensor, has_nan: Tensor) -> Tensor:

@@ -78,7 +78,8 @@ def class_statistics(inputs: Inputs, num_bins: int, threshold: float | None = No
             kept = ~(probs <= threshold)  # a NaN is kept, to be told of
             probs, outcomes, labels = probs[kept], outcomes[kept], labels[kept]
         index = equal_width_index(probs, num_bins).add_(labels, alpha=num_bins)
-        statistics = statistics + accumulate(index, probs, outcomes, edges, inputs.num_classes)
+        found = accumulate(index, probs, outcomes, edges, inputs.num_classes, may_hold_nan=not inputs.validate)
+        statistics = statistics + found
     return statistics
 
 

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from metacal.functional.arguments import check_choice, check_num_bins
-from metacal.functional.binning import BinStatistics, calibration_error, equal_width_statistics
+from metacal.functional.binning import BinStatistics, calibration_error, fill_equal_widths
 from metacal.functional.boundary import public
 from metacal.functional.confidence import confidence_chunks
 from metacal.functional.inputs import Inputs, read_inputs
@@ -105,5 +105,6 @@ def confidence_statistics(inputs: Inputs, num_bins: int) -> BinStatistics:
     check_num_bins(num_bins)
     statistics = BinStatistics.zeros(num_bins, device=inputs.scores.device)
     for confidences, correct in confidence_chunks(inputs):
-        statistics = statistics + equal_width_statistics(confidences, correct, num_bins)
+        found = fill_equal_widths(confidences, correct, num_bins, may_hold_nan=not inputs.validate)
+        statistics = statistics + found
     return statistics

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from metacal.functional.arguments import check_num_bins
-from metacal.functional.binning import BinStatistics, calibration_error, equal_width_statistics
+from metacal.functional.binning import BinStatistics, calibration_error, fill_equal_widths
 from metacal.functional.boundary import public
 from metacal.functional.confidence import is_first_top
 from metacal.functional.inputs import read_inputs
@@ -68,7 +68,7 @@ def scan_temperatures(logits: Tensor, targets: Tensor, num_bins: int = 15, valid
         for place, temperature in enumerate(GRID):
             totals = (centred / temperature).exp_().sum(dim=1)
             losses[place] += totals.log().double().sum() + below_top.sum() / temperature
-            rows.append(equal_width_statistics(totals.reciprocal_(), correct, num_bins))
+            rows.append(fill_equal_widths(totals.reciprocal_(), correct, num_bins, may_hold_nan=not validate))
         statistics = statistics + BinStatistics(
             torch.stack([row.counts for row in rows]),
             torch.stack([row.correct_sums for row in rows]),
