@@ -105,6 +105,7 @@ def test_losses_take_arrays_too():
         (iter([0, 1]), "`targets` must be a tensor or an array of numbers, got list_iterator."),
         ([1j, 0j], "`targets` must be a tensor or an array of numbers, got list of dtype complex128."),
         ([[0], [1, 2]], "`targets` must be a tensor or an array of numbers, got none: "),
+        ([torch.ones(1, requires_grad=True)] * 2, "`targets` must be a tensor or an array of numbers, got none: "),
         ([0.0, 1.0], "`targets` must be integer class labels, got torch.float64."),
         (np.ma.array([0, 1], mask=[False, True]), "`targets` must be an array without masked entries"),
     ],

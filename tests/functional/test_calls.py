@@ -111,6 +111,16 @@ def test_what_torchmetrics_says_of_its_own_arguments_is_left_alone():
         M.BrierScore(2, dist_sync_on_step="often")
 
 
+def test_a_metric_of_yours_may_take_what_it_likes():
+    class Anything(M.BrierScore):
+        def update(self, *batch):
+            super().update(*batch)
+
+    metric = Anything(num_classes=2)
+    metric.update(torch.tensor([[0.8, 0.2]]), torch.tensor([0]))
+    assert metric.compute().item() == pytest.approx(0.08)
+
+
 def test_type_errors_inside_a_function_pass_through():
     @explained
     def broken(*, number):

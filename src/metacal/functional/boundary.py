@@ -63,7 +63,7 @@ def to_tensor(name: str, values: Any) -> Tensor:
         return values.detach()
     try:
         array = np.asarray(values)
-    except (TypeError, ValueError) as error:  # rows of different lengths, tensors of another device
+    except (RuntimeError, TypeError, ValueError) as error:  # rows of different lengths, a list of tensors with a graph
         raise InvalidTypeError(f"`{name}` must be a tensor or an array of numbers, got none: {error}") from None
     if array.dtype.kind not in "fiub":
         kind = type(values).__name__ + (f" of dtype {array.dtype}" if array.ndim else "")

@@ -31,7 +31,12 @@ HABITS = {
 
 
 def explained(function: Callable[P, R]) -> Callable[P, R]:
-    """Explain a wrong call of a function or method: an `InvalidTypeError` that shows the right one."""
+    """Explain a wrong call of a function or method: an `InvalidTypeError` that shows the right one.
+
+    A function that takes positional arguments without a name is left as it is.
+    """
+    if any(each.kind in (each.VAR_POSITIONAL, each.POSITIONAL_ONLY) for each in parameters_of(function)):
+        return function
     signature = CallSignature(function)
 
     @functools.wraps(function)
@@ -39,6 +44,11 @@ def explained(function: Callable[P, R]) -> Callable[P, R]:
         return cast(Callable[..., R], function)(**signature.bind(args, keywords))
 
     return call
+
+
+def parameters_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """The parameters of a function in order."""
+    return list(inspect.signature(function).parameters.values())
 
 
 class CallSignature:
@@ -53,7 +63,7 @@ class CallSignature:
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        parameters = inspect.signature(function).parameters.values()
+        parameters = parameters_of(function)
         self.name = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
         self.parameters = [each for each in parameters if each.kind is not each.VAR_KEYWORD]
         self.names = [each.name for each in self.parameters]
