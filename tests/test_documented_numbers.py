@@ -92,7 +92,7 @@ PAGES: dict[str, tuple[list[str], set[str]]] = {
 
 # page -> the files whose tables it holds as they are
 QUOTED = {
-    "docs/design/intervals.md": ["coverage/interval_coverage.md"],
+    "docs/design/intervals.md": [f"coverage/{n}.md" for n in ("interval_coverage", "other_intervals")],
     "docs/design/outer-step.md": [f"study/{n}.md" for n in ("robustness", "every", "gradient_noise")],
     "docs/design/reporting.md": ["coverage/share_coverage.md"],
     "docs/study.md": [f"study/{n}.md" for n in ("regime", "methods", "budget", "steady")],
