@@ -189,12 +189,12 @@ def accumulate(
     units = empty.scatter_add(0, cells, to_units(confidences)).view(*shape, 2)
     totals = counts.sum(-1)
     if may_hold_nan:
-        marked(totals, confidences.sum().isnan())
+        mark_nan(totals, confidences.sum().isnan())
     return BinStatistics(totals, counts[..., 1], units.sum(-1), edges)
 
 
-def marked(counts: Tensor, has_nan: Tensor) -> Tensor:
-    """Counts ``(..., M)`` as they are, or marked by `NOT_A_NUMBER` in the first bin; changed in place."""
+def mark_nan(counts: Tensor, has_nan: Tensor) -> Tensor:
+    """Add `NOT_A_NUMBER` to the first bin of counts ``(..., M)``, in place, if there was one; give them back."""
     counts[..., 0].add_(has_nan, alpha=NOT_A_NUMBER)
     return counts
 

@@ -76,7 +76,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         """Fit on samples that the model was not trained on.
 
         Args:
-            logits: ``(n, K)``, or ``(n,)`` for a binary model's logit of class 1; tensor or NumPy array.
+            logits: ``(n, K)``, or ``(n,)`` for a binary model's logit of class 1; tensor, array, list or pandas object.
             probs: probabilities of the same shapes. Give exactly one of the two.
             targets: int ``(n,)``.
             class_names: the classes in order, if they have names; saved with the calibrator, so that whoever uses it
