@@ -87,7 +87,6 @@ def test_a_note_names_the_files_that_were_read(store, tmp_path):
     other = RunStore(tmp_path)
     (spec,) = part.specs("smoke")
     shutil.copytree(store.folder(spec).path, other.folder(spec).path)
-    (other.folder(spec).path / "checksums.json").unlink()
     about = other.folder(spec).path / "environment.json"
     about.write_text(
         json.dumps({**json.loads(about.read_text()), "data": ["/some/where/news20.tar.gz", "d/glove.txt"]})
