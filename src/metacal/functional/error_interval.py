@@ -135,7 +135,9 @@ def error_interval(
     estimate = calibration_error(statistics, norm) if smoothing is None else line.error(statistics.gaps)
     calibrated = line.draw(estimate.new_ones(1))[0]
     typical = calibrated.median()
-    highest = torch.maximum(estimate, typical).clamp(min=0.5 / size)  # of half an answer, at the least
+    highest = torch.maximum(estimate, typical).clamp(
+        min=0.5 / size
+    )  # answers are counted: less is as good as half of one
     tail = 0.5 * (1.0 - level)
     before, after = estimate.new_tensor([-1.0, -1.0]), estimate.new_tensor([1.0, 1.0])  # places of the two ends
     for _ in range(HALVINGS):

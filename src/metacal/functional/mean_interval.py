@@ -9,13 +9,16 @@ from metacal.functional.share_interval import Z_95
 LEAST_VARIATION = 1e-6
 """Standard deviation over mean below which values count as equal: less is rounding."""
 
+LEAST_VARIANCE = 1e-200
+"""Less would underflow."""
+
 
 def mean_interval(count: int, sums: tuple[float, float, float], most: float = math.inf) -> tuple[float, float]:
     r"""95 % interval of the mean of values in [0, ``most``], from the sums of the values, their squares and cubes.
 
     Hall's (1992): with :math:`g` the skewness over :math:`\sqrt{n}`, the studentised mean :math:`t` becomes
     :math:`t + g t^2 / 3 + g^2 t^3 / 27 + g / 6`, which is normal to second order; its two quantiles are turned back.
-    NaN where the values say nothing about their scatter: a single one, equal ones, infinite ones.
+    NaN where the values say nothing about their scatter: a single one, equal ones, infinite or vanishing ones.
 
     Examples:
         >>> import torch
@@ -26,7 +29,7 @@ def mean_interval(count: int, sums: tuple[float, float, float], most: float = ma
     """
     mean, square, cube = (value / count for value in sums)
     variance = square - mean * mean
-    if count < 2 or not variance > (LEAST_VARIATION * mean) ** 2 or not math.isfinite(cube):
+    if count < 2 or not math.isfinite(cube) or not variance > max((LEAST_VARIATION * mean) ** 2, LEAST_VARIANCE):
         return math.nan, math.nan
     skewness = (cube - 3.0 * mean * square + 2.0 * mean**3) / variance**1.5
     error = math.sqrt(variance / (count - 1))
