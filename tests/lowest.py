@@ -9,6 +9,9 @@ from importlib.metadata import requires
 from pathlib import Path
 
 STATED = re.compile(r"([\w-]+)(?:\[([\w,-]+)\])?(?:>=([\w.]+))?(?:; extra == ['\"](\w+)['\"])?")
+HANDED_OVER = ("pandas", "polars")
+"""Of the dev extra: users hand their objects to the library."""
+
 AS_TESTED = ("torch", "hypothesis", "pytest", "pytest-timeout", "pytest-xdist")
 
 
@@ -21,7 +24,7 @@ def main(extras: list[str]) -> None:
         if stated is None or (stated[1] != "metacal" and stated[3] is None):
             sys.exit(f"{line}: a requirement must have a lower bound and nothing else.")
         name, _, bound, extra = stated.groups()
-        if extra in (None, *extras) and name not in ("metacal", "torch"):
+        if name in HANDED_OVER or (extra in (None, *extras) and name not in ("metacal", "torch")):
             print(f"{name}=={bound}")
 
 

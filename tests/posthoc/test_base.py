@@ -341,7 +341,7 @@ def test_a_parameter_beyond_any_float_is_not_loaded(tmp_path):
         ("num_classes", '"abc"', "`num_classes` must be an integer >= 2, got 'abc'"),
         ("num_classes", "1e400", "`num_classes` must be an integer >= 2, got inf"),
         ("num_classes", "1", "`num_classes` must be an integer >= 2, got 1"),
-        ("num_classes", "9" * 5000, "4300 digits"),
+        ("num_classes", "9" * 5000, "4300"),
         ("num_classes", "[" * 100_000, "recursion"),
         ("params", '{"method": "newton"}', "`method` must be one of 'nll', 'grid', 'lbfgs', got 'newton'"),
         ("params", '{"num_bins": "abc"}', "`num_bins` must be an integer >= 1, got 'abc'"),
