@@ -1,5 +1,6 @@
 """The callback on real Trainers: what it does is what `MetaCalibrator.step` does in a loop by hand."""
 
+import inspect
 import json
 import subprocess
 import sys
@@ -131,7 +132,9 @@ def test_checkpoint_and_resume(tmp_path):
     fit.fit(Plain(), loader())
     fit.save_checkpoint(tmp_path / "half.ckpt")
     again, resumed = Plain(), callback()
-    trainer(tmp_path, resumed, max_epochs=4).fit(again, loader(), ckpt_path=tmp_path / "half.ckpt", weights_only=True)
+    resume = trainer(tmp_path, resumed, max_epochs=4).fit
+    keywords = {"weights_only": True} if "weights_only" in inspect.signature(resume).parameters else {}  # 2.6
+    resume(again, loader(), ckpt_path=tmp_path / "half.ckpt", **keywords)
     torch.testing.assert_close(
         resumed.calibrator.hyperparameters.strength, found.calibrator.hyperparameters.strength, rtol=0.0, atol=0.0
     )
