@@ -76,7 +76,7 @@ def needs(extra: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        package = (error.name or "metacal").partition(".")[0]
+        package = (error.name or extra).partition(".")[0]
         if package == "metacal":  # a mistake of ours, not of the installation
             raise
         raise MissingExtraError(f"`{package}` must be installed for this: pip install 'metacal[{extra}]'") from None

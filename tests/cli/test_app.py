@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from metacal.cli.app import VERBS, app
 from metacal.cli.evaluate import evaluate
-from metacal.errors import InvalidValueError
+from metacal.errors import InvalidValueError, MissingExtraError, needs
 from metacal.evaluation import evaluate_file
 
 
@@ -167,3 +167,17 @@ def test_a_warning_of_ours_is_one_line(metacal, tmp_path):
     assert status == 0 and "accuracy" in output
     assert errors.count("warning: ") == 1 and "MetacalWarning" not in errors
     assert "warning: `logits` look like probabilities: all 3 rows lie in [0, 1] and sum to 1." in errors
+
+
+def test_what_is_missing_without_a_name_is_called_after_its_extra():
+    """Lightning's TensorBoard logger raises such an error."""
+    with (
+        pytest.raises(MissingExtraError, match=r"`tensorboard` must be .*: pip install 'metacal\[tensorboard\]'"),
+        needs("tensorboard"),
+    ):
+        raise ModuleNotFoundError("Neither `tensorboard` nor `tensorboardX` is available.")
+
+
+def test_a_module_of_ours_that_is_missing_is_no_missing_extra():
+    with pytest.raises(ModuleNotFoundError, match=r"metacal\.nothing"), needs("cli"):
+        importlib.import_module("metacal.nothing")
