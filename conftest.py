@@ -1,23 +1,28 @@
-"""What must be settled before torch is loaded: a CPU on which bfloat16 dies gets a cap on oneDNN's instruction set.
+"""What must be settled before torch is loaded, here above the tests; worker processes inherit the environment.
 
-Kept here, above the tests and what they import; worker processes inherit the environment.
+A CPU on which bfloat16 dies gets a cap on oneDNN's instruction set. One thread each, as two workers share two cores.
 """
 
+import gc
 import os
-import runpy
 from pathlib import Path
 
 import pytest
 
-BF16 = runpy.run_path(str(Path(__file__).parent / "src" / "metacal" / "bf16.py"))
-"""`metacal.bf16`, without the package, which loads torch."""
+from metacal import bf16
 
 
-def settle_bf16(cpu: str, command=BF16["TRY"]) -> None:
+def settle_bf16(cpu: str, command=bf16.TRY) -> None:
     """Keep oneDNN from AMX if the CPU advertises it and a child process that uses it dies."""
-    name, value = BF16["CAP"]
-    if "amx" in cpu and BF16["died_of"](command):
+    name, value = bf16.CAP
+    if "amx" in cpu and bf16.died_of(command):
         os.environ.setdefault(name, value)
+
+
+def pytest_collection_finish(session):
+    """Collect garbage again, and only what tests make."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_configure(config):
@@ -27,8 +32,11 @@ def pytest_configure(config):
 
 def pytest_runtest_setup(item):
     """Skip them."""
-    if item.get_closest_marker("bf16") and (reason := BF16["died_of"]()):
+    if item.get_closest_marker("bf16") and (reason := bf16.died_of()):
         pytest.skip(f"bfloat16 kills the process on this CPU ({reason})")
 
 
+os.fsync = lambda descriptor: None  # no test pulls the plug, and thousands of waits for a slow disk take minutes
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+gc.disable()  # while modules are imported, of which nothing is garbage: a third of the time that collection takes
 settle_bf16(Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else "")

@@ -5,7 +5,7 @@ Run: ``python -m benchmarks.conformance``. The answers go to results/conformance
 
 import argparse
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -91,7 +91,7 @@ def _introduction() -> str:
     missing = missing_predictions()
     return INTRODUCTION.format(
         command=COMMAND,
-        date=datetime.now(UTC).strftime("%Y-%m-%d"),
+        date=datetime.now(timezone.utc).strftime("%Y-%m-%d"),
         versions=versions,
         missing="" if missing is None else f"\n{missing}\n",
     )

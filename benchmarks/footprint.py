@@ -43,7 +43,7 @@ def measure_memory() -> Part:
 
 
 def measure_bootstrap() -> Part:
-    """Seconds for a bootstrap interval of 1,000 resamples at n = 10,000."""
+    """Seconds for an interval of 1,000 resamples at n = 10,000."""
     probs, targets = next(iter(real_predictions().values()))
 
     def run() -> float:

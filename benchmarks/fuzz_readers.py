@@ -24,6 +24,7 @@ import torch
 
 from benchmarks import fuzz_mutations as mutations
 from benchmarks.fuzz_mutations import Mutation
+from metacal.errors import MetacalError
 from metacal.evaluation.predictions import Predictions
 from metacal.evaluation.reading import read_predictions
 
@@ -244,10 +245,11 @@ def finished_run() -> Path:
 
 
 def in_a_run(name: str) -> Callable[[Path], None]:
-    """Read all of a run whose file of this name is the one at hand."""
+    """Read all of a run whose file of this name is the one at hand, and prepare its report."""
 
     def read(path: Path) -> None:
         from metacal.cli.validate import problem_of
+        from metacal.reporting import prepare_report
         from metacal.reporting.read_run import read_run
         from metacal.runs import RunFolder
 
@@ -257,19 +259,18 @@ def in_a_run(name: str) -> Callable[[Path], None]:
             shutil.copytree(whole, copy)
         shutil.copyfile(path, copy / name)
         folder = RunFolder(copy)
-        for call in (lambda: read_run(copy), lambda: folder.drop_epochs(99), lambda: problem_of(folder)):
-            call_quietly(call)
-        call_quietly(lambda: folder.check_data("x", {}))
-        call_quietly(folder.read_environment)
+        calls: tuple[Callable[[], object], ...] = (
+            lambda: prepare_report([read_run(copy)], "report", 10),
+            lambda: folder.drop_epochs(2),
+            lambda: problem_of(folder),
+            lambda: folder.check_data("", {}),
+            lambda: folder.read_spec_to_build(trust_model=False),
+        )
+        for call in calls:
+            with suppress(MetacalError):
+                call()
 
     return read
-
-
-def call_quietly(call: Callable[[], object]) -> None:
-    from metacal.errors import MetacalError
-
-    with suppress(MetacalError):
-        call()
 
 
 def run_file(name: str) -> Callable[[], list[bytes]]:

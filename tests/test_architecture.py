@@ -1,11 +1,13 @@
 """The house rules as data: who may import whom, how long a file may be, and what names say nothing."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.run_wheel import is_of_an_extra
 
 SOURCE = Path(__file__).parent.parent / "src"
 PACKAGE = SOURCE / "metacal"
@@ -129,6 +131,13 @@ def test_imports_go_one_way(path):
     assert used <= MAY_IMPORT[own], f"{own} may not import {sorted(used - MAY_IMPORT[own])}"
 
 
+@pytest.mark.parametrize("path", [path for path in MODULES if path.parent.name == "cli"], ids=dotted_name)
+def test_verbs_print_through_one_console(path):
+    """The one that shows control characters instead of obeying them."""
+    if path.name != "terminal.py":
+        assert "rich.console" not in path.read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("path", MODULES, ids=dotted_name)
 def test_files_are_short_and_say_what_they_are_for(path):
     text = path.read_text(encoding="utf-8")
@@ -161,6 +170,39 @@ def test_import_metacal_loads_nothing_heavy():
     script = f"import sys, metacal; print([m for m in {NOT_LOADED_BY_IMPORT!r} if m in sys.modules])"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
+
+
+def test_the_library_imports_with_its_required_packages_alone():
+    """All that is installed is hidden but the required packages and what they require; they are loaded before."""
+    script = """
+import importlib, sys
+from importlib.metadata import packages_distributions, requires
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+import sklearn.isotonic, torchmetrics
+
+def required_by(name):
+    needed = [each for each in map(Requirement, requires(name) or ()) if not each.marker or each.marker.evaluate()]
+    return {canonicalize_name(each.name) for each in needed}
+
+kept = left = set(sys.argv.pop(1).split())
+while left:
+    left = set().union(*map(required_by, left)) - kept
+    kept = kept | left
+owners = packages_distributions()
+hidden = {name for name in owners if not kept & set(map(canonicalize_name, owners[name]))} - {'metacal'}
+assert {'matplotlib', 'pyarrow', 'pydantic', 'rich', 'safetensors', 'typer'} <= hidden
+hidden |= {name for name in sys.modules if name.partition('.')[0] in hidden}
+sys.modules.update(dict.fromkeys(hidden))
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+"""
+    tomllib = pytest.importorskip("tomllib")  # from Python 3.11 on
+    required = tomllib.loads((SOURCE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+    packages = " ".join(re.match(r"[\w-]+", line)[0] for line in required)
+    names = [dotted_name(path) for path in MODULES if not is_of_an_extra(dotted_name(path))]
+    run = subprocess.run([sys.executable, "-c", script, packages, *names], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
 
 
 def test_functions_shells_and_losses_share_file_stems():

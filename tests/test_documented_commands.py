@@ -19,8 +19,10 @@ LEFT_OUT = {
     "make check": CLONE,
     "make test": CLONE,
     "make test-slow": CLONE,
+    "make test-lowest": CLONE,
     "make docs": CLONE,
     "make format": "changes the clone",
+    "python -m benchmarks.fuzz jsonl --seconds 1800 --out findings": "fuzzes for half an hour, with atheris",
     "make bench": "measures, for an hour, in an environment of its own",
     "metacal data fetch cifar10 svhn": DOWNLOAD,
     "metacal data check cifar10": DOWNLOAD,
@@ -70,11 +72,18 @@ def files(tmp_path, monkeypatch):
     write_table("test.csv", *predictions(3), "score_", "truth")
     write_table("new.csv", *predictions(4), "prob_", "target")
     write_table("predictions.parquet", *predictions(5), "p_", "label")
-    for seed, name in enumerate(("old", "new", "test", "val", "predictions")):
+    keys = {
+        "old": "logits",
+        "new": "logits",
+        "test": "logits",
+        "val": "logits",
+        "predictions": "probs",
+        "outputs": "scores",
+    }
+    for seed, (name, key) in enumerate(keys.items()):
         probs, targets = predictions(10 + seed)
-        too_sure = 3.0 * np.log(probs)  # so that there is something to mend
-        scores = {"probs": probs, "scores": too_sure} if name == "predictions" else {"logits": too_sure}
-        np.savez(f"{name}.npz", y=targets, **scores)
+        scores = probs if key == "probs" else 3.0 * np.log(probs)  # over-confident, so that there is something to fix
+        np.savez(f"{name}.npz", y=targets, **{key: scores})
     Path("names.txt").write_text("\n".join("abcde") + "\n")
     rng = np.random.default_rng(20)
     inputs, targets = rng.normal(size=(500, 4)).astype(np.float32), rng.integers(3, size=500)

@@ -6,6 +6,7 @@ import math
 import os
 import stat
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -38,6 +39,19 @@ def test_a_value_that_is_no_json_leaves_what_was_there(tmp_path):
     with pytest.raises(TypeError):
         write_json(tmp_path / "a.json", {"a": object()})
     assert read_json(tmp_path / "a.json") == [1] and os.listdir(tmp_path) == ["a.json"]
+
+
+def test_what_is_written_is_on_the_disk_and_so_is_its_name(tmp_path, monkeypatch):
+    synced = []
+
+    def fsync(descriptor):
+        place = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        synced.append((place, place.read_text() if place.is_file() else sorted(os.listdir(place))))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    write_text(tmp_path / "a.txt", "said")
+    (temporary, text), folder = synced
+    assert temporary.name.startswith(".a.txt.") and text == "said" and folder == (tmp_path, ["a.txt"])
 
 
 def test_a_folder_in_its_place_is_told(tmp_path):

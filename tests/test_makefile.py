@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-RECORDED = ("calibration", "data_pipeline", "evaluate_stream", "meta_step", "meta_step_size", "temperature")
+RECORDED = ("calibration", "data_pipeline", "evaluate_stream", "meta_step", "meta_step_size", "startup", "temperature")
 
 
 def test_a_benchmark_that_misses_its_target_stops_no_other(tmp_path):

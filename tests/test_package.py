@@ -87,23 +87,33 @@ def test_torch_is_pinned():
 
 @pytest.mark.parametrize("extra", ["lightning", "transformers", "ray", "tensorboard", "mlflow"])
 def test_extras_are_installed_in_the_versions_that_are_claimed(extra):
-    import tomllib
-
     from packaging.requirements import Requirement
 
+    tomllib = pytest.importorskip("tomllib")  # from Python 3.11 on
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     for line in project["optional-dependencies"][extra]:
         requirement = Requirement(line)
         assert requirement.specifier.contains(version(requirement.name)), line
 
 
+def test_requirements_have_a_lower_bound_and_no_other():
+    """So that metacal fits into an environment that exists; constraints.txt says what was tested."""
+    tomllib = pytest.importorskip("tomllib")  # from Python 3.11 on
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["requires-python"] == ">=3.10"
+    lines = [line for extra in project["optional-dependencies"].values() for line in extra] + project["dependencies"]
+    assert [line for line in lines if not re.fullmatch(r"metacal\[[a-z,]+\]|[\w\[\]-]+>=[\d.]+", line)] == []
+    required = {line.partition(">=")[0] for line in project["dependencies"]}
+    assert required == {"torch", "numpy", "torchmetrics", "scikit-learn"}
+
+
 def test_what_is_required_is_imported():
     """By some module of the package; what only tests and tools need is an extra."""
-    import tomllib
     from importlib.metadata import packages_distributions
 
     from packaging.requirements import Requirement
 
+    tomllib = pytest.importorskip("tomllib")  # from Python 3.11 on
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     required = {Requirement(line).name for line in project["dependencies"]}
     source = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))

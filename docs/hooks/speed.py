@@ -14,6 +14,7 @@ TITLES = {
     "meta_step_size": "Meta-calibration: memory, arithmetic, growth",
     "temperature": "Temperature scaling",
     "evaluate_stream": "Files of predictions",
+    "startup": "Short commands",
     "data_pipeline": "Batches",
     "training_loop": "The training loop",
     "channels_last": "Memory format",

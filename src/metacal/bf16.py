@@ -12,6 +12,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
+from metacal.errors import InvalidValueError
+
 CAP = ("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 """The environment variable, and its value, that keep oneDNN from AMX; read when torch is loaded."""
 
@@ -71,8 +73,6 @@ def check_bf16(device: str, instead: str, command: Sequence[str] = TRY) -> None:
     Raises:
         InvalidValueError: a child process that used bfloat16 on this CPU died.
     """
-    from metacal.errors import InvalidValueError
-
     if device != "cpu" or not (reason := died_of(command)):
         return
     name, value = CAP

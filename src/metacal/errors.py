@@ -1,8 +1,14 @@
 """The exceptions metacal raises: one base, a class for each way an input can be wrong; and what a name may mean."""
 
 import difflib
+import sys
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from types import FrameType
+
+OURS_AND_BELOW = ("metacal", "torch", "torchmetrics")
+"""Packages whose frames lie between a caller and a warning of ours."""
 
 
 class MetacalError(Exception):
@@ -70,10 +76,19 @@ def needs(extra: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        package = (error.name or "metacal").partition(".")[0]
+        package = (error.name or extra).partition(".")[0]
         if package == "metacal":  # a mistake of ours, not of the installation
             raise
         raise MissingExtraError(f"`{package}` must be installed for this: pip install 'metacal[{extra}]'") from None
+
+
+def warn(message: str) -> None:
+    """Warn with a `MetacalWarning` of the line outside of metacal that led here."""
+    frame: FrameType | None = sys._getframe()
+    level = 0
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in OURS_AND_BELOW:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, MetacalWarning, stacklevel=level + 1)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

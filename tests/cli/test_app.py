@@ -1,17 +1,20 @@
 """The command as a shell meets it: help, version, unknown verbs, and one line for an error."""
 
+import importlib
 import inspect
 import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
 
+import pyarrow
 import pytest
+from pyarrow import csv, parquet
 from typer.testing import CliRunner
 
 from metacal.cli.app import VERBS, app
 from metacal.cli.evaluate import evaluate
-from metacal.errors import InvalidValueError
+from metacal.errors import InvalidValueError, MissingExtraError, needs
 from metacal.evaluation import evaluate_file
 
 
@@ -61,6 +64,7 @@ def test_errors_become_one_line_and_a_status(metacal, monkeypatch, error, status
     def fail():
         raise error
 
+    importlib.import_module("metacal.cli.selection")  # or it would keep what it finds there now
     monkeypatch.setattr("metacal.experiments.EXHIBITS", Failing(fail))
     assert metacal("ls") == (status, "", message)
 
@@ -85,15 +89,17 @@ sys.modules.update(dict.fromkeys(sys.argv.pop(1).split(",")))
 try:
     main()
 finally:
-    print(*sorted({"numpy", "torch"} & sys.modules.keys()), file=sys.stderr, end="")
+    slow = {"matplotlib", "numpy", "pandas", "scipy", "sklearn", "torch", "torchmetrics"}
+    print("loaded:", *sorted(slow & sys.modules.keys()), file=sys.stderr)
 """
 
 
 def in_a_new_process(*words, missing="nothing"):
-    """Status, output and errors of a command where some packages are not installed; errors end with what was loaded."""
-    command = [sys.executable, "-c", LOADED, missing, *words]
+    """Status, output and errors of a command where some packages are not installed, and which slow ones it loaded."""
+    command = [sys.executable, "-c", LOADED, missing, *map(str, words)]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
-    return run.returncode, run.stdout, run.stderr
+    errors, _, loaded = run.stderr.partition("loaded:")
+    return run.returncode, run.stdout, errors, loaded.split()
 
 
 @pytest.mark.parametrize(
@@ -107,10 +113,19 @@ def in_a_new_process(*words, missing="nothing"):
         (["evaluate", "--no-such-option"], 2),
     ],
 )
-def test_torch_is_not_loaded_before_it_is_needed(words, status):
-    found, _, errors = in_a_new_process(*words)
-    assert found == status
-    assert not errors.endswith(("numpy", "torch"))
+def test_nothing_slow_is_loaded_before_it_is_needed(words, status):
+    found, _, _, loaded = in_a_new_process(*words)
+    assert (found, loaded) == (status, [])
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_evaluate_loads_no_more_than_it_needs(tmp_path, suffix):
+    rows = {"p_cat": [0.9, 0.2, 0.4], "p_dog": [0.1, 0.8, 0.6], "label": ["cat", "dog", "dog"]}
+    path, table = tmp_path / f"said{suffix}", pyarrow.table(rows)
+    (csv.write_csv if suffix == ".csv" else parquet.write_table)(table, path)
+    status, output, _, loaded = in_a_new_process("evaluate", path)
+    assert status == 0 and "3 samples, 2 classes" in output
+    assert loaded == ["numpy", "torch"]
 
 
 def test_every_verb_can_be_asked_for_without_torch():
@@ -138,6 +153,31 @@ def test_defaults_are_those_of_the_library():
     ],
 )
 def test_a_missing_extra_is_one_line_with_the_command_that_installs_it(missing, words, package, extra):
-    status, output, errors = in_a_new_process(*words, missing=missing)
-    assert status == 2 and output == ""
-    assert errors.startswith(f"error: `{package}` must be installed for this: pip install 'metacal[{extra}]'\n")
+    status, output, errors, _ = in_a_new_process(*words, missing=missing)
+    assert (status, output) == (2, "")
+    assert errors == f"error: `{package}` must be installed for this: pip install 'metacal[{extra}]'\n"
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_warning_of_ours_is_one_line(metacal, tmp_path):
+    """Columns that are called logits and hold probabilities."""
+    file = tmp_path / "said.csv"
+    file.write_text("logit_a,logit_b,label\n0.9,0.1,a\n0.2,0.8,b\n0.3,0.7,a\n")
+    status, output, errors = metacal("evaluate", file)
+    assert status == 0 and "accuracy" in output
+    assert errors.count("warning: ") == 1 and "MetacalWarning" not in errors
+    assert "warning: `logits` look like probabilities: all 3 rows lie in [0, 1] and sum to 1." in errors
+
+
+def test_what_is_missing_without_a_name_is_called_after_its_extra():
+    """Lightning's TensorBoard logger raises such an error."""
+    with (
+        pytest.raises(MissingExtraError, match=r"`tensorboard` must be .*: pip install 'metacal\[tensorboard\]'"),
+        needs("tensorboard"),
+    ):
+        raise ModuleNotFoundError("Neither `tensorboard` nor `tensorboardX` is available.")
+
+
+def test_a_module_of_ours_that_is_missing_is_no_missing_extra():
+    with pytest.raises(ModuleNotFoundError, match=r"metacal\.nothing"), needs("cli"):
+        importlib.import_module("metacal.nothing")

@@ -115,10 +115,13 @@ def test_classes_in_another_order_are_refused(metacal, files, tmp_path):
 @pytest.mark.parametrize(
     ("names", "options", "message"),
     [
-        (("dog", "cat", "eel"), [], "whose class 0 is cat, not dog; `--class-names` says so if they are the same."),
+        (("dog", "cat", "eel"), [], "whose class 0 is cat, not dog; name the classes of the file with `--class-names`"),
         (("cat", "dog", "fox"), [], "got {saved}, whose class 2 is eel, not fox;"),
-        (("0", "1", "2"), [], None),  # numbers stand for any names, in order
+        (("0", "1", "2"), [], "whose class 0 is cat, not 0;"),
+        (("0", "1", "2"), ["--class-names", "cat,dog,eel"], None),
+        (("0", "1", "2"), ["--same-classes"], None),
         (("dog", "cat", "eel"), ["--class-names", "cat,dog,eel"], None),
+        (("dog", "cat", "eel"), ["--same-classes"], None),
     ],
 )
 def test_a_saved_calibrator_wants_its_own_classes_in_their_order(metacal, files, tmp_path, names, options, message):
@@ -135,6 +138,20 @@ def test_a_saved_calibrator_wants_its_own_classes_in_their_order(metacal, files,
         assert (status, errors) == (0, "") and out.exists()
     else:
         assert status == 2 and errors.count("\n") == 1 and message.format(saved=saved) in errors and not out.exists()
+
+
+def test_a_calibrator_of_numbered_classes_does_not_know_named_ones(metacal, tmp_path):
+    saved, out = tmp_path / "v.safetensors", tmp_path / "out.csv"
+    logits, _, targets = draw(n=600)
+    path = write(tmp_path / "val.csv", columns(2.0 * logits, targets, "logit_", names=("0", "1", "2"), as_names=False))
+    named = write(tmp_path / "named.csv", columns(2.0 * logits, targets, "logit_"))
+    metacal("calibrate", path, "--method", "vector", "--fit-on", path, "--out", out, "--save", saved)
+    expected = out.read_text().splitlines()[1].split(",")[:3]
+    status, _, errors = metacal("calibrate", named, "--use", saved, "--out", out)
+    assert status == 2 and "whose class 0 is 0, not cat" in errors and "`--same-classes` if they are" in errors
+    assert metacal("calibrate", named, "--use", saved, "--out", out, "--same-classes")[0] == 0
+    header, first, *_ = out.read_text().splitlines()
+    assert header == '"prob_cat","prob_dog","prob_eel","target"' and first.split(",")[:3] == expected
 
 
 def test_numbers_in_another_order_are_other_classes(metacal, tmp_path):

@@ -19,7 +19,6 @@ def quick(monkeypatch):
     monkeypatch.setattr(demo, "DRAWS", range(2))
     monkeypatch.setattr(demo, "SEEDS", range(2))
     monkeypatch.setattr(demo, "SHARED", {**demo.SHARED, "epochs": 2, "milestones": [1]})
-    monkeypatch.setattr(demo, "RESAMPLES", 20)
     monkeypatch.setattr(simulated_study, "STEPS", 20)
 
 

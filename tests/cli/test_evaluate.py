@@ -28,7 +28,7 @@ def said(tmp_path):
 
 
 def test_table_and_json_agree_with_the_library(metacal, said, tmp_path):
-    status, output, errors = metacal("evaluate", said, "--json", tmp_path / "scores.json", *FAST)
+    status, output, errors = metacal("evaluate", said, "--json", tmp_path / "scores.json")
     assert status == 0 and errors == ""
     figures = json.loads((tmp_path / "scores.json").read_text())
     assert set(FIGURES) <= set(figures) and figures["rows"] == 500 and figures["num_classes"] == 3
@@ -147,12 +147,60 @@ def test_a_sample_and_too_few_rows_are_said(metacal, said, tmp_path):
     assert "30 samples are too few for 15 bins: chance alone gives a calibrated model an ECE of about" in output
 
 
+def test_one_sided_intervals_and_estimates_above_their_interval_are_said(metacal, tmp_path):
+    logits, _, targets = draw(n=600)
+    path = write(tmp_path / "calibrated.csv", columns(logits, targets, "logit_"))
+    status, output, _ = metacal("evaluate", path, "--json", tmp_path / "scores.json")
+    figures = json.loads((tmp_path / "scores.json").read_text())
+    assert status == 0 and figures["ece_low"] == 0.0 and figures["one_sided"]["ece"] == "upper"
+    assert re.search(rf"^│ ece\s+│ {figures['ece']:.4f} │\s+at most {figures['ece_high']:.4f} │", output, re.M)
+    assert '"At most": chance alone explains such an error, so its interval is one-sided.' in output
+    assert "accuracy" not in figures["one_sided"] and figures["ece"] < figures["ece_high"]
+    right = write(tmp_path / "right.csv", columns(torch.eye(3)[targets] * 0.7 + 0.1, targets))
+    _, output, _ = metacal("evaluate", right, *FAST)
+    assert re.search(r"^│ accuracy\s+│ 1.0000 │\s+at least 0.9936 │", output, re.M)
+    logits, _, targets = draw(n=600, num_classes=40)
+    many = write(tmp_path / "many.csv", columns(logits, targets, "logit_", names=[str(k) for k in range(40)]))
+    _, output, _ = metacal("evaluate", many, "--json", tmp_path / "scores.json", *FAST)
+    figures = json.loads((tmp_path / "scores.json").read_text())
+    assert figures["classwise_ece"] > figures["classwise_ece_high"]
+    assert "too high: classwise_ece lies above the interval of the true one." in output
+
+
 def test_names_that_look_like_markup_stay_text(metacal, tmp_path):
     _, probs, targets = draw(n=60)
     names = ("[red]cat[/]", "<script>alert(1)</script>", "[/]")
     path = write(tmp_path / "said.parquet", columns(probs, targets, names=names))
     status, output, _ = metacal("evaluate", path, *FAST)
     assert status == 0 and "[red]cat[/]" in output and "<script>alert(1)</script>" in output
+
+
+def test_names_cannot_command_the_terminal(metacal, tmp_path):
+    path = tmp_path / "a\x1b[2J\nb.csv"
+    path.write_text("p_cat\x1b[31m,p_\u202edog,p_\x9b1m,label\n" + "0.5,0.25,0.25,0\n0.25,0.5,0.25,2\n" * 9)
+    gated, missing = (path, "--fail-above", "nll=0.0001"), (tmp_path / "\x1b[8mno.csv",)
+    for words, expected in (((path,), 0), ((path, path), 0), (gated, 1), (missing, 2)):
+        status, output, errors = metacal("evaluate", *words, *FAST)
+        assert status == expected
+        assert not set("\x1b\u202e\x9b") & set(output + errors)
+    assert errors.startswith("error: ") and "\u241b[8mno.csv: no such file" in errors
+    status, output, _ = metacal("evaluate", path, *FAST)
+    assert "\ufffd1m as \ufffddog (9)" in output and "cat\u241b[31m (" in output and "a\u241b[2J" in output
+
+
+def test_a_file_name_that_is_not_text(metacal, tmp_path):
+    name = os.fsdecode(b"caf\xe9")
+    np.savez(tmp_path / f"{name}.npz", probs=np.array([[0.5, 0.5], [0.25, 0.75]]), y=np.array([0, 1]))
+    status, output, _ = metacal("evaluate", tmp_path / f"{name}.npz", *FAST)
+    assert status == 0 and "caf\ufffd.npz: 2 samples" in output
+    page = tmp_path / "page.html"
+    status, output, _ = metacal("report", tmp_path / f"{name}.npz", "-o", page, "--resamples", "10")
+    assert status == 0 and "caf?" in page.read_text()
+    for suffix in (".csv", ".parquet", ".arrow"):  # Arrow opens no such file
+        path = tmp_path / f"{name}{suffix}"
+        path.write_text("p_a,p_b,label\n0.5,0.5,a\n0.25,0.75,b\n")
+        status, _, errors = metacal("evaluate", path, *FAST)
+        assert status == 2 and "the name of the file is not text in UTF-8; rename it" in errors
 
 
 def test_options_name_columns(metacal, tmp_path):

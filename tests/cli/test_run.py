@@ -216,6 +216,8 @@ def test_a_store_elsewhere_is_filled_and_read(metacal, tmp_path, monkeypatch):
     place = ["--store", f"file://{tmp_path}/there"]
     status, output, errors = metacal("run", *SMALL, *place, "-o", str(tmp_path / "out"))
     assert status == 0 and "1 of 1 runs" in output, errors
+    started, ended = errors.splitlines()  # a line each where the output is not a terminal
+    assert started == "digits-mlp-ce-seed0: started" and ended.startswith("1/1  digits-mlp-ce-seed0: error ")
     assert len(list((tmp_path / "there").glob("*/scores.json"))) == 1
     for scratch in tmp_path.glob("metacal-runs-*"):  # as on another machine
         shutil.rmtree(scratch)

@@ -31,7 +31,7 @@ def command(*words):
 
 
 def metacal_train(*words):
-    return subprocess.run(command(*words), capture_output=True, text=True, env=ENVIRONMENT, timeout=120)
+    return subprocess.run(command(*words), capture_output=True, text=True, env=ENVIRONMENT)
 
 
 @pytest.fixture
@@ -57,16 +57,15 @@ def ends_of(folder):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """A complete run."""
+    """What a command said, in a process of its own, that made a complete run; and where that is."""
     folder = tmp_path_factory.mktemp("runs") / "finished"
-    done = metacal_train(*QUICK, "epochs=1", "method=mc", "--run-dir", str(folder))
-    assert done.returncode == 0, done.stderr
-    return folder
+    places = ["--run-dir", str(folder), "--json", str(folder.parent / "scores.json")]
+    return metacal_train(*QUICK, "method=mc", "epochs=5", *places), folder
 
 
 @pytest.fixture
 def copied(finished, tmp_path):
-    return Path(shutil.copytree(finished, tmp_path / "copied"))
+    return Path(shutil.copytree(finished[1], tmp_path / "copied"))
 
 
 def test_scores_that_were_cut_short_are_made_again(train_here, copied):
@@ -146,7 +145,7 @@ def test_a_best_checkpoint_of_something_else(train_here, copied):
 def test_a_folder_cannot_have_code_run(train_here, finished, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     Path("planted.py").write_text("import pathlib\npathlib.Path('ran').touch()\n")
-    folder = RunFolder(shutil.copytree(finished, tmp_path / "run"))
+    folder = RunFolder(shutil.copytree(finished[1], tmp_path / "run"))
     folder.write_spec(folder.read_spec().model_copy(update={"model": "planted:Net", "model_options": {}}), {})
     refusal = "names a model by its import path, 'planted:Net', which is code to be run: pass --trust-model"
     monkeypatch.setattr(sys, "argv", ["metacal", "evaluate", str(folder.path), "--shift", "corruptions"])
@@ -178,17 +177,15 @@ def test_scores_may_go_where_the_run_makes_a_folder(train_here, monkeypatch, tmp
     assert status == 2 and "folder that exists" in complaint
 
 
-def test_a_run_from_names_to_scores(tmp_path):
-    done = metacal_train(
-        *QUICK, "method=mc", "epochs=5", "--run-dir", str(tmp_path / "run"), "--json", str(tmp_path / "s")
-    )
+def test_a_run_from_names_to_scores(finished):
+    done, folder = finished
     assert done.returncode == 0, done.stderr
     assert "classwise_ece" in done.stdout
     line = r"epoch {}/5  loss \d\.\d{{4}}  val error [\d.]+%  ECE [\d.]+%  DECE [\d.]+%  mean smoothing [\d.]+  \d+ s"
     for number, said in enumerate(done.stderr.splitlines(), start=1):  # a file, no terminal: a line per epoch, no bar
         assert re.fullmatch(line.format(number), said), said
     assert number == 5
-    assert json.loads((tmp_path / "s").read_text()) == RunFolder(tmp_path / "run").read_scores()
+    assert json.loads((folder.parent / "scores.json").read_text()) == RunFolder(folder).read_scores()
 
 
 def test_figures_that_are_not_finite(tmp_path, train_here, capsys, monkeypatch):
@@ -252,7 +249,7 @@ def test_asked_to_stop(number, tmp_path):
     while not folder.read_history():
         time.sleep(0.02)
     process.send_signal(number)
-    _, complaint = process.communicate(timeout=60)
+    _, complaint = process.communicate()
     assert process.returncode == 128 + number
     assert complaint.startswith("epoch 1/400  loss ")
     assert complaint.splitlines()[-1].startswith("Stopped; everything is saved. Go on with: metacal train --run-dir")
@@ -271,7 +268,7 @@ def test_two_processes_train_as_one(method, launcher, tmp_path):
     joint = command(*words, "--run-dir", str(two.path), "devices=2", "strategy=ddp")
     if launcher == "torchrun":
         joint = [str(Path(sys.executable).parent / "torchrun"), "--standalone", "--nproc-per-node=2", *joint]
-    done = subprocess.run(joint, capture_output=True, text=True, env=ENVIRONMENT, timeout=180)
+    done = subprocess.run(joint, capture_output=True, text=True, env=ENVIRONMENT)
     assert done.returncode == 0, done.stderr
     assert [said[:9] for said in done.stderr.splitlines() if said.startswith("epoch")] == [
         f"epoch {number}/3" for number in (1, 2, 3)
@@ -294,7 +291,7 @@ def test_two_processes_stop_and_go_on_to_the_same_end(tmp_path):
     while len(cut.read_history()) < 3:
         time.sleep(0.01)
     process.send_signal(signal.SIGTERM)
-    _, complaint = process.communicate(timeout=60)
+    _, complaint = process.communicate()
     assert process.returncode == 143, complaint
     said = next(line for line in complaint.splitlines() if line.startswith("Stopped"))
     assert " ".join(machine) in said

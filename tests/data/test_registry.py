@@ -110,14 +110,45 @@ def test_npz_of_text(tmp_path):
         ({"x": X}, InvalidValueError, "must hold the arrays train_inputs, .*; got x"),
         ({"inputs": X, "targets": Y - 1}, InvalidValueError, r"mine.npz: `train_targets` must lie in 0..1"),
         ({"inputs": X, "targets": Y * 0.5}, InvalidTypeError, "mine.npz: `train_targets` must be integer class labels"),
+        (
+            {"inputs": X, "targets": Y * 10**9},
+            InvalidValueError,
+            r"`train_targets` must be class labels 0\.\.K-1, got 10{9};",
+        ),
+        (
+            {"inputs": X, "targets": Y, "class_names": np.zeros(2, "V4")},
+            InvalidTypeError,
+            r"mine\.npz: `class_names` must hold text, got dtype \|V4",
+        ),
         ({"inputs": X, "targets": np.array([{}] * 20)}, InvalidValueError, "pickled objects, which are never loaded"),
     ],
 )
 def test_bad_npz(tmp_path, arrays, error, message):
     path = tmp_path / "mine.npz"
-    np.savez(path, allow_pickle=True, **arrays)
+    np.savez(path, **arrays)
     with pytest.raises(error, match=message):
         load_dataset(path)
+
+
+def test_an_archive_with_something_else_in_it(tmp_path):
+    path = tmp_path / "mine.npz"
+    np.savez(path, inputs=X, targets=Y)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("notes.txt", b"hello")
+    with pytest.raises(InvalidValueError, match=r"must hold arrays only, got notes\.txt"):
+        load_dataset(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b"PK\1\2\x14\x03\x14", b"PK\1\2\x14\x03\xff"))
+    with pytest.raises(DamagedFileError, match=r"cannot be read as \.npz: zip file version"):
+        load_dataset(path)
+
+
+def test_wide_floats_are_read(tmp_path):
+    read = []
+    for dtype in (np.float32, np.longdouble):
+        np.savez(tmp_path / "mine.npz", inputs=X.astype(dtype), targets=Y)
+        read.append(load_dataset(tmp_path / "mine.npz").train.inputs)
+    assert torch.equal(*read)
 
 
 def test_damaged_npz(tmp_path):

@@ -75,6 +75,21 @@ def _twice(path):
     return path
 
 
+def _fields_and_values(path):
+    fields = pa.array([{"cat": 0.5, "dog": 0.5}])
+    table = pa.Table.from_arrays([fields, *(pa.array([0.5]),) * 2, pa.array([0])], ["p_dog", "p_dog", "p_cat", "label"])
+    pa.parquet.write_table(table, path)
+    return path
+
+
+def _text_at(path, offsets):
+    """A column of text whose values start and end anywhere."""
+    write(path, {"p_a": [0.5, 0.5], "p_b": [0.5, 0.5], "label": ["a", "bbbbbb"]})
+    good, bad = (np.array(each, np.int32).tobytes() for each in ([0, 1, 7], offsets))
+    assert path.read_bytes().count(good) == 1
+    return _put(path, path.read_bytes().replace(good, bad))
+
+
 def _damaged(folder):
     whole = write(folder / "whole.arrow", columns(*draw()[1:])).read_bytes()
     return _put(folder / "bad.arrow", whole[: len(whole) // 2])
@@ -196,7 +211,7 @@ BAD_FILES = {
     "npz of images": (
         lambda folder: _npz(folder, probs=np.zeros((2, 3, 3)), targets=np.array([0, 1])),
         [],
-        "bad.npz: probs must have a row of K scores for each sample",
+        "bad.npz: probs must have a row of K scores for each sample, got shape (n, 3, 3); save it as (n, K)",
     ),
     "npy alone": (
         lambda folder: (np.save(folder / "probs.npy", PROBS), folder / "probs.npy")[1],
@@ -238,6 +253,11 @@ BAD_FILES = {
         [],
         "bad.csv: row 3: probabilities sum to 0.9, not 1; if these are raw scores say so with `logits` (--logits), "
         "else divide each row by its sum",
+    ),
+    "sum before a value above 1": (
+        text("bad.csv", "p_a,p_b,label\n0.55,0.55,a\n1.05,0.05,b\n"),
+        [],
+        "bad.csv: row 1: probabilities sum to 1.1, not 1",
     ),
     "negative": (
         text("bad.csv", "p_a,p_b,label\n1.5,-0.5,a\n"),
@@ -405,6 +425,31 @@ BAD_FILES = {
         text("bad.csv", "p_a,p_b,p_b,label\n0.5,0.5,0,a\n"),
         [],
         "bad.csv: column p_b is there twice; rename one",
+    ),
+    "column twice, once of fields": (
+        lambda folder: _fields_and_values(folder / "bad.parquet"),
+        ["--probs", "p_dog,p_cat"],
+        "bad.parquet: row 1: column p_dog is there twice; rename one",
+    ),
+    "lists of lists": (
+        lambda folder: write(folder / "bad.parquet", {"probs": [[[0.5], [0.5]]], "label": [0]}),
+        [],
+        "bad.parquet: row 1: column probs must hold lists of numbers, not list<element: list<element: double>>",
+    ),
+    "no rows of lists": (
+        lambda folder: write(folder / "bad.parquet", {"probs": pa.array([], pa.list_(pa.float64())), "label": []}),
+        [],
+        "bad.parquet: holds no rows, only a header",
+    ),
+    "offsets beyond the text": (
+        lambda folder: _text_at(folder / "bad.arrow", [0, 1, 65_539]),
+        [],
+        "bad.arrow: is damaged (In column 2: Invalid: Offset invariant failure",
+    ),
+    "offsets before the text": (
+        lambda folder: _text_at(folder / "bad.arrow", [-9, 1, 2]),
+        [],
+        "bad.arrow: is damaged (In column 2: Invalid: Offset invariant failure",
     ),
     "column twice in parquet": (
         lambda folder: _twice(folder / "bad.parquet"),

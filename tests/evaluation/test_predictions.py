@@ -29,7 +29,7 @@ def test_a_zero_probability_has_a_finite_logit():
     [
         (PROBS * 2, TARGETS, None, "`probs` must lie in"),
         (PROBS, TARGETS + 1, None, "`targets` must lie in 0..1, got 2"),
-        (PROBS, torch.eye(2).long(), None, "must have shape"),
+        (PROBS, torch.eye(2).long(), None, "pass `targets.argmax.1.` if the rows are one-hot"),
         (PROBS, TARGETS, ["cat"], "`class_names` must hold 2 names, got 1"),
     ],
 )

@@ -7,7 +7,7 @@ import stat
 import pytest
 import torch
 
-from metacal.errors import InvalidFileError, StorageError
+from metacal.errors import InvalidFileError, InvalidValueError, StorageError
 from metacal.evaluation import read_predictions
 from metacal.evaluation.writing import SUFFIXES, write_predictions
 
@@ -62,3 +62,24 @@ def test_a_folder_in_its_place_is_told(tmp_path):
     (tmp_path / "out.csv").mkdir()
     with pytest.raises(StorageError, match=r"out\.csv could not be written: Is a directory\."):
         write_predictions(tmp_path / "out.csv", batches(), NAMES)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("formula", ['=HYPERLINK("http://x","y")', "+1+1", "-A1", "@SUM(A1)", "\t=1"])
+def test_names_that_a_spreadsheet_would_run(tmp_path, suffix, formula):
+    path = tmp_path / f"out{suffix}"
+    write_predictions(path, batches(), ("cat", formula))
+    said = read_predictions(path)
+    assert said.class_names == ("cat", formula)
+    assert torch.equal(said.targets, TARGETS)
+    if suffix == ".csv":
+        cells = [cell.strip('"') for line in path.read_text().splitlines()[1:] for cell in line.split(",")]
+        assert {cells[2], cells[5]} == {"0", "1"} and not any(cell.startswith(("=", "+", "-", "@")) for cell in cells)
+
+
+def test_formulas_among_numbers_are_not_written_as_csv(tmp_path):
+    with pytest.raises(InvalidValueError, match=r"must not be a CSV: a spreadsheet .* write \.parquet"):
+        write_predictions(tmp_path / "out.csv", batches(), ("1", "=1+1"))
+    assert write_predictions(tmp_path / "out.csv", batches(), ("-1", "1")) == 3
+    assert read_predictions(tmp_path / "out.csv").class_names == ("-1", "1")
+    assert os.listdir(tmp_path) == ["out.csv"]

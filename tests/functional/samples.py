@@ -42,6 +42,8 @@ def draw(layout, *, n=40, num_classes=4, inputs="logits", dtype=torch.float32, i
         dropped = torch.rand(targets.shape, generator=torch.Generator().manual_seed(seed + 1)) < 0.3
         targets = targets.masked_fill(dropped, IGNORED)
     keywords = {inputs: (scores if inputs == "logits" else probs).to(dtype), "targets": targets}
+    if "multilabel" in layout:
+        keywords["multilabel"] = True
     return keywords | ({"ignore_index": IGNORED} if ignore else {})
 
 

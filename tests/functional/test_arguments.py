@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 import torch
 
@@ -21,8 +20,9 @@ BAD_ARGUMENTS: dict[str, tuple[Callable[[], object], type[MetacalError], str]] =
     "equal width, matrix": (lambda: F.equal_width_statistics(SOFT, SOFT > 0), VALUE, "must both have shape (n,)"),
     "equal width, ints": (lambda: F.equal_width_statistics(CONFIDENCES, LABELS), TYPE, "`correct` must be a bool"),
     "equal mass, ints": (lambda: F.equal_mass_statistics(CONFIDENCES, LABELS), TYPE, "`correct` must be a bool"),
-    "equal width, list": (lambda: F.equal_width_statistics([0.5], CORRECT), TYPE, "`confidences` must be a torch"),
-    "smooth, list": (lambda: F.smooth_labels(targets=[0], num_classes=2, strength=0.1), TYPE, "got list"),
+    "equal width, text": (lambda: F.equal_width_statistics("0.5", CORRECT), TYPE, "`confidences` must be a tensor or"),
+    "smooth, text": (lambda: F.smooth_labels(targets="0", num_classes=2, strength=0.1), TYPE, "numbers, got str."),
+    "smooth, strength": (lambda: F.smooth_labels(targets=[0], num_classes=2, strength="a"), TYPE, "`strength` must be"),
     "smooth, floats": (
         lambda: F.smooth_labels(targets=LABELS.float(), num_classes=2, strength=0.1),
         TYPE,
@@ -33,21 +33,25 @@ BAD_ARGUMENTS: dict[str, tuple[Callable[[], object], type[MetacalError], str]] =
         TYPE,
         "`num_classes` must be an integer",
     ),
-    "soft targets, numpy": (
-        lambda: F.soft_cross_entropy(logits=LOGITS, targets=SOFT.numpy()),
+    "soft targets, none": (
+        lambda: F.soft_cross_entropy(logits=LOGITS, targets=None),
         TYPE,
-        "`targets` must be a torch.Tensor, got ndarray",
+        "`targets` must be a tensor or an array of numbers, got NoneType.",
     ),
     "soft targets, ints": (
         lambda: F.soft_cross_entropy(logits=LOGITS, targets=SOFT.long()),
         TYPE,
         "`targets` must be a floating point tensor, got torch.int64.",
     ),
-    "loss, numpy": (lambda: CrossEntropy()(LOGITS, np.array([0, 1])), TYPE, "`targets` must be a torch.Tensor"),
-    "class weights, list": (
-        lambda: F.cross_entropy(logits=LOGITS, targets=LABELS, class_weights=[1.0, 2.0]),
+    "loss, text": (
+        lambda: CrossEntropy()(LOGITS, "01"),
         TYPE,
-        "`class_weights` must be a torch.Tensor, got list",
+        "`targets` must be a tensor or an array of numbers, got",
+    ),
+    "class weights, text": (
+        lambda: F.cross_entropy(logits=LOGITS, targets=LABELS, class_weights="12"),
+        TYPE,
+        "`class_weights` must be a tensor or an array of numbers, got str.",
     ),
     "seed": (
         lambda: F.calibration_error_interval(probs=SOFT, targets=LABELS, seed="x"),

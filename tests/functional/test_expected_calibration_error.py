@@ -8,6 +8,7 @@ import torch
 from tests import oracles
 from tests.functional import samples
 
+from metacal.errors import MetacalWarning
 from metacal.functional import expected_calibration_error
 
 NORMS = ["l1", "l2", "max"]
@@ -70,7 +71,8 @@ def test_known_values(probs, targets, expected):
 def test_logits_within_the_unit_interval_are_logits():
     scores, targets = torch.tensor([[0.9, 0.1], [0.2, 0.8]]), torch.tensor([0, 1])
     as_probs = expected_calibration_error(probs=scores, targets=targets).item()
-    as_logits = expected_calibration_error(logits=scores, targets=targets).item()
+    with pytest.warns(MetacalWarning, match="`logits` look like probabilities"):
+        as_logits = expected_calibration_error(logits=scores, targets=targets).item()
     confidences = oracles.softmax(scores.numpy()).max(axis=1)
     assert as_probs == pytest.approx(0.15, abs=1e-6)
     assert as_logits == pytest.approx(np.mean(1.0 - confidences), abs=1e-6)

@@ -8,7 +8,7 @@ import torch
 from tests.functional import samples
 
 from metacal import functional as F
-from metacal.errors import InvalidTypeError, InvalidValueError, MetacalError
+from metacal.errors import InvalidTypeError, InvalidValueError, MetacalError, MetacalWarning
 from metacal.functional import inputs as inputs_module
 from metacal.functional.inputs import read_inputs
 
@@ -47,22 +47,32 @@ VALUE, TYPE = InvalidValueError, InvalidTypeError
 BAD_INPUT = [
     ({}, VALUE, "Exactly one of `logits` and `probs` must be given, got neither."),
     ({"logits": PAIR, "probs": PAIR}, VALUE, "Exactly one of `logits` and `probs` must be given, got both."),
-    ({"probs": PAIR.numpy()}, TYPE, "`probs` must be a torch.Tensor, got ndarray; torch.as_tensor converts arrays."),
-    ({"logits": PAIR.tolist()}, TYPE, "`logits` must be a torch.Tensor, got list"),
-    ({"probs": PAIR, "targets": LABELS.numpy()}, TYPE, "`targets` must be a torch.Tensor, got ndarray"),
-    ({"probs": PAIR, "targets": [0, 1]}, TYPE, "`targets` must be a torch.Tensor, got list"),
+    ({"probs": "0.9"}, TYPE, "`probs` must be a tensor or an array of numbers, got str."),
+    ({"probs": PAIR, "targets": None}, TYPE, "`targets` must be a tensor or an array of numbers, got NoneType."),
+    ({"probs": PAIR.to_sparse()}, TYPE, "`probs` must be a dense tensor, got layout torch.sparse_coo"),
     ({"probs": PAIR.long()}, TYPE, "`probs` must be a floating point tensor, got torch.int64."),
     ({"logits": PAIR.to(torch.complex64)}, TYPE, "`logits` must be a floating point tensor, got torch.complex64."),
     ({"probs": PAIR, "targets": LABELS.float()}, TYPE, "`targets` must be integer class labels, got torch.float32."),
     ({"probs": PAIR, "targets": LABELS.cfloat()}, TYPE, "`targets` must be integer class labels, got torch.complex64."),
     ({"probs": PAIR.to("meta")}, VALUE, "`probs` and `targets` must be on one device, got meta and cpu."),
     ({"probs": PAIR[:1]}, VALUE, "got (1, 2) with targets (2,)."),
-    ({"probs": PAIR.T.reshape(1, 4)}, VALUE, "`probs` must have shape (N, K, ...) for targets (N, ...), or the shape"),
+    ({"probs": PAIR.T.reshape(1, 4)}, VALUE, "`probs` must have shape (N, K, ...) for targets (N, ...), or that of"),
     ({"probs": PAIR[0, 0], "targets": LABELS[0]}, VALUE, "got () with targets ()."),
     ({"probs": PAIR[0], "targets": LABELS[0]}, VALUE, "got (2,) with targets ()."),
     ({"logits": PAIR[:, :1]}, VALUE, "`logits` must have at least 2 classes in dimension 1, got 1; for a binary model"),
     ({"logits": PAIR[:, :0]}, VALUE, "`logits` must have at least 2 classes in dimension 1, got 0"),
-    ({"probs": PAIR[:, :0], "targets": torch.zeros(2, 0).long()}, VALUE, "at least one"),
+    ({"probs": PAIR[:, :0], "targets": torch.zeros(2, 0).long()}, VALUE, "at least one label in dimension 1, got"),
+    (
+        {"probs": PAIR, "targets": torch.eye(2).long()},
+        VALUE,
+        "`targets` must be class numbers (N, ...) for `probs` (N, K, ...), got (2, 2) with targets (2, 2); pass "
+        "`targets.argmax(1)` if the rows are one-hot, or `multilabel=True` (a metric: `num_labels`) if each column is "
+        "yes or no.",
+    ),
+    ({"logits": PAIR[None], "targets": torch.eye(2).bool()[None]}, VALUE, "got (1, 2, 2) with targets (1, 2, 2); pass"),
+    ({"probs": PAIR, "targets": torch.eye(2).long(), "multilabel": True}, None, None),
+    ({"probs": PAIR, "multilabel": True}, VALUE, "must have the shape (N, L, ...) of `targets` for a multilabel model"),
+    ({"probs": PAIR, "multilabel": "yes"}, TYPE, "`multilabel` must be True or False, got 'yes'."),
     ({"probs": PAIR[:0], "targets": LABELS[:0]}, VALUE, "`targets` must hold at least one sample that is not ignored"),
     (
         {"probs": BINARY[:0], "targets": LABELS[:0]},
@@ -141,8 +151,8 @@ BAD_ARGUMENTS = [
 ]
 # the differentiable functions: shapes and dtypes are checked, values are not
 BAD_BATCH = [
-    ({"logits": PAIR.numpy()}, TYPE, "`logits` must be a torch.Tensor, got ndarray"),
-    ({"targets": LABELS.numpy()}, TYPE, "`targets` must be a torch.Tensor, got ndarray"),
+    ({"logits": None}, TYPE, "`logits` must be a tensor or an array of numbers, got NoneType."),
+    ({"targets": ["a", "b"]}, TYPE, "`targets` must be a tensor or an array of numbers, got list of dtype <U1."),
     ({"logits": PAIR.long()}, TYPE, "`logits` must be a floating point tensor, got torch.int64."),
     ({"logits": PAIR[None]}, VALUE, "`logits` must have shape (n, K), (n, 1) or (n,), got (1, 2, 2)."),
     ({"logits": PAIR[0, 0]}, VALUE, "`logits` must have shape (n, K), (n, 1) or (n,), got ()."),
@@ -247,7 +257,7 @@ def test_the_right_row_of_many_events_is_named(monkeypatch):
     logits, targets = samples.events((500, 3))
     logits[321, 2] = NAN
     with pytest.raises(InvalidValueError, match=r"got nan in row 321, column 2\."):
-        F.adaptive_calibration_error(logits=logits, targets=targets)
+        F.adaptive_calibration_error(logits=logits, targets=targets, multilabel=True)
 
 
 @pytest.mark.parametrize("layout", samples.LAYOUTS)
@@ -276,6 +286,49 @@ def test_values_are_not_checked_when_told_so_but_shapes_and_dtypes_are(name):
         function(probs=probs, targets=LABELS.float(), validate=False)
     with pytest.raises(InvalidTypeError, match="`probs` must be a floating point tensor"):
         function(probs=probs.long(), targets=LABELS, validate=False)
+
+
+@pytest.mark.parametrize("dtype", samples.DTYPES)
+@pytest.mark.parametrize("layout", samples.CLASSES)
+def test_probabilities_passed_as_logits_are_told_of(monkeypatch, layout, dtype):
+    keywords = samples.draw(layout, n=50 if layout == "multiclass" else 25, inputs="probs", dtype=dtype)
+    given = {"logits": keywords["probs"], "targets": keywords["targets"]}
+    functions = {**ERRORS, "likelihood": F.likelihood_decomposition, "temperature": F.fit_temperature}
+    for chunk in (20, inputs_module.CHUNK_ELEMENTS):
+        monkeypatch.setattr(inputs_module, "CHUNK_ELEMENTS", chunk)
+        for function in functions.values():
+            with pytest.warns(MetacalWarning, match="`logits` look like probabilities: all [0-9]+ rows") as caught:
+                function(**given)
+            assert [each.filename == __file__ for each in caught] == [True], "once, and of this line"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda logits: logits[:1],
+        lambda logits: logits * 1.01,
+        lambda logits: logits - 1e-3,
+        lambda logits: torch.cat((logits[:-1], logits[-1:] * 1.01)),
+        lambda logits: torch.cat((logits[:-1], torch.tensor([[-0.2, 0.6, 0.4, 0.2]]))),
+        lambda logits: logits.log(),
+    ],
+)
+def test_logits_that_are_none_are_not_taken_for_probabilities(monkeypatch, change):
+    """A row alone, sums and ranges that are off, one row that is off: warnings are errors here."""
+    probs, targets = samples.draw("multiclass", n=50, inputs="probs").values()
+    logits = change(probs)
+    for chunk in (20, inputs_module.CHUNK_ELEMENTS):
+        monkeypatch.setattr(inputs_module, "CHUNK_ELEMENTS", chunk)
+        F.expected_calibration_error(logits=logits, targets=targets[: len(logits)])
+
+
+def test_probabilities_passed_as_logits_pass_where_values_are_not_checked():
+    probs, targets = samples.draw("multiclass", n=50, inputs="probs").values()
+    F.expected_calibration_error(logits=probs, targets=targets, validate=False)
+    F.fit_temperature(logits=probs, targets=targets, validate=False)
+    for function in LOSSES.values():
+        function(logits=probs, targets=targets)
+    F.expected_calibration_error(logits=probs[:, 0], targets=targets % 2)  # of a binary model one cannot tell
 
 
 @pytest.mark.parametrize("name", ERRORS)
@@ -355,5 +408,5 @@ def test_layouts_become_rows():
     inputs = read_inputs(logits=scores, targets=targets)
     assert not inputs.is_events and inputs.num_classes == 3 and inputs.name == "logits"
     assert torch.equal(inputs.scores[5], scores[1, :, 1])
-    labels = read_inputs(probs=torch.rand(2, 3, 4), targets=torch.zeros(2, 3, 4, dtype=torch.int64))
+    labels = read_inputs(probs=torch.rand(2, 3, 4), targets=torch.zeros(2, 3, 4, dtype=torch.int64), multilabel=True)
     assert labels.is_events and labels.num_classes == 3 and labels.scores.shape == (8, 3)

@@ -109,5 +109,7 @@ def test_parts_leave_ignored_labels_out(layout, inputs):
 
 @pytest.mark.parametrize("name", ["logits", "probs"])
 def test_parts_are_of_classes(name):
-    with pytest.raises(InvalidValueError, match=rf"`{name}` must have shape \(n, K\) for targets \(n,\), got \(2,\)"):
+    with pytest.raises(
+        InvalidValueError, match=rf"`{name}` must have shape \(N, K, ...\) for targets \(N, ...\), got \(2,\)"
+    ):
         likelihood_decomposition(**{name: torch.tensor([0.2, 0.7])}, targets=torch.tensor([0, 1]))

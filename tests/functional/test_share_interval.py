@@ -13,5 +13,6 @@ def test_share_interval_is_wilsons():
         expected = binomtest(successes, count).proportion_ci(method="wilson")
         low, high = share_interval(torch.tensor(successes), torch.tensor(count))
         assert (low.item(), high.item()) == pytest.approx((expected.low, expected.high), abs=1e-12)
+        assert (low.item() == 0.0) == (successes == 0) and (high.item() == 1.0) == (successes == count)
     low, high = share_interval(torch.tensor(0), torch.tensor(0))
     assert (low.item(), high.item()) == (0.0, 1.0)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from lightning.fabric.loggers import CSVLogger, TensorBoardLogger
+from lightning_fabric.loggers import CSVLogger, TensorBoardLogger
 
 from metacal import LearnableTemperature, NonUniformLabelSmoothing
 from metacal.evaluation.predictions import Predictions

@@ -227,7 +227,7 @@ def test_a_compiled_model(backend, through):
 @both_ways
 @pytest.mark.parametrize("precision", ["32-true", "64-true", pytest.param("bf16-mixed", marks=pytest.mark.bf16)])
 def test_a_fabric_model(precision, through):
-    from lightning.fabric import Fabric
+    from lightning_fabric import Fabric
 
     fabric = Fabric(accelerator="cpu", devices=1, precision=precision)
     net = make_net()

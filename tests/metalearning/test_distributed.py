@@ -5,8 +5,8 @@ from functools import partial
 import pytest
 import torch
 from tests.metalearning.models import K, batch, calibrator, make_net, sgd
+from tests.processes import run_together
 from torch import distributed as dist
-from torch import multiprocessing as mp
 from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.nn.parallel import DistributedDataParallel
@@ -107,7 +107,7 @@ def check_gathering(rank):
 def two_processes(tmp_path_factory):
     """The files that two processes wrote; started once, for that is what takes time."""
     folder = tmp_path_factory.mktemp("processes")
-    mp.spawn(worker, args=(str(folder),), nprocs=2)
+    run_together(worker, str(folder), processes=2)
     return lambda name: [torch.load(folder / f"{name}-{rank}.pt", weights_only=True) for rank in range(2)]
 
 
@@ -133,8 +133,8 @@ def test_two_processes_share_the_held_out_samples(two_processes):
 
 
 def fabric_worker(rank, folder, precisions):
-    from lightning.fabric import Fabric
-    from lightning.fabric.strategies import DDPStrategy
+    from lightning_fabric import Fabric
+    from lightning_fabric.strategies import DDPStrategy
 
     torch.set_num_threads(1)
     given = {}
@@ -167,7 +167,7 @@ def remember_dtype(seen, layer, inputs):
 def given_dtypes(tmp_path_factory):
     folder = tmp_path_factory.mktemp("fabric")
     precisions = ("64-true",) if bf16.died_of() else ("64-true", *BF16)
-    mp.spawn(fabric_worker, args=(str(folder), precisions), nprocs=1)
+    run_together(fabric_worker, str(folder), precisions, processes=1)
     return torch.load(folder / "given.pt", weights_only=True)
 
 

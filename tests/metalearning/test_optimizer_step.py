@@ -238,7 +238,7 @@ def test_states_of_others_are_read_as_far_as_they_tell():
 
 
 def wrapped_by_fabric(net, optimizer):
-    from lightning.fabric import Fabric
+    from lightning_fabric import Fabric
 
     return Fabric(accelerator="cpu", devices=1).setup(net, optimizer)[1]
 

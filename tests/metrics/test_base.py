@@ -13,7 +13,7 @@ from torchmetrics.classification import MulticlassAccuracy
 
 from metacal import functional as F
 from metacal import metrics as M
-from metacal.errors import InvalidTypeError, InvalidValueError, MetacalError
+from metacal.errors import InvalidTypeError, InvalidValueError, MetacalError, MetacalWarning
 
 # name -> (metric class, its own arguments, function); the first group is the same to the bit in any order
 BINS = {
@@ -92,6 +92,17 @@ def test_every_dtype(name, dtype):
     for rows in torch.split(torch.arange(60), 25):
         metric.update(keywords["probs"][rows], keywords["targets"][rows])
     assert_same(name, metric.compute(), function_value(name, keywords))
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_arrays_and_lists_are_batches(name):
+    probs, targets = samples.draw("multiclass", n=60, inputs="probs").values()
+    metric = make(name)
+    metric.update(probs[:30].numpy(), targets[:30].tolist())
+    metric.update(probs[30:].tolist(), targets[30:])
+    expected = function_value(name, {"probs": probs, "targets": targets})
+    assert isinstance(metric.compute(), torch.Tensor)
+    torch.testing.assert_close(metric.compute(), expected, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -205,6 +216,17 @@ def test_millions_of_samples_in_one_bin_stay_exact():
     assert metric.compute().item() == pytest.approx(abs(0.83 - probs[0].item()), abs=1e-9)
 
 
+def test_probabilities_passed_as_logits_are_told_of():
+    probs, targets = samples.draw("multiclass", inputs="probs").values()
+    with pytest.warns(MetacalWarning, match=r'look like probabilities: all 40 rows .* pass them as `probs` .*"probs"'):
+        M.ExpectedCalibrationError(num_classes=4, inputs="logits").update(probs, targets)
+
+
+def test_one_hot_targets_are_not_taken_for_labels():
+    with pytest.raises(InvalidValueError, match=r"`targets.argmax\(1\)` if the rows are one-hot, or .*`num_labels`"):
+        M.ExpectedCalibrationError(num_classes=3).update(torch.eye(3), torch.eye(3).long())
+
+
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("place", [0, 29])
 def test_a_nan_in_any_batch_makes_the_value_nan(name, place):
@@ -304,7 +326,7 @@ def test_bad_batches(name):
         (probs, targets + 4, VALUE, r"`targets` must lie in 0\.\.3, got 5"),
         (probs * 2, targets, VALUE, r"rows that sum to 1 \(within 0\.001\), got 2 in row 0"),
         (probs, targets.float(), TYPE, "`targets` must be integer class labels"),
-        (probs.numpy(), targets, TYPE, r"`probs` must be a torch\.Tensor, got ndarray"),
+        (probs, ["a", "b"], TYPE, "`targets` must be a tensor or an array of numbers, got list of dtype <U1"),
     ]
     for scores, labels, error, message in bad:
         with pytest.raises(error, match=message):

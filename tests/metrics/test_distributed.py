@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from tests.functional import samples
+from tests.processes import run_together
 
 from metacal import metrics as M
 
@@ -56,7 +57,7 @@ def folder(tmp_path_factory):
     """Both processes' values; a split that fails ends the processes and leaves no file."""
     folder = tmp_path_factory.mktemp("ranks")
     with contextlib.suppress(mp.ProcessRaisedException, mp.ProcessExitedException):
-        mp.spawn(work, args=(str(folder),), nprocs=2)
+        run_together(work, str(folder), processes=2)
     return folder
 
 

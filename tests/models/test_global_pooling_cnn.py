@@ -65,17 +65,15 @@ def test_number_of_parameters():
 
 
 @pytest.mark.parametrize("bias", [-0.3, 0.0, 2.0])
-@pytest.mark.parametrize("chunk", [1, 3, 16])
-def test_chunks_have_value_and_gradient_of_padding_to_1000(chunk, bias):
+def test_chunks_have_value_and_gradient_of_padding_to_1000(bias):
     lengths = [148, 3, 0, 1, 20, 21, 22, 400, 978, 979, 980, 1000, 25, 60]
     tokens = documents(lengths, 1000)
-    model = network(chunk=chunk, bias=bias)
-    padded = network(chunk=None, bias=bias)
-    logits, gradients = value_and_gradient(model, tokens)
-    wanted, wanted_gradients = value_and_gradient(padded, tokens)
-    torch.testing.assert_close(logits, wanted, rtol=0, atol=1e-11)
-    for gradient, right in zip(gradients, wanted_gradients):
-        torch.testing.assert_close(gradient, right, rtol=1e-10, atol=1e-11)
+    wanted, wanted_gradients = value_and_gradient(network(chunk=None, bias=bias), tokens)
+    for chunk in (1, 3, 16):
+        logits, gradients = value_and_gradient(network(chunk=chunk, bias=bias), tokens)
+        torch.testing.assert_close(logits, wanted, rtol=0, atol=1e-11)
+        for gradient, right in zip(gradients, wanted_gradients):
+            torch.testing.assert_close(gradient, right, rtol=1e-10, atol=1e-11)
     assert all(gradient.abs().max() > 0 for gradient in wanted_gradients)
 
 

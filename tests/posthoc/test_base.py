@@ -62,6 +62,18 @@ def test_kinds_and_dtypes_come_out_as_they_went_in(kind):
 
 
 @every
+def test_probabilities_of_0_count_the_same_in_every_dtype(kind):
+    """As a forest gives them: the logarithm of the least float64 is eight times that of the least float32."""
+    votes = torch.tensor([[1.0, 0.0], [0.75, 0.25], [0.0, 1.0], [0.5, 0.5]]).repeat(50, 1)
+    targets = torch.where(torch.arange(200) % 9 == 0, 1 - votes.argmax(1), votes.argmax(1))
+    said = [
+        kind().fit(probs=votes.to(dtype), targets=targets).predict_proba(probs=votes.to(dtype)).double()
+        for dtype in (torch.float32, torch.float64)
+    ]
+    torch.testing.assert_close(*said, rtol=1e-3, atol=1e-4)
+
+
+@every
 def test_one_score_a_sample_is_a_binary_model(kind):
     logits, targets = drawn(n=800, num_classes=2)
     single = logits[:, 1] - logits[:, 0]
@@ -202,7 +214,9 @@ def test_bad_input():
         TemperatureScaling().fit(probs=logits, targets=targets)
     with pytest.raises(InvalidTypeError, match="`targets` must be integer class labels"):
         TemperatureScaling().fit(logits=logits, targets=targets.double())
-    with pytest.raises(InvalidTypeError, match="`logits` must be an array of numbers or a tensor, got dtype <U1"):
+    with pytest.raises(
+        InvalidTypeError, match="`logits` must be a tensor or an array of numbers, got list of dtype <U1"
+    ):
         TemperatureScaling().fit(logits=[["a", "b"]], targets=[0])
     with pytest.raises(InvalidValueError, match="`targets` must hold at least one sample"):
         TemperatureScaling().fit(logits=logits[:0], targets=targets[:0])
@@ -269,32 +283,33 @@ DAMAGE = {
     ],
     "vector": [
         ("weight", lambda w: w[:3], r"`weight` must have shape \(4,\), got \(3,\)\."),
-        ("bias", lambda b: replaced(b, np.inf, 2), r"`bias` must be finite and in .-inf, inf., got inf\."),
+        ("bias", lambda b: replaced(b, np.inf, 2), r"`bias` must be finite and in .-1e.100, 1e.100., got inf\."),
     ],
     "matrix": [
         ("weight", lambda w: w[0], r"`weight` must have shape \(4, 4\), got \(4,\)\."),
         ("bias", lambda b: replaced(b, np.nan, 0), "`bias` must be finite .*, got nan"),
+        ("weight", lambda w: replaced(w, 1e308, 0, 0), "`weight` must be finite .*, got 1e.308"),
     ],
     "dirichlet": [("weight", lambda w: w[:, :3], r"`weight` must have shape \(4, 4\), got \(4, 3\)\.")],
     "beta": [
         ("coefficients", lambda c: c[:, :2], r"`coefficients` must have shape \(4, 3\), got \(4, 2\)\."),
-        ("coefficients", lambda c: replaced(c, -1.0, 1, 0), r"`a and b` must be finite and in .0, inf., got -1\."),
+        ("coefficients", lambda c: replaced(c, -1.0, 1, 0), r"`a and b` must be finite and in .0, 1e.100., got -1\."),
     ],
     "histogram": [
         ("frequencies", lambda f: f[:, :9], r"`frequencies` must have shape \(4, 15\), got \(4, 9\)\."),
         ("frequencies", lambda f: replaced(f, 1.5, 0, 0), r"`frequencies` must be finite and in .0, 1., got 1\.5"),
         ("edges", lambda e: e[:, :9], r"`edges` must have shape \(4, 16\), got \(4, 9\)\."),
-        ("edges", lambda e: replaced(e, 1.0, 0, 3), "`steps of edges` must be finite and in .0, inf., got -"),
+        ("edges", lambda e: replaced(e, 1.0, 0, 3), "`steps of edges` must be finite and in .0, 1e.100., got -"),
     ],
     "isotonic": [
         ("starts", lambda s: s[1:], r"`starts` must have shape \(5,\), got \(4,\)\."),
         ("starts", lambda s: replaced(s, 1.0, 0), r"`starts` must be whole numbers from 0 to \d+, got 1 \.\.\. \d+\."),
         ("starts", lambda s: replaced(s, 0.5, 1), "`starts` must be whole numbers"),
-        ("starts", lambda s: replaced(s, 0.0, 1), "`corners of a class` must be finite and in .1, inf., got 0"),
+        ("starts", lambda s: replaced(s, 0.0, 1), "`corners of a class` must be finite and in .1, 1e.100., got 0"),
         ("values", lambda v: v[1:], r"`values` must have shape"),
         ("values", lambda v: replaced(v, 2.0, 0), "`values` must be finite and in .0, 1., got 2"),
-        ("values", lambda v: replaced(v, 1.0, 0), "`steps of values` must be finite and in .0, inf., got -"),
-        ("thresholds", lambda t: replaced(t, 9.0, 0), "`steps of thresholds` must be finite and in .0, inf., got -"),
+        ("values", lambda v: replaced(v, 1.0, 0), "`steps of values` must be finite and in .0, 1e.100., got -"),
+        ("thresholds", lambda t: replaced(t, 9.0, 0), "`steps of thresholds` must be finite and in .0, 1e.100., got -"),
     ],
 }
 
@@ -311,13 +326,22 @@ def test_values_that_no_fit_gives_are_not_loaded(name, array, damage, message, t
         Calibrator.load(path)
 
 
+def test_a_parameter_beyond_any_float_is_not_loaded(tmp_path):
+    path = tmp_path / "fitted.safetensors"
+    arrays, about = saved(CALIBRATORS["matrix"], path)
+    about["params"]["bias_penalty"] = 10**400
+    safetensors.numpy.save_file(arrays, path, metadata={"metacal.posthoc": json.dumps(about)})
+    with pytest.raises(InvalidValueError, match=r"must name a file written by `save`, got .*too large"):
+        Calibrator.load(path)
+
+
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
         ("num_classes", '"abc"', "`num_classes` must be an integer >= 2, got 'abc'"),
         ("num_classes", "1e400", "`num_classes` must be an integer >= 2, got inf"),
         ("num_classes", "1", "`num_classes` must be an integer >= 2, got 1"),
-        ("num_classes", "9" * 5000, "4300 digits"),
+        ("num_classes", "9" * 5000, "4300"),
         ("num_classes", "[" * 100_000, "recursion"),
         ("params", '{"method": "newton"}', "`method` must be one of 'nll', 'grid', 'lbfgs', got 'newton'"),
         ("params", '{"num_bins": "abc"}', "`num_bins` must be an integer >= 1, got 'abc'"),
@@ -350,6 +374,14 @@ def test_well_behaved_data_warn_of_nothing():
         warnings.simplefilter("error")
         for kind in KINDS:
             kind().fit(logits=logits, targets=targets)
+
+
+def test_probabilities_passed_as_logits_are_told_of():
+    logits, targets = drawn()
+    with pytest.warns(MetacalWarning, match="`logits` look like probabilities: all"):
+        calibrator = TemperatureScaling().fit(logits=torch.softmax(logits, 1), targets=targets)
+    with pytest.warns(MetacalWarning, match="`logits` look like probabilities: all"):
+        calibrator.predict_proba(logits=torch.softmax(logits, 1))
 
 
 def test_reached_lazily_from_the_package():

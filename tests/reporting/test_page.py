@@ -45,6 +45,20 @@ def page():
     return report, render_page(report, "1.2.3")
 
 
+def test_one_sided_intervals_are_said_to_be_so():
+    report = quick_report([some_predictions(samples=400, sharpness=1.0), some_predictions(samples=400, name="sharp")])
+    fair, sharp = (subject.predictions.summary.scores[3] for subject in report.subjects)
+    assert (fair.bound, sharp.bound) == ("upper", None)
+    html = render_page(report, "1.2.3")
+    assert html.count(f"<small>at most {fair.high:.4f}</small>") == 2  # its own table, and the comparison
+    assert f"<small>at most {fair.high * 100:.2f}\u00a0%</small>" in html
+    assert html.count(f"<small>{sharp.low:.4f} to {sharp.high:.4f}</small>") == 2
+    assert not re.search(r"<small>0\.0+(\u00a0%)? to", html)
+    assert "“at most” says that chance alone explains the error" in html
+    compared = next(score for score in report.comparison.scores if score.key == "ece")
+    assert compared.bounds == ["upper", None]
+
+
 def test_the_page_is_one_well_formed_file(page):
     report, html = page
     elements = Elements(html)

@@ -91,6 +91,7 @@ def test_a_note_names_the_files_that_were_read(store, tmp_path):
     about.write_text(
         json.dumps({**json.loads(about.read_text()), "data": ["/some/where/news20.tar.gz", "d/glove.txt"]})
     )
+    other.folder(spec).write_scores(other.folder(spec).read_scores())  # with the checksum of what was changed
     assert prepare_table(part, other, "smoke").note.endswith("Data: glove.txt, news20.tar.gz.")
 
 

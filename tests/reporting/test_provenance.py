@@ -1,5 +1,6 @@
 """What stands beside tables and figures about where they come from."""
 
+from metacal import simulated_study
 from metacal.reporting.provenance import prepare_provenance
 from metacal.runs.draw_store import DrawStore
 from metacal.runs.paper import Draw
@@ -13,7 +14,8 @@ def test_seeds_are_those_of_draws_too(tmp_path):
     assert about["seeds"] == [1, 3] and about["command"] == "metacal run 'a b'" and about["runs"] == []
 
 
-def test_time_is_that_of_draws_too(tmp_path):
+def test_time_is_that_of_draws_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(simulated_study, "STEPS", 20)
     draw, kept = Draw(20, 3, 1000), DrawStore(tmp_path)
     kept.write(draw, fit_draw(*draw))
     about = prepare_provenance(["metacal"], "full", [], RunStore(tmp_path), [draw, Draw(30, 3, 1000)])

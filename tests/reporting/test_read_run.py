@@ -35,7 +35,7 @@ def test_smoothing(tmp_path):
     assert (
         (given - strengths).abs() <= 1e-3 * strengths + 1e-6
     ).sum() >= 5  # a row without a distribution gives nothing
-    assert "What was learned" in render_page(prepare_report([view], "Report"), "1")
+    assert "What was learned" in render_page(prepare_report([view], "Report", num_resamples=10), "1")
 
 
 def test_l2(tmp_path):

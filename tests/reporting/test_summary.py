@@ -11,12 +11,15 @@ from metacal.reporting.summary import MEASURES, prepare_summary
 
 def test_scores_are_those_of_the_evaluation():
     said = some_predictions(samples=600)
-    summary, expected = prepare_summary(said, 20), evaluate_predictions(said, num_resamples=20)
+    summary, expected = prepare_summary(said, 200), evaluate_predictions(said, num_resamples=200)
     assert [row.key for row in summary.scores] == list(MEASURES)
     for row in summary.scores:
         figures = expected.figures
         assert (row.value, row.low, row.high) == tuple(figures[f"{row.key}{end}"] for end in ("", "_low", "_high"))
-        assert row.low <= row.value <= row.high and row.after_low <= row.after <= row.after_high, row.key
+        assert row.low < row.high and row.after_low < row.after_high, row.key
+        assert (row.bound == "upper") == (row.low == 0.0), row.key
+    assert {row.key for row in summary.scores if row.bound is None} >= {"accuracy", "nll", "brier", "ece"}
+    assert {row.key for row in summary.scores if row.after_bound == "upper"} >= {"ece", "adaptive_ece"}
     assert summary.accuracy == summary.scores[0].value and summary.sentences[0] == expected.verdict
     assert summary.confidence == pytest.approx(said.probs.amax(dim=1).double().mean().item())
 

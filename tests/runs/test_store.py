@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from subprocess import PIPE
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ import torch
 from metacal.errors import InvalidValueError, StorageError
 from metacal.evaluation import Predictions
 from metacal.runs import RunFolder, build_spec
+from metacal.runs.method import METHODS
 from metacal.runs.run_files import write_tensors
 
 SPEC = build_spec({"dataset": "digits", "method": "mc"})
@@ -21,12 +23,23 @@ def folder(tmp_path):
 
 
 def test_two_processes_cannot_hold_one_folder(folder):
-    code = f"from metacal.runs import RunFolder\nwith RunFolder({str(folder.path)!r}).lock(): print('held')"
-    with folder.lock():
-        other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "InUseError" in other.stderr and "is in use by another process" in other.stderr
-    again = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert again.stdout == "held\n"
+    code = f"""
+import sys
+from metacal.errors import InUseError
+from metacal.runs import RunFolder
+
+for _ in sys.stdin:
+    try:
+        with RunFolder({str(folder.path)!r}).lock():
+            print("held", flush=True)
+    except InUseError as error:
+        print(error, flush=True)
+"""
+    with subprocess.Popen([sys.executable, "-uc", code], stdin=PIPE, stdout=PIPE, text=True) as other:
+        with folder.lock():
+            print("try", file=other.stdin, flush=True)
+            assert "is in use by another process" in other.stdout.readline()
+        assert other.communicate("again\n")[0] == "held\n"
 
 
 def test_a_folder_that_cannot_be_written(tmp_path):
@@ -68,9 +81,12 @@ def test_predictions_come_back_as_they_were(folder):
 
 def test_another_spec_is_named_key_by_key(folder):
     folder.write_spec(SPEC, {})
-    with pytest.raises(InvalidValueError, match=r"another one: seed \(0 there, 3 here\)"):
+    with pytest.raises(InvalidValueError, match=r"contains another run: seed \(0 there, 3 here\); name"):
         folder.check_free_for(SPEC.model_copy(update={"seed": 3}), resume=True)
-    with pytest.raises(InvalidValueError, match="this run begun; --resume goes on with it"):
+    other = SPEC.model_copy(update={"method": METHODS["ce"]})
+    with pytest.raises(InvalidValueError, match=r"contains another run: method \(mc there, ce here\); name"):
+        folder.check_free_for(other, resume=True)
+    with pytest.raises(InvalidValueError, match="already contains this run, unfinished; pass --resume to continue"):
         folder.check_free_for(SPEC, resume=False)
     folder.check_free_for(SPEC, resume=True)
 
@@ -167,6 +183,15 @@ def test_what_is_not_json_of_the_right_kind_is_named(complete, name, text):
     (complete.path / name).write_text(text)
     with pytest.raises(StorageError, match=f"{name} is damaged: it must hold"):
         FILES[name](complete)
+
+
+@pytest.mark.parametrize("change", [{"test": 1}, {"test": {"ece": "low"}}, {"val": []}, {"train_seconds": []}])
+def test_scores_that_are_no_figures_are_named(complete, change):
+    (complete.path / "checksums.json").unlink()
+    path = complete.path / "scores.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(StorageError, match=r"scores\.json is damaged: it is not what was written\. Delete "):
+        complete.read_scores()
 
 
 def test_a_history_that_was_cut_short(folder):

@@ -3,12 +3,14 @@
 import inspect
 import re
 import sys
+import warnings
+from typing import Any
 
 import typer
 
 import metacal
 from metacal.cli import calibrate, data, demo, evaluate, ls, report, run, show, train, validate
-from metacal.errors import MetacalError
+from metacal.errors import MetacalError, MetacalWarning
 
 app = typer.Typer(
     name="metacal",
@@ -60,14 +62,28 @@ def options(
 
 
 def run_app() -> None:
-    """Run the verb that was typed; an error of ours is one line and exit status 2, an interrupt is 130."""
+    """Run the verb that was typed; warnings and errors of ours are one line; errors exit with 2, interrupts 130."""
+    show_others = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *place: Any, **where: Any) -> None:
+        if issubclass(category, MetacalWarning):
+            from metacal.cli.terminal import warn
+
+            warn(str(message))
+        else:
+            show_others(message, category, *place, **where)
+
     try:
-        app()
+        with warnings.catch_warnings():
+            warnings.showwarning = show
+            app()
     except MetacalError as error:
-        from rich.console import Console
         from rich.markup import escape
 
-        Console(stderr=True).print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+        from metacal.cli.terminal import Console
+
+        line = " ".join(str(error).splitlines())  # a file's name may have several
+        Console(stderr=True).print(f"[bold red]error:[/] {escape(line)}", highlight=False, soft_wrap=True)
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from metacal.cli.places import check_places
 from metacal.cli.prediction_options import ClassNames, Logits, Probs, Target, read_class_names
+from metacal.cli.terminal import Console, warn
 from metacal.errors import InvalidValueError, MetacalWarning
 from metacal.files import write_json
 
@@ -39,6 +39,12 @@ def calibrate(
         Path | None,
         typer.Option("--use", metavar="FILE", help="Apply a calibrator that --save wrote; nothing is fitted."),
     ] = None,
+    same_classes: Annotated[
+        bool,
+        typer.Option(
+            "--same-classes", help="With --use: the classes are those of the calibrator, whatever their names."
+        ),
+    ] = False,
     save: Annotated[
         Path | None, typer.Option("--save", metavar="FILE", help="Also write the fitted calibrator (.safetensors).")
     ] = None,
@@ -87,7 +93,8 @@ def calibrate(
     if use is not None:
         calibrator = Calibrator.load(use)
         check_classes(calibrator.num_classes, opened.num_classes, file)
-        check_names(calibrator.class_names, opened.class_names, file, use)
+        if not same_classes:
+            check_names(calibrator.class_names, opened.class_names, file, use)
     else:
         assert fit_on is not None
         fitting = PredictionFile(fit_on, **keywords)  # type: ignore[arg-type]
@@ -155,11 +162,6 @@ def calibrated(file: "PredictionFile", calibrator: "Calibrator | None") -> "Iter
             yield calibrator.predict_proba(probs=scores), batch.targets
 
 
-def warn(text: str) -> None:
-    """One line on the terminal's other stream."""
-    Console(stderr=True).print(f"warning: {text}", style="yellow", highlight=False, markup=False, soft_wrap=True)
-
-
 def check_classes(fitted: int, found: int, file: Path) -> None:
     """Raise unless a calibrator of so many classes fits the file."""
     if fitted != found:
@@ -167,17 +169,17 @@ def check_classes(fitted: int, found: int, file: Path) -> None:
 
 
 def check_names(fitted: tuple[str, ...] | None, found: tuple[str, ...], file: Path, use: Path) -> None:
-    """Raise unless as many classes of a saved calibrator are those of the file, in the same order.
+    """Raise unless the classes of a saved calibrator, if it knows them, are those of the file in the same order.
 
-    Nothing is compared where the calibrator does not know its classes, or where either side has but numbers for them.
+    Numbers are names like any others: what they stand for is not known.
     """
-    numbers = tuple(str(number) for number in range(len(found)))
-    if fitted is None or fitted == found or (numbers in (fitted, found) and set(fitted) != set(found)):
+    if fitted is None or fitted == found:
         return
     place = next(place for place, (one, other) in enumerate(zip(fitted, found, strict=True)) if one != other)
     raise InvalidValueError(
         f"`--use` must name a calibrator of the classes of {file} in the same order, got {use}, whose class {place} is "
-        f"{fitted[place]}, not {found[place]}; `--class-names` says so if they are the same."
+        f"{fitted[place]}, not {found[place]}; name the classes of the file with `--class-names`, or pass "
+        "`--same-classes` if they are the same in this order."
     )
 
 

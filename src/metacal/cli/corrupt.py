@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from metacal.cli.places import check_places
+from metacal.cli.terminal import Console
 from metacal.errors import InvalidValueError, needs
 
 
@@ -26,15 +26,13 @@ def corrupt(
 
     Example: [bold]metacal data corrupt cifar10 -o weather.png --only snow,frost,fog --same --sample 5[/]
     """
-    from matplotlib import rc_context
-
     from metacal.data import load_dataset
     from metacal.data.corruptions import CORRUPTIONS, SEVERITIES
     from metacal.data.corruptions import corrupt as corrupted
     from metacal.data.corruptions.registry import find_corruption
     from metacal.reporting.contact_sheet import plot_contact_sheet
     from metacal.reporting.figure_files import save_figure
-    from metacal.reporting.style import RC
+    from metacal.reporting.style import house_style
 
     if output.suffix not in (".png", ".svg"):
         raise InvalidValueError(f"`--output` must end in .png or .svg, got {output}.")
@@ -47,7 +45,7 @@ def corrupt(
         shown = [corrupted(image, each, severity, seed=seed + number)[0] for severity in SEVERITIES]
         tiles.append([image[0], *shown])
     columns = ["clean", *map(str, SEVERITIES)]
-    with rc_context(RC):
+    with house_style():
         figure = plot_contact_sheet(tiles, [each.replace("_", " ") for each in names], columns)
     save_figure(figure, output)
     Console().print(

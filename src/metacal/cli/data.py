@@ -4,13 +4,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
 
 from metacal.cli import corrupt
 from metacal.cli.places import check_places
+from metacal.cli.terminal import Console, visible
 from metacal.errors import needs
 from metacal.files import write_json
 
@@ -92,7 +92,7 @@ def fetch(
                 source.name, folder=data_dir, mirror=mirror, progress=lambda remote: RichBar(progress, remote)
             )
         for file in files:
-            typer.echo(file)
+            typer.echo(visible(str(file)))
 
 
 @app.command("check")

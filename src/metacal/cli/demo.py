@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from metacal.cli.places import check_places
+from metacal.cli.terminal import Console
 from metacal.errors import needs
 from metacal.files import write_json
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 SIZES, DRAWS, TEST_POINTS = (20, 50), range(3), 100_000
 SEEDS = range(3)
-RESAMPLES = 300
 SHARED = {
     **{"dataset": "digits", "val_size": 400, "epochs": 150, "milestones": [75, 112], "batch_size": 32, "lr": 0.1},
     **{"model_options": {"hidden": [256, 256]}, "reduction": "mean", "clip_norm": None},
@@ -77,7 +76,7 @@ def demo(
             digits = train_digits(store, say, stop)
             say("Writing the report")
             views = [read_run(store.folder(spec_of(method, 0)).path) for method in DIGITS]
-            write_text(page, render_page(prepare_report(views, "metacal demo: digits", RESAMPLES), version()))
+            write_text(page, render_page(prepare_report(views, "metacal demo: digits"), version()))
     except Stopped as stopped:
         Console(stderr=True).print("Stopped; what was done is kept. The same command goes on.", highlight=False)
         raise typer.Exit(128 + stopped.signal) from None

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from metacal.cli.places import check_places
 from metacal.cli.prediction_options import ClassNames, Logits, Probs, Target, read_class_names
+from metacal.cli.terminal import Console
 from metacal.errors import InvalidValueError
 from metacal.files import write_json
 
@@ -51,8 +51,10 @@ def evaluate(
     sample: Annotated[
         int, typer.Option("--sample", min=100, help="Rows kept for figures that need rows; more rows are sampled.")
     ] = 100_000,
-    resamples: Annotated[int, typer.Option("--resamples", min=10, help="Bootstrap resamples; ECE has 1,000.")] = 200,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the sample and of the bootstrap.")] = 0,
+    resamples: Annotated[
+        int, typer.Option("--resamples", min=10, help="Data sets drawn for the interval of a calibration error.")
+    ] = 1000,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the sample and of these draws.")] = 0,
     shift: Annotated[
         str | None,
         typer.Option(

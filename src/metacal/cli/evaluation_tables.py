@@ -3,11 +3,11 @@
 import math
 from collections.abc import Sequence
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from metacal.evaluation.evaluation import STREAMED, Evaluation
+from metacal.cli.terminal import Console
+from metacal.evaluation.evaluation import ERRORS, STREAMED, Evaluation
 
 ROWS = {
     "accuracy": "share right",
@@ -75,14 +75,20 @@ def _headings(evaluations: Sequence[Evaluation]) -> list[str]:
 
 
 def _cells(evaluation: Evaluation, name: str, with_interval: bool) -> list[str]:
-    figures = evaluation.figures
-    value = _number(figures[name])
-    interval = ""
-    if not math.isnan(figures.get(f"{name}_low", math.nan)):
-        interval = f"{_number(figures[f'{name}_low'])} .. {_number(figures[f'{name}_high'])}"
+    value, interval = _number(evaluation.figures[name]), _interval(evaluation, name)
     if with_interval:
         return [value, interval]
     return [f"{value}\n{interval}" if interval and name in ("accuracy", "ece") else value]
+
+
+def _interval(evaluation: Evaluation, name: str) -> str:
+    low, high = (evaluation.figures.get(f"{name}_{end}", math.nan) for end in ("low", "high"))
+    if math.isnan(low):
+        return ""
+    bound = evaluation.one_sided.get(name)
+    if bound == "upper":
+        return f"at most {_number(high)}"
+    return f"at least {_number(low)}" if bound == "lower" else f"{_number(low)} .. {_number(high)}"
 
 
 def _number(value: float) -> str:
@@ -95,6 +101,7 @@ def _print_meaning(evaluation: Evaluation, console: Console, is_named: bool) -> 
 
     if is_named:
         say(f"\n{_title(evaluation)}", "bold")
+    figures = evaluation.figures
     say(evaluation.verdict)
     gain = evaluation.gain
     if gain is not None:
@@ -108,10 +115,17 @@ def _print_meaning(evaluation: Evaluation, console: Console, is_named: bool) -> 
     if evaluation.confused:
         pairs = [f"{pair.target} as {pair.predicted} ({pair.samples})" for pair in evaluation.confused[:5]]
         say(f"Most often confused: {', '.join(pairs)}.")
-    worst = sorted(evaluation.classes, key=lambda figures: figures.ece, reverse=True)[:3]
+    worst = sorted(evaluation.classes, key=lambda row: row.ece, reverse=True)[:3]
     if evaluation.num_classes > 2:
-        listed = ", ".join(f"{figures.name} ({figures.ece:.4f})" for figures in worst)
+        listed = ", ".join(f"{row.name} ({row.ece:.4f})" for row in worst)
         say(f"Worst calibrated classes (one against the rest): {listed}.")
+    shown = ("ece",) if is_named else ERRORS
+    if any(name in shown for name in evaluation.one_sided):
+        say('"At most": chance alone explains such an error, so its interval is one-sided.', "dim")
+    above = [name for name in shown if figures[name] > figures[f"{name}_high"]]
+    if above:
+        lies = f"{', '.join(above)} {'lies' if len(above) == 1 else 'lie'}"
+        say(f"Few samples make a measured error too high: {lies} above the interval of the true one.", "dim")
     if evaluation.is_sampled:
         say(
             f"* of a random sample of {evaluation.sample_rows:,} of the {evaluation.rows:,} rows, as are temperature, "

@@ -6,10 +6,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from metacal.cli.terminal import Console
 from metacal.errors import MetacalError, StorageError
 
 if TYPE_CHECKING:

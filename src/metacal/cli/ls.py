@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 from rich.box import SIMPLE
-from rich.console import Console
 from rich.table import Table
 
 from metacal.cli.places import check_places
+from metacal.cli.terminal import Console
 from metacal.errors import needs
 from metacal.files import write_json
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 import metacal
 from metacal.cli.places import check_places
 from metacal.cli.prediction_options import ClassNames, Logits, Probs, Target, read_class_names
+from metacal.cli.terminal import Console, visible
 from metacal.errors import InvalidValueError, needs
 from metacal.files import write_json, write_text
 
@@ -40,7 +40,9 @@ def report(
     target: Target = None,
     class_names: ClassNames = None,
     title: Annotated[str | None, typer.Option(metavar="TEXT", help="Heading of the page.")] = None,
-    resamples: Annotated[int, typer.Option("--resamples", min=10, help="Bootstrap resamples.")] = 200,
+    resamples: Annotated[
+        int, typer.Option("--resamples", min=10, help="Data sets drawn for the interval of a calibration error.")
+    ] = 1000,
     preset: Annotated[str, typer.Option(help="Of tables and figures: full, cpu or smoke.")] = "full",
     store: Annotated[
         str, typer.Option("--store", metavar="PLACE", help="Where the runs of tables and figures are: folder or URL.")
@@ -102,11 +104,11 @@ def report(
 
             drawn = len(write_figures(prepared, figures))
     size = output.stat().st_size
-    typer.echo(f"{output} ({size / 1000:,.0f} kB)")
+    typer.echo(visible(f"{output} ({size / 1000:,.0f} kB)"))
     if figures is not None:
-        typer.echo(f"{figures} ({drawn} files)")
+        typer.echo(visible(f"{figures} ({drawn} files)"))
     if json_file is not None:
-        typer.echo(f"{json_file} ({json_file.stat().st_size / 1000:,.0f} kB)")
+        typer.echo(visible(f"{json_file} ({json_file.stat().st_size / 1000:,.0f} kB)"))
     if size > LARGEST:
         console.print(f"The page has {size / 1e6:.1f} MB: a report of fewer files opens faster.", style="yellow")
     if show:
@@ -149,10 +151,10 @@ def report_exhibits(
         for exhibit in exhibits
     ]
     page = write_paper_page(prepared, output, PAGE_TITLE if title is None else title)
-    typer.echo(f"{page} ({page.stat().st_size / 1000:,.0f} kB)")
+    typer.echo(visible(f"{page} ({page.stat().st_size / 1000:,.0f} kB)"))
     if figures is not None:
         write_exhibits(prepared, figures)
-        typer.echo(f"{figures} (tables and figures)")
+        typer.echo(visible(f"{figures} (tables and figures)"))
     if json_file is not None:
         write_json(json_file, {data.name: data.as_dict() for data in prepared})
-        typer.echo(f"{json_file} ({json_file.stat().st_size / 1000:,.0f} kB)")
+        typer.echo(visible(f"{json_file} ({json_file.stat().st_size / 1000:,.0f} kB)"))

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from metacal.cli.exhibits import command_of, opened, print_exhibit, print_failures, pull_complete, write_paper_page
+from metacal.cli.terminal import Console
 from metacal.errors import InvalidValueError, needs
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from metacal.cli.progress import SAY_EVERY, Say, figures_line, lines
+from metacal.cli.terminal import Console
 from metacal.engines.events import Listener, RunEvent, RunFailed, RunFinished, RunProgressed, RunStarted
 
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from metacal.cli.terminal import Console
 from metacal.errors import needs
 from metacal.files import write_json
 
@@ -103,13 +103,11 @@ def _cell(value: float, shade: int) -> str:
 
 def write_heat_maps(shift: "Shift", stem: Path) -> None:
     """Write the heat maps as PNG and SVG."""
-    from matplotlib import rc_context
-
     from metacal.reporting.figure_files import FORMATS, save_figure
     from metacal.reporting.shift_plots import plot_shift
-    from metacal.reporting.style import RC
+    from metacal.reporting.style import house_style
 
-    with rc_context(RC):
+    with house_style():
         figure = plot_shift(shift)
     for suffix in FORMATS:
         save_figure(figure, stem.with_name(f"{stem.name}.{suffix}"))

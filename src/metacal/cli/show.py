@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
+from metacal.cli.terminal import Console
 from metacal.errors import needs
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from metacal.cli.places import check_places
+from metacal.cli.terminal import Console
 from metacal.errors import needs
 from metacal.files import write_json
 

@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from metacal.cli.show import STORE
+from metacal.cli.terminal import Console
 from metacal.errors import MetacalError, needs
 
 if TYPE_CHECKING:

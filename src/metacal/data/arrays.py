@@ -13,6 +13,8 @@ from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.functional.arguments import check_choice, check_integer
 
 CHANNELS = (1, 3)
+MOST_CLASSES = 10**6
+"""A label that is higher is a mistake, and would take memory for all the classes below it."""
 
 
 def from_arrays(
@@ -147,6 +149,10 @@ def _examples(part: str, inputs: Any, targets: Any, kind: str | None) -> Example
         )
     if not len(y):
         raise InvalidValueError(f"`{part}_targets` must hold at least one sample, got none.")
+    if int(y.max()) >= MOST_CLASSES:
+        raise InvalidValueError(
+            f"`{part}_targets` must be class labels 0..K-1, got {int(y.max())}; number the classes."
+        )
     found_kind = kind or _kind(x, f"{part}_inputs")
     if found_kind == "image":
         x = _channels_first(x)
@@ -206,4 +212,6 @@ def _tensor(name: str, values: Any) -> Tensor:
         raise InvalidTypeError(f"`{name}` must hold numbers, got dtype {array.dtype}.")
     if array.dtype.kind == "u" and array.dtype.itemsize > 1:
         array = array.astype(np.int64)
+    if array.dtype.itemsize > 8:
+        array = array.astype(np.float64)
     return torch.from_numpy(np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="), copy=False)).copy())

@@ -10,7 +10,7 @@ from metacal.data.downloads import DOWNLOADS, RemoteFile
 from metacal.data.files import Verdict, check_hash, fetch_command
 from metacal.data.folder import data_folder
 from metacal.data.registry import SOURCES, Source, find_source, load_dataset, source_module
-from metacal.errors import DamagedFileError, DownloadError, MissingDataError
+from metacal.errors import DamagedFileError, DownloadError, MissingDataError, needs
 
 RETRIES = 2
 ProgressOf = Callable[[RemoteFile], Any]
@@ -130,7 +130,8 @@ def _size(path: Path) -> int:
 
 def _fetch_file(remote: RemoteFile, folder: Path, mirror: str | None, progress: ProgressOf | None) -> Path:
     """Download one file unless it is there with a good hash."""
-    import pooch
+    with needs("lab"):
+        import pooch
 
     path = folder / remote.name
     if path.is_file() and check_hash(path).is_good:

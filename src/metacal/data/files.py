@@ -86,7 +86,10 @@ def file_digest(path: Path, algorithm: str) -> str:
     """Hash of a whole file."""
     try:
         with path.open("rb") as file:
-            return hashlib.file_digest(file, algorithm).hexdigest()
+            digest = hashlib.new(algorithm)
+            while part := file.read(2**20):
+                digest.update(part)
+            return digest.hexdigest()
     except OSError as error:
         raise DamagedFileError(f"{path} cannot be read: {error.strerror}.") from None
 

@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+from metacal.errors import needs
+
 VARIABLE = "METACAL_DATA"
 
 
@@ -13,6 +15,6 @@ def data_folder(folder: str | Path | None = None) -> Path:
     named = os.environ.get(VARIABLE)
     if named:
         return Path(named).expanduser()
-    import pooch
-
+    with needs("lab"):
+        import pooch
     return Path(pooch.os_cache("metacal"))

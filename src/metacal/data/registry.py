@@ -11,7 +11,7 @@ from typing import Any
 
 from metacal.data.dataset import Dataset
 from metacal.data.folder import data_folder
-from metacal.errors import InvalidTypeError, InvalidValueError, MissingDataError, nearest
+from metacal.errors import InvalidTypeError, InvalidValueError, MissingDataError, nearest, needs
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,8 @@ def _load_path(path: Path, options: dict[str, Any]) -> Dataset:
     if path.is_file() and path.suffix != ".npz":
         raise InvalidValueError(f"`dataset` must be an .npz file or a folder of images by class, got {path}.")
     kind = "image_folder" if path.is_dir() else "npz"
-    load = importlib.import_module(f"metacal.data.sources.{kind}").load
+    with needs("lab"):
+        load = importlib.import_module(f"metacal.data.sources.{kind}").load
     _check_options(load, options, str(path))
     found: Dataset = load(path, **options)
     return found

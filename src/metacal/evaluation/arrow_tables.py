@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.ipc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from metacal.errors import InvalidFileError
 from metacal.evaluation.tables import BadRow, Column, Strings, first_line, is_number
@@ -50,6 +51,7 @@ class ParquetTable:
             with pq.ParquetFile(self._path, pre_buffer=False, buffer_size=2**20) as file:
                 wanted = _top_names(file.schema_arrow, columns)
                 for batch in file.iter_batches(batch_size=rows, columns=wanted):
+                    batch.validate(full=True)
                     yield _columns(batch, columns)
         except pa.ArrowException as error:
             raise InvalidFileError(f"{self._path}: is damaged ({first_line(error)}); write it again.") from None
@@ -73,6 +75,8 @@ class ArrowTable:
                 is_file = isinstance(reader, pa.ipc.RecordBatchFileReader)
                 batches = (reader.get_batch(i) for i in range(reader.num_record_batches)) if is_file else iter(reader)
                 for batch in batches:
+                    # Arrow takes lengths, offsets and indices as they are, and would read what is not its own.
+                    batch.validate(full=True)
                     for first in range(0, batch.num_rows, rows):
                         yield _columns(batch.slice(first, rows), columns)
         except pa.ArrowException as error:
@@ -167,17 +171,16 @@ def _top_names(schema: Any, columns: Sequence[str]) -> list[str]:
 
 
 def _columns(batch: Any, columns: Sequence[str]) -> dict[str, Column]:
-    found = {}
-    for name in columns:
-        array = _array(batch, name)
-        found[name] = _column(name, array)
-    return found
+    return {name: _column(name, _array(batch, name)) for name in columns}
 
 
 def _array(batch: Any, name: str) -> Any:
-    if name in batch.schema.names:
+    names = batch.schema.names
+    top = name if name in names else max((field for field in names if name.startswith(f"{field}.")), key=len)
+    if names.count(top) > 1:
+        raise BadRow(0, f"column {top} is there twice; rename one")
+    if top == name:
         return batch.column(name)
-    top = max((field for field in batch.schema.names if name.startswith(f"{field}.")), key=len)
     return pc.struct_field(batch.column(top), name[len(top) + 1 :])
 
 
@@ -198,33 +201,37 @@ def _column(name: str, array: Any) -> Column:
         array = array.cast(pa.float64())
     elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind)):
         raise BadRow(0, f"column {name} holds {kind}, not numbers; write it as numbers")
-    values: Column = (
-        array.cast(pa.float64()).to_numpy(zero_copy_only=False)
-        if pa.types.is_null(kind)
-        else (array.to_numpy(zero_copy_only=False))
-    )
-    return values
+    return _values(array.cast(pa.float64()) if pa.types.is_null(kind) else array)
+
+
+def _values(array: Any) -> NDArray[Any]:
+    """Numbers, NaN where one is missing; shared where none is, as `to_numpy` imports pandas where it is installed."""
+    shared = len(array) and not array.null_count
+    return np.from_dlpack(array) if shared else array.to_numpy(zero_copy_only=False)
 
 
 def _strings(array: Any) -> Strings:
-    codes = array.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+    codes = array.indices.cast(pa.int64())
+    codes = _values(codes.fill_null(-1) if codes.null_count else codes)
     return Strings(codes, tuple(str(value) for value in array.dictionary.to_pylist()))
 
 
 def _lists(name: str, array: Any) -> Column:
+    if pa.types.is_nested(array.type.value_type):
+        raise BadRow(0, f"column {name} must hold lists of numbers, not {array.type}")
     if array.null_count:
         row = int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0])
         raise BadRow(row, f"`{name}` has no value; mend or drop the row")
-    lengths = pc.list_value_length(array).to_numpy(zero_copy_only=False)
+    lengths = _values(pc.list_value_length(array))
     if len(lengths) and (lengths != lengths[0]).any():
         row = int(np.flatnonzero(lengths != lengths[0])[0])
         raise BadRow(
             row, f"`{name}` has {lengths[row]} values, others have {lengths[0]}; give every row one value a class"
         )
     values = _column(name, array.flatten())
-    if isinstance(values, Strings) or values.ndim != 1:
+    if isinstance(values, Strings):
         raise BadRow(0, f"column {name} must hold lists of numbers, not {array.type}")
-    return values.reshape(len(array), -1)
+    return values.reshape(len(array), len(values) // max(len(array), 1))
 
 
 def _cells(array: Any, is_text: bool, may_have_commas: bool) -> Column:
@@ -242,4 +249,4 @@ def _cells(array: Any, is_text: bool, may_have_commas: bool) -> Column:
 
 
 def _parsed(array: Any) -> Column:
-    return pc.cast(array, pa.float64()).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+    return _values(pc.cast(array, pa.float64()))

@@ -195,7 +195,7 @@ class PredictionFile:
         if len(shape) > 1 or num_classes < 2:
             raise InvalidFileError(
                 f"{self.path}: {layout.scores[0]} must have a row of K scores for each sample, got shape "
-                f"{(len(column), *shape)}; save it as (n, K)."
+                f"(n, {', '.join(map(str, shape))}); save it as (n, K)."
             )
         names = layout.class_names
         if names is None and layout.positive is not None and not shape:
@@ -270,11 +270,11 @@ def check_scores(scores: Tensor, is_logits: bool, names: Sequence[str], is_half:
         return scores  # only their sum was too large
     outside = (scores < 0.0) | (scores > 1.0 + tolerance)
     fix = "if these are raw scores say so with `logits` (--logits), else divide each row by its sum"
-    if bool(outside.any()):
-        row, column = (int(place) for place in outside.nonzero()[0])
+    row = int((outside.any(dim=1) | ((sums - 1.0).abs() > tolerance)).nonzero()[0])
+    if bool(outside[row].any()):
+        column = int(outside[row].nonzero()[0])
         value = float(scores[row, column])
         raise BadRow(row, f"column {names[column]} holds {value:.6g}, not a probability in [0, 1]; {fix}")
-    row = int(((sums - 1.0).abs() > tolerance).nonzero()[0])
     raise BadRow(row, f"probabilities sum to {float(sums[row]):.6g}, not 1; {fix}")
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from metacal.evaluation.batches import PredictionFile
 from metacal.evaluation.confusion import ClassFigures, ConfusedPair, class_figures, confused_pairs, confusion_counts
-from metacal.evaluation.intervals import RESAMPLES, figure_intervals, streamed_interval
+from metacal.evaluation.intervals import RESAMPLES, Bound, Ends, figure_intervals, only_bound
 from metacal.evaluation.ood import ood_figures
 from metacal.evaluation.predictions import Predictions
 from metacal.evaluation.reservoir import SAMPLE, Reservoir
@@ -25,7 +25,8 @@ from metacal.functional.confidence import confidence_and_correctness
 from metacal.functional.sample_size import sample_size_warning
 
 STREAMED = ("accuracy", "nll", "brier", "ece", "mce")
-MEASURES = (*STREAMED, "adaptive_ece", "classwise_ece", "debiased_ece", "sweep_ece", "smooth_ece")
+ERRORS = ("ece", "mce", "adaptive_ece", "classwise_ece", "debiased_ece", "sweep_ece", "smooth_ece")
+MEASURES = ("accuracy", "nll", "brier", *ERRORS)
 """Figures with an interval."""
 
 FIGURES = (
@@ -75,6 +76,13 @@ class Evaluation:
         """Whether some figures are of a sample of the rows."""
         return self.sample_rows < self.rows
 
+    @property
+    def one_sided(self) -> dict[str, Bound]:
+        """Figures whose interval is one-sided, and the bound it gives: an upper one where chance explains an error."""
+        ends = {name: [self.figures[name + end] for end in ("", "_low", "_high")] for name in MEASURES}
+        bounds = {name: only_bound(*values) for name, values in ends.items()}
+        return {name: bound for name, bound in bounds.items() if bound is not None}
+
     def as_dict(self) -> dict[str, object]:
         """For JSON: figures at the top level, what is not a finite number as null."""
         return {
@@ -84,6 +92,7 @@ class Evaluation:
             "sampled": [name for name in self.figures if self.is_sampled and not _is_streamed(name)],
             "num_classes": self.num_classes,
             **{name: value if math.isfinite(value) else None for name, value in self.figures.items()},
+            "one_sided": self.one_sided,
             "coverage_at_risk": {f"{risk:g}": coverage for risk, coverage in self.coverage_at_risk.items()},
             "classes": [figures._asdict() for figures in self.classes],
             "confused_pairs": [pair._asdict() for pair in self.confused],
@@ -113,8 +122,8 @@ def evaluate_file(
         ood: a file of samples from outside the distribution; adds AUROC and FPR95.
         num_bins: M.
         sample: rows to keep.
-        num_resamples: of the bootstrap; the interval of the ECE has 1,000 of its own.
-        seed: of the sample and of the bootstrap.
+        num_resamples: data sets drawn for the interval of a calibration error.
+        seed: of the sample and of these draws.
         on_rows: called with the number of rows read so far.
 
     Raises:
@@ -134,7 +143,8 @@ def evaluate_file(
     )
     figures = evaluation.figures
     if not reservoir.is_complete:
-        figures = figures | _streamed_figures(streamed, seed)
+        figures = figures | {name: float(getattr(streamed, name)) for name in STREAMED}
+        figures = figures | _by_end(streamed.intervals(num_resamples, seed))
     if ood is not None:
         figures = figures | ood_figures(_as_predictions(file, *reservoir.rows()).probs, _ood_probs(ood, sample, seed))
     return replace(
@@ -197,9 +207,7 @@ def figures_with_intervals(
     # From the logits themselves where there are any: probabilities may have been rounded to 0, or to a tie.
     given = {predictions.inputs.name: predictions.scores}
     figures = score_predictions(**given, targets=predictions.targets, num_bins=num_bins, seed=seed).as_dict()
-    for name, (low, high) in figure_intervals(predictions, figures, num_bins, num_resamples, seed).items():
-        figures |= {f"{name}_low": low, f"{name}_high": high}
-    return figures
+    return figures | _by_end(figure_intervals(predictions, figures["smooth_ece"], num_bins, num_resamples, seed))
 
 
 @contextmanager
@@ -218,16 +226,13 @@ def _as_predictions(file: PredictionFile, scores: Tensor, targets: Tensor) -> Pr
     return Predictions(scores, file.is_logits, targets, file.class_names, file.name)
 
 
-def _streamed_figures(streamed: StreamedScores, seed: int) -> dict[str, float]:
-    """Figures of all rows: means with normal intervals, errors with those of resampled bins."""
-    figures = {name: float(getattr(streamed, name)) for name in STREAMED}
-    highest = {"accuracy": 1.0, "nll": math.inf, "brier": 2.0}
-    for name, error in streamed.standard_errors.items():
-        figures[f"{name}_low"] = max(figures[name] - 1.96 * error, 0.0)
-        figures[f"{name}_high"] = min(figures[name] + 1.96 * error, highest[name])
-    for name, norm in (("ece", "l1"), ("mce", "max")):
-        figures[f"{name}_low"], figures[f"{name}_high"] = streamed_interval(streamed.statistics, norm, seed)
-    return figures
+def _by_end(intervals: dict[str, Ends]) -> dict[str, float]:
+    """``x_low`` and ``x_high`` of every x."""
+    return {
+        f"{name}_{end}": value
+        for name, ends in intervals.items()
+        for end, value in zip(("low", "high"), ends, strict=True)
+    }
 
 
 def _ood_probs(ood: PredictionFile, sample: int, seed: int) -> Tensor:

@@ -1,128 +1,127 @@
-"""Bootstrap intervals of all figures at once: each resample is drawn once and every figure is read off it."""
+"""95 % intervals of figures: Wilson's for accuracy, Hall's for mean losses, test inversion for calibration errors."""
 
 import math
-from collections.abc import Callable, Mapping
+from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from metacal.evaluation.predictions import Predictions
-from metacal.functional.binning import (
-    BinStatistics,
-    accumulate,
-    calibration_error,
-    equal_width_edges,
-    equal_width_index,
-)
-from metacal.functional.bootstrap import basic_interval, calibrated_bins
+from metacal.functional.binning import BinStatistics, equal_width_index, equal_width_statistics
 from metacal.functional.classwise_calibration_error import class_statistics
 from metacal.functional.confidence import confidence_and_correctness
-from metacal.functional.debiased_calibration_error import debiased_error
-from metacal.functional.equal_mass import SortedSamples
+from metacal.functional.equal_mass import equal_mass_statistics
+from metacal.functional.error_interval import error_interval
+from metacal.functional.inputs import Inputs
+from metacal.functional.mean_interval import mean_interval, power_sums
 from metacal.functional.share_interval import share_interval
-from metacal.functional.smooth_calibration_error import smooth_error
-from metacal.functional.sweep_calibration_error import sweep_sorted
+from metacal.functional.sweep_calibration_error import sweep_statistics
 
-RESAMPLES = 200
-SMOOTH_BISECTIONS = 16
-"""Enough for the spread of the smooth error: 1.5e-5."""
+RESAMPLES = 1000
+SMOOTH_CELLS = 128
+"""Cells of confidence over which the smooth error is drawn."""
 
-MOST_CELLS = 2**18
-"""Probabilities, over all rows and classes, up to which classwise figures are resampled row by row."""
+ROW_GROUPS = 1024
+"""Groups of rows whose residuals are drawn together."""
 
-Figures = dict[str, float]
+HIGHEST_BRIER = 2.0
+Ends = tuple[float, float]
+Bound = Literal["upper", "lower"]
 
 
 def figure_intervals(
-    predictions: Predictions,
-    figures: Mapping[str, float],
-    num_bins: int = 15,
-    num_resamples: int = RESAMPLES,
-    seed: int = 0,
-) -> dict[str, tuple[float, float]]:
-    """95 % intervals of the figures of `score_predictions`, by name (ECE has its own, in `Scores`).
-
-    Rows are drawn with replacement; the interval is the basic one (see `_ends`). Classwise figures of very many
-    probabilities are resampled from their bins, each class on its own.
+    predictions: Predictions, smooth_ece: float, num_bins: int = 15, num_resamples: int = RESAMPLES, seed: int = 0
+) -> dict[str, Ends]:
+    """95 % intervals of the figures of `score_predictions`, by name.
 
     Args:
-        predictions: what to measure.
-        figures: what `score_predictions` found: the estimates that the intervals are around.
+        predictions: what was measured.
+        smooth_ece: the figure, which is the bandwidth of the smooth error.
         num_bins: M.
-        num_resamples: draws.
+        num_resamples: data sets drawn for the interval of a calibration error.
         seed: of the draws.
     """
-    probs, targets = predictions.probs, predictions.targets
-    confidences, correct = confidence_and_correctness(predictions.inputs)
-    ordered, order = confidences.sort()
-    right = correct[order]
+    probs, targets, inputs = predictions.probs, predictions.targets, predictions.inputs
+    confidences, correct = confidence_and_correctness(inputs)
     at_target = probs.gather(1, targets.unsqueeze(1)).squeeze(1).double()
     squares = probs.double().square().sum(dim=1) - at_target.square() + (1.0 - at_target).square()
-    losses = _losses(predictions)[order], squares[order]
-    classwise = _classwise(probs[order], targets[order], num_bins)
-    generator = torch.Generator(device=probs.device).manual_seed(seed)
+    equal_width = equal_width_statistics(confidences, correct, num_bins)
+    equal_mass = equal_mass_statistics(confidences, correct, num_bins)
+    cells, cell_noise = class_cells(inputs, num_bins, num_resamples, seed)
+    kernel = reflected_kernel(SMOOTH_CELLS, smooth_ece, probs.device)
 
-    edges = equal_width_edges(num_bins, probs.device)
+    def ends(
+        statistics: BinStatistics, norm: str = "l1", smoothing: Tensor | None = None, noise: Tensor | None = None
+    ) -> Ends:
+        interval = error_interval(
+            statistics, norm, smoothing=smoothing, noise=noise, num_resamples=num_resamples, seed=seed
+        )
+        return interval.low.item(), interval.high.item()
 
-    def of_confidences(confidences: Tensor, correct: Tensor) -> Figures:
-        """Figures of confidences in ascending order."""
-        samples = SortedSamples(confidences, correct, is_sorted=True)
-        equal_mass = samples.statistics(num_bins)
-        equal_width = accumulate(equal_width_index(confidences, num_bins), confidences, correct, edges)
-        found = {
-            "mce": calibration_error(equal_width, "max"),
-            "adaptive_ece": calibration_error(equal_mass),
-            "debiased_ece": debiased_error(equal_mass),
-            "sweep_ece": calibration_error(sweep_sorted(samples)),
-            "smooth_ece": smooth_error(confidences, correct, SMOOTH_BISECTIONS),
-        }
-        return {name: value.item() for name, value in found.items()}
-
-    def of_rows(rows: Tensor) -> Figures:
-        means = {"accuracy": right[rows].double(), "nll": losses[0][rows], "brier": losses[1][rows]}
-        found = of_confidences(ordered[rows], right[rows]) | {name: v.mean().item() for name, v in means.items()}
-        return found if classwise is None else found | {"classwise_ece": classwise(rows).item()}
-
-    all_rows = torch.arange(len(targets), device=probs.device)
-    draws, chances = [], []
-    for _ in range(num_resamples):
-        drawn = torch.randint(len(targets), targets.shape, generator=generator, device=probs.device)
-        counts = torch.bincount(drawn, minlength=len(targets))
-        draws.append(of_rows(torch.repeat_interleave(all_rows, counts)))
-        luck = torch.rand(ordered.shape, dtype=ordered.dtype, generator=generator, device=probs.device) < ordered
-        chances.append(of_confidences(ordered, luck))
-    resampled = {name: (_column(draws, name), _column(chances, name)) for name in draws[0]}
-    statistics = class_statistics(predictions.inputs, num_bins)
-    values = calibration_error(resampled_bins(statistics, num_resamples, seed)).mean(dim=1)
-    if classwise is not None:
-        values = resampled["classwise_ece"][0]
-    chance = calibration_error(calibrated_bins(statistics, num_resamples, seed)).mean(dim=1)
-    resampled["classwise_ece"] = values, chance
-    ends = {name: _ends(name, figures[name], *parts) for name, parts in resampled.items()}
-    if bool(right.all()) or not bool(right.any()):  # resampling would give the accuracy a width of 0
-        low, high = share_interval(right.sum(), torch.tensor(len(right)))
-        ends["accuracy"] = low.item(), high.item()
-    return ends
+    return {
+        "accuracy": accuracy_interval(int(correct.sum()), len(correct)),
+        "nll": mean_interval(len(targets), power_sums(_losses(predictions))),
+        "brier": mean_interval(len(targets), power_sums(squares), HIGHEST_BRIER),
+        "ece": ends(equal_width),
+        "mce": ends(equal_width, "max"),
+        "adaptive_ece": ends(equal_mass),
+        "classwise_ece": ends(cells, noise=cell_noise),
+        "debiased_ece": ends(equal_mass, "l2"),
+        "sweep_ece": ends(sweep_statistics(confidences, correct)),
+        "smooth_ece": ends(equal_width_statistics(confidences, correct, SMOOTH_CELLS), smoothing=kernel),
+    }
 
 
-def streamed_interval(statistics: BinStatistics, norm: str = "l1", seed: int = 0) -> tuple[float, float]:
-    """95 % interval of an error over bins of very many samples: the bins' counts are drawn again, not the rows."""
-    draws = (resampled_bins(statistics, 1000, seed), calibrated_bins(statistics, 1000, seed))
-    values, chance = (calibration_error(drawn, norm) for drawn in draws)
-    return _ends("ece", calibration_error(statistics, norm).item(), values, chance)
+def only_bound(value: float, low: float, high: float) -> Bound | None:
+    """Which bound a one-sided interval gives: the other end is 0, or a value that is as high as can be."""
+    if low <= 0.0:
+        return "upper"
+    return "lower" if math.isclose(high, value, abs_tol=1e-9) else None
 
 
-def resampled_bins(statistics: BinStatistics, num_resamples: int, seed: int = 0) -> BinStatistics:
-    """Counts and right answers of each set of bins drawn again, ``(R, ..., M)``; mean confidences stay."""
-    generator = np.random.default_rng(seed)
-    shares, totals = statistics.weights.cpu().numpy(), statistics.total.cpu().numpy()
-    shares = shares / shares.sum(axis=-1, keepdims=True)
-    counts = generator.multinomial(totals, shares, size=(num_resamples, *totals.shape))
-    right = generator.binomial(counts, statistics.accuracies.clamp(0.0, 1.0).cpu().numpy())
-    means = (statistics.confidence_units.double() / statistics.counts.clamp(min=1)).cpu()
-    drawn = torch.from_numpy(counts)
-    return BinStatistics(drawn, torch.from_numpy(right), (drawn * means).round().long(), statistics.edges.cpu())
+def accuracy_interval(right: int, count: int) -> Ends:
+    """`share_interval` of the right answers."""
+    low, high = share_interval(torch.tensor(right), torch.tensor(count))
+    return low.item(), high.item()
+
+
+def class_cells(inputs: Inputs, num_bins: int, num_resamples: int, seed: int = 0) -> tuple[BinStatistics, Tensor]:
+    """The bins of all classes that hold samples as one set of bins, whose error is the classwise one, and their noise.
+
+    A row that is wrong moves a bin of every class at once, so the bins do not scatter independently. The residuals of
+    each row are drawn, normal with the covariance of one draw from its probabilities, and added up over groups of
+    rows; the groups' sums with random normal weights are the noise, scaled to a variance of 1.
+    """
+    statistics = class_statistics(inputs, num_bins)
+    counts = statistics.counts.flatten()
+    held = counts.nonzero().squeeze(1)
+    place = torch.zeros_like(counts).index_copy_(0, held, torch.arange(len(held), device=held.device))
+    generator = torch.Generator(device=counts.device).manual_seed(seed)
+    groups, rows = min(ROW_GROUPS, len(inputs.targets)), 0
+    sums = torch.zeros(groups, len(held), device=counts.device)
+    classes = torch.arange(inputs.num_classes, device=counts.device) * num_bins
+    for scores, _ in inputs.chunks(temporaries=8):
+        probs = inputs.to_probs(scores)
+        index = place[equal_width_index(probs.reshape(-1), num_bins).view_as(probs) + classes]
+        group = (torch.arange(rows, rows + len(probs), device=counts.device) % groups).unsqueeze(1)
+        rows += len(probs)
+        normal = torch.randn(probs.shape, generator=generator, device=counts.device)
+        scaled = probs.float().sqrt() * normal
+        residuals = scaled - probs.float() * scaled.sum(dim=1, keepdim=True)
+        sums.view(-1).index_add_(0, (group * len(held) + index).view(-1), residuals.view(-1))
+    weights = torch.randn(num_resamples, groups, generator=generator, device=counts.device)
+    noise = weights @ (sums / sums.norm(dim=0).clamp(min=torch.finfo(sums.dtype).tiny))
+    correct_sums, units = statistics.correct_sums.flatten(), statistics.confidence_units.flatten()
+    return BinStatistics(counts[held], correct_sums[held], units[held], statistics.edges), noise
+
+
+def reflected_kernel(cells: int, bandwidth: float, device: torch.device) -> Tensor:
+    """Gaussian smoothing ``(cells, cells)`` of values over [0, 1], reflected at both ends; its rows sum to 1."""
+    centres = (torch.arange(cells, dtype=torch.float64, device=device) + 0.5) / cells
+    images = torch.stack((centres, -centres, 2.0 - centres))
+    distances = (images.unsqueeze(1) - centres.view(1, -1, 1)) / max(bandwidth, 0.1 / cells)
+    kernel = torch.exp(-0.5 * distances.square()).sum(dim=0)
+    return kernel / kernel.sum(dim=1, keepdim=True)
 
 
 def _losses(predictions: Predictions) -> Tensor:
@@ -131,39 +130,3 @@ def _losses(predictions: Predictions) -> Tensor:
     if predictions.is_logits:
         return -torch.log_softmax(predictions.scores.double(), dim=1).gather(1, rows).squeeze(1)
     return -predictions.scores.double().gather(1, rows).squeeze(1).clamp(max=1.0).log()
-
-
-def _classwise(probs: Tensor, targets: Tensor, num_bins: int) -> Callable[[Tensor], Tensor] | None:
-    """Classwise ECE as a function of row numbers, or None where that would take too long."""
-    if probs.numel() > MOST_CELLS:
-        return None
-    num_classes = probs.shape[1]
-    edges = equal_width_edges(num_bins, probs.device)
-    classes = torch.arange(num_classes, device=probs.device)
-    index = equal_width_index(probs.reshape(-1), num_bins).view_as(probs) + classes * num_bins
-    came = targets.unsqueeze(1) == classes
-
-    def measure(rows: Tensor) -> Tensor:
-        places, values, outcomes = (array[rows].reshape(-1) for array in (index, probs, came))
-        return calibration_error(accumulate(places, values, outcomes, edges, num_classes)).mean()
-
-    return measure
-
-
-def _column(figures: list[Figures], name: str) -> Tensor:
-    """One figure over all draws; empty if they do not have it."""
-    return torch.tensor([figure[name] for figure in figures if name in figure], dtype=torch.float64)
-
-
-def _ends(name: str, estimate: float, values: Tensor, chance: Tensor) -> tuple[float, float]:
-    """Ends of the basic interval, within the figure's domain.
-
-    It reaches down to 0 if chance alone gives a calibrated model as high an error. What has its bias taken out and is
-    then cut at 0 has no spread to turn over at 0: its upper end is no less than the quantile of the resamples.
-    """
-    interval = basic_interval(torch.tensor(estimate, dtype=torch.float64), values)
-    if name == "debiased_ece":
-        interval = interval._replace(high=torch.maximum(interval.high, values.quantile(0.975)))
-    interval = interval.within(0.0, math.inf if name in ("nll", "brier") else 1.0)
-    is_chance = len(chance) > 0 and bool(estimate <= chance.quantile(0.975))
-    return 0.0 if is_chance else interval.low.item(), interval.high.item()

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from metacal.errors import InvalidValueError
-from metacal.functional.inputs import Inputs, at_least_float32, read_inputs
+from metacal.functional.inputs import Inputs, at_least_float32, log_probs, read_inputs
 
 
 @dataclass(frozen=True)
@@ -58,13 +58,8 @@ class Predictions:
     def _checked(
         cls, scores: Tensor, targets: Tensor, class_names: Sequence[str] | None, name: str, *, is_logits: bool
     ) -> "Predictions":
-        inputs = (
-            read_inputs(logits=scores, targets=targets) if is_logits else read_inputs(probs=scores, targets=targets)
-        )
-        if inputs.is_events:
-            raise InvalidValueError(
-                f"`{inputs.name}` must have shape (n, K) for targets (n,), got {tuple(scores.shape)}."
-            )
+        logits, probs = (scores, None) if is_logits else (None, scores)
+        inputs = read_inputs(logits=logits, probs=probs, targets=targets, classes_only=True)
         for _ in inputs.chunks():  # checks values as it goes
             pass
         names = tuple(str(number) for number in range(inputs.num_classes)) if class_names is None else class_names
@@ -98,6 +93,5 @@ class Predictions:
 
     @property
     def logits(self) -> Tensor:
-        """Logits ``(n, K)`` in float32 or wider: those of probabilities are logarithms, 0 as the least float."""
-        wide = at_least_float32(self.scores)
-        return wide if self.is_logits else wide.clamp(min=torch.finfo(wide.dtype).tiny).log()
+        """Logits ``(n, K)`` in float32 or wider; see `log_probs` for those of probabilities."""
+        return at_least_float32(self.scores) if self.is_logits else log_probs(self.scores)

@@ -4,14 +4,13 @@ from dataclasses import asdict, dataclass, replace
 
 from torch import Tensor
 
-from metacal.errors import InvalidValueError
 from metacal.functional.binning import calibration_error, equal_width_statistics
-from metacal.functional.bootstrap import binned_interval
 from metacal.functional.brier_score import brier_sums, split_brier
 from metacal.functional.classwise_calibration_error import class_statistics
 from metacal.functional.confidence import confidence_and_correctness
 from metacal.functional.debiased_calibration_error import debiased_error
 from metacal.functional.equal_mass import equal_mass_statistics
+from metacal.functional.error_interval import error_interval
 from metacal.functional.inputs import read_inputs
 from metacal.functional.negative_log_likelihood import likelihood_sums
 from metacal.functional.smooth_calibration_error import smooth_error
@@ -54,15 +53,12 @@ def score_predictions(
         >>> round(scores.accuracy, 4), round(scores.ece, 4)
         (0.9109, 0.0537)
     """
-    checked = read_inputs(logits=logits, probs=probs, targets=targets)
-    if checked.is_events:
-        shape = tuple(checked.scores.shape)
-        raise InvalidValueError(f"`{checked.name}` must have shape (n, K) for targets (n,), got {shape}.")
+    checked = read_inputs(logits=logits, probs=probs, targets=targets, classes_only=True)
     confidences, correct = confidence_and_correctness(checked)
     inputs = replace(checked, validate=False)  # reading the confidences has checked every value
     equal_width = equal_width_statistics(confidences, correct, num_bins)
     equal_mass = equal_mass_statistics(confidences, correct, num_bins)
-    ece = binned_interval(confidences, correct, num_bins, seed=seed)
+    ece = error_interval(equal_width, seed=seed)
     nll_sum = likelihood_sums(inputs)[0]
     brier_sum, count = brier_sums(inputs)
     classes = class_statistics(inputs, num_bins)

@@ -1,6 +1,5 @@
 """Figures that need no more than sums: rows are read once, and memory does not grow with their number."""
 
-import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,8 +8,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from metacal.evaluation.intervals import HIGHEST_BRIER, Ends, accuracy_interval
 from metacal.evaluation.tables import CHUNK_ELEMENTS
 from metacal.functional.binning import UNITS, BinStatistics, calibration_error
+from metacal.functional.error_interval import error_interval
+from metacal.functional.mean_interval import mean_interval, power_sums
 
 
 @dataclass
@@ -41,7 +43,7 @@ class StreamedScores:
 
     def __post_init__(self) -> None:
         self.statistics = BinStatistics.zeros(self.num_bins, device=torch.device("cpu"))
-        self._sums = np.zeros(4)
+        self._sums = np.zeros((2, 3))  # of the two losses, their squares and their cubes
 
     def update(self, scores: Tensor, targets: Tensor) -> None:
         """Add a batch: scores ``(m, K)`` in any memory order, targets int64 ``(m,)``."""
@@ -69,22 +71,25 @@ class StreamedScores:
     @property
     def nll(self) -> float:
         """Mean, in nats."""
-        return float(self._sums[0]) / self.count
+        return float(self._sums[0, 0]) / self.count
 
     @property
     def brier(self) -> float:
         """Mean, in [0, 2]."""
-        return float(self._sums[2]) / self.count
+        return float(self._sums[1, 0]) / self.count
 
-    @property
-    def standard_errors(self) -> dict[str, float]:
-        """Of the three figures that are plain means."""
-        means = (self.accuracy, self.nll, self.brier)
-        squares = (self.accuracy, float(self._sums[1]) / self.count, float(self._sums[3]) / self.count)
-        return {
-            name: math.sqrt(max(square - mean**2, 0.0) / self.count)
-            for name, mean, square in zip(("accuracy", "nll", "brier"), means, squares, strict=True)
+    def intervals(self, num_resamples: int = 1000, seed: int = 0) -> dict[str, Ends]:
+        """95 % intervals of the figures, by name; the arguments are those of `error_interval`."""
+        likelihood, distance = (tuple(sums) for sums in self._sums.tolist())
+        ends = {
+            "accuracy": accuracy_interval(int(self.statistics.correct_sums.sum()), self.count),
+            "nll": mean_interval(self.count, likelihood),
+            "brier": mean_interval(self.count, distance, HIGHEST_BRIER),
         }
+        for name, norm in (("ece", "l1"), ("mce", "max")):
+            interval = error_interval(self.statistics, norm, num_resamples=num_resamples, seed=seed)
+            ends[name] = interval.low.item(), interval.high.item()
+        return ends
 
     @np.errstate(divide="ignore", over="ignore")  # a class that came and was given 0: its loss is infinite
     def _add(self, by_class: NDArray[Any], targets: NDArray[np.int64]) -> None:
@@ -120,14 +125,8 @@ class StreamedScores:
             is_top = by_class.take(may_tie, axis=1) == top[may_tie]
             correct[may_tie] = is_top.argmax(axis=0) == targets[may_tie]
         self.statistics = self.statistics + cell_statistics(confidences, correct, self.statistics.edges)
-        self._sums += [*_moments(losses), *_moments(distances)]
+        self._sums += [power_sums(torch.from_numpy(losses)), power_sums(torch.from_numpy(distances))]
         self.count += count
-
-
-def _moments(values: NDArray[Any]) -> tuple[float, float]:
-    """Sums of values and of their squares; torch adds float32 up in float64 several times faster than NumPy."""
-    tensor = torch.from_numpy(values)
-    return tensor.sum(dtype=torch.float64).item(), torch.dot(tensor, tensor).item()
 
 
 def cell_statistics(confidences: NDArray[Any], correct: NDArray[np.bool_], edges: Tensor) -> BinStatistics:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from metacal.errors import InvalidFileError
+from metacal.errors import InvalidFileError, needs
 
 BATCH_ELEMENTS = 2**21
 """Numbers read at once: 16 MB of float32."""
@@ -109,6 +109,8 @@ def readable(path: Path) -> Iterator[None]:
         yield
     except UnicodeDecodeError:
         raise InvalidFileError(f"{path}: is not text in UTF-8; write it again as such.") from None
+    except UnicodeEncodeError:
+        raise InvalidFileError(f"{path}: the name of the file is not text in UTF-8; rename it.") from None
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or first_line(error)
         raise InvalidFileError(f"{path}: cannot be read ({reason}); check or write it again.") from None
@@ -125,7 +127,7 @@ def _open(path: Path, suffix: str, target: str | None) -> Table:
 
         return JSONLinesTable(path)
     if suffix in (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".pq", ".arrow", ".feather", ".ipc"):
-        from metacal.evaluation import arrow_tables
-
+        with needs("cli"):
+            from metacal.evaluation import arrow_tables
         return arrow_tables.open_arrow_table(path, suffix.removesuffix(".gz"))
     raise InvalidFileError(f"{path}: unknown extension {suffix or '(none)'}; save as one of {FORMATS}.")

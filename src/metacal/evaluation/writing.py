@@ -8,7 +8,8 @@ from typing import IO, Any
 import numpy as np
 from torch import Tensor
 
-from metacal.errors import InvalidValueError
+from metacal.errors import InvalidValueError, needs
+from metacal.evaluation.tables import is_number
 from metacal.files import write_whole
 
 SUFFIXES = (".parquet", ".arrow", ".feather", ".csv", ".npz")
@@ -30,11 +31,11 @@ def write_predictions(path: Path, batches: Iterable[tuple[Tensor, Tensor | None]
     """Write probabilities ``(m, K)`` and, where there are any, targets; the number of rows.
 
     Columns are ``prob_NAME`` for each class and ``target``, which holds class names (numbers where the classes are
-    numbered from 0). An NPZ has arrays ``probs``, ``targets`` and ``class_names``. The file appears under its name
-    only when it is whole (see `write_whole`).
+    numbered from 0, and in a CSV where a spreadsheet would take a name for a formula). An NPZ has arrays ``probs``,
+    ``targets`` and ``class_names``. The file appears under its name only when it is whole (see `write_whole`).
 
     Raises:
-        InvalidValueError: the path is not one to write to.
+        InvalidValueError: the path is not one to write to, or names of classes look like formulas and like numbers.
         StorageError: the file cannot be written.
     """
     check_writable(path)
@@ -56,6 +57,16 @@ def write_predictions(path: Path, batches: Iterable[tuple[Tensor, Tensor | None]
     return rows
 
 
+def is_formula(name: str) -> bool:
+    """Whether a spreadsheet would run a cell of this text.
+
+    Examples:
+        >>> [is_formula(name) for name in ("=1+1", "@SUM(A1)", "-1", "cat")]
+        [True, True, False, False]
+    """
+    return name.startswith(("=", "+", "-", "@", "\t", "\r", "\n")) and not is_number(name)
+
+
 def _write_npz(file: IO[bytes], batches: Iterable[tuple[Tensor, Tensor | None]], class_names: Sequence[str]) -> None:
     pairs = list(batches)
     arrays: dict[str, Any] = {
@@ -70,12 +81,20 @@ def _write_npz(file: IO[bytes], batches: Iterable[tuple[Tensor, Tensor | None]],
 def _write_table(
     file: IO[bytes], suffix: str, batches: Iterable[tuple[Tensor, Tensor | None]], class_names: list[str]
 ) -> None:
-    import pyarrow as pa
-    import pyarrow.csv
-    import pyarrow.ipc
-    import pyarrow.parquet
+    with needs("cli"):
+        import pyarrow as pa
+        import pyarrow.csv
+        import pyarrow.ipc
+        import pyarrow.parquet
 
     is_numbered = class_names == [str(number) for number in range(len(class_names))]
+    if suffix == ".csv" and any(map(is_formula, class_names)):
+        is_numbered = True
+        if any(map(is_number, class_names)):
+            raise InvalidValueError(
+                "`--out` must not be a CSV: a spreadsheet would take a class name for a formula, and numbers in its "
+                "place would be taken for other classes; write .parquet."
+            )
     open_writer = {".parquet": pa.parquet.ParquetWriter, ".csv": pa.csv.CSVWriter}.get(suffix, pa.ipc.new_file)
     writer = None
     with ExitStack() as opened:

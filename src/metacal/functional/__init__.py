@@ -2,13 +2,14 @@
 
 from metacal.functional.adaptive_calibration_error import adaptive_calibration_error
 from metacal.functional.binning import BinStatistics, calibration_error, equal_width_statistics
-from metacal.functional.bootstrap import Interval, bootstrap_interval, calibration_error_interval
+from metacal.functional.bootstrap import bootstrap_interval
 from metacal.functional.brier_score import brier_decomposition, brier_loss, brier_score
 from metacal.functional.classwise_calibration_error import classwise_calibration_error
 from metacal.functional.cross_entropy import cross_entropy, soft_cross_entropy
 from metacal.functional.debiased_calibration_error import debiased_calibration_error
 from metacal.functional.dece import dece
 from metacal.functional.equal_mass import equal_mass_statistics
+from metacal.functional.error_interval import Interval, calibration_error_interval
 from metacal.functional.expected_calibration_error import bin_statistics, expected_calibration_error
 from metacal.functional.focal import flsd_loss, focal_loss
 from metacal.functional.label_smoothing import label_smoothing_loss, smooth_labels

@@ -4,11 +4,13 @@ from torch import Tensor
 
 from metacal.functional.arguments import check_choice, check_num_bins
 from metacal.functional.binning import calibration_error
+from metacal.functional.boundary import public
 from metacal.functional.confidence import confidence_and_correctness
 from metacal.functional.equal_mass import equal_mass_statistics
 from metacal.functional.inputs import read_inputs
 
 
+@public
 def adaptive_calibration_error(
     *,
     logits: Tensor | None = None,
@@ -16,6 +18,7 @@ def adaptive_calibration_error(
     targets: Tensor,
     num_bins: int = 15,
     norm: str = "l1",
+    multilabel: bool = False,
     ignore_index: int | None = None,
     validate: bool = True,
 ) -> Tensor:
@@ -30,6 +33,7 @@ def adaptive_calibration_error(
         targets: see there.
         num_bins: M.
         norm: ``"l1"``, ``"l2"`` or ``"max"``.
+        multilabel: see there.
         ignore_index: see there.
         validate: see there.
 
@@ -45,5 +49,12 @@ def adaptive_calibration_error(
     """
     check_num_bins(num_bins)
     check_choice("norm", norm, ("l1", "l2", "max"))
-    inputs = read_inputs(logits=logits, probs=probs, targets=targets, ignore_index=ignore_index, validate=validate)
+    inputs = read_inputs(
+        logits=logits,
+        probs=probs,
+        targets=targets,
+        multilabel=multilabel,
+        ignore_index=ignore_index,
+        validate=validate,
+    )
     return calibration_error(equal_mass_statistics(*confidence_and_correctness(inputs), num_bins), norm)

@@ -60,6 +60,12 @@ def check_integer(name: str, value: int, least: int) -> None:
         raise InvalidValueError(f"`{name}` must be an integer >= {least}, got {value}.")
 
 
+def check_flag(name: str, value: bool) -> None:
+    """Raise unless ``value`` is True or False."""
+    if not isinstance(value, bool):
+        raise InvalidTypeError(f"`{name}` must be True or False, got {value!r}.")
+
+
 def check_ignore_index(ignore_index: int | None) -> None:
     """Raise unless ``ignore_index`` is None or an integer, of any sign."""
     if ignore_index is not None and not is_integer(ignore_index):

@@ -12,8 +12,9 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from metacal.errors import InvalidValueError
+from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.functional.arguments import check_choice, check_num_bins, check_samples
+from metacal.functional.boundary import public
 from metacal.functional.inputs import at_least_float32
 
 MOST_SAMPLES = 2**31 - 1
@@ -112,12 +113,22 @@ class BinStatistics:
         return units.double() / UNITS / self.counts.clamp(min=1)
 
 
+def check_statistics(statistics: BinStatistics) -> None:
+    """Raise unless these are `BinStatistics`."""
+    if not isinstance(statistics, BinStatistics):
+        raise InvalidTypeError(
+            f"`statistics` must be BinStatistics, as `bin_statistics` gives them, got {type(statistics).__name__}."
+        )
+
+
+@public
 def calibration_error(statistics: BinStatistics, norm: str = "l1") -> Tensor:
     """Distance between accuracy and confidence over the bins, float64 ``(...)``.
 
     ``l1``: sum of ``w_m |gap_m|`` (ECE); ``l2``: root of the sum of ``w_m gap_m ** 2`` (RMSCE); ``max``: the largest
     ``|gap_m|`` (MCE), with ``w_m`` the share of samples in bin m. NaN without samples, or if a confidence was NaN.
     """
+    check_statistics(statistics)
     check_choice("norm", norm, ("l1", "l2", "max"))
     gaps = statistics.gaps.abs()
     if norm == "max":
@@ -129,6 +140,7 @@ def calibration_error(statistics: BinStatistics, norm: str = "l1") -> Tensor:
     return error.masked_fill(statistics.total <= 0, torch.nan)
 
 
+@public
 def equal_width_statistics(confidences: Tensor, correct: Tensor, num_bins: int = 15) -> BinStatistics:
     """Statistics over M bins of equal width.
 
@@ -140,12 +152,24 @@ def equal_width_statistics(confidences: Tensor, correct: Tensor, num_bins: int =
     check_samples(confidences, correct)
     check_num_bins(num_bins)
     confidences = at_least_float32(confidences)
+    return fill_equal_widths(confidences, correct, num_bins, may_hold_nan=True)
+
+
+def fill_equal_widths(confidences: Tensor, correct: Tensor, num_bins: int, *, may_hold_nan: bool) -> BinStatistics:
+    """`equal_width_statistics` of samples that were checked, in float32 or float64."""
     edges = equal_width_edges(num_bins, confidences.device)
-    return accumulate(equal_width_index(confidences, num_bins), confidences, correct, edges)
+    index = equal_width_index(confidences, num_bins)
+    return accumulate(index, confidences, correct, edges, may_hold_nan=may_hold_nan)
 
 
 def accumulate(
-    index: Tensor, confidences: Tensor, correct: Tensor, edges: Tensor, num_classes: int | None = None
+    index: Tensor,
+    confidences: Tensor,
+    correct: Tensor,
+    edges: Tensor,
+    num_classes: int | None = None,
+    *,
+    may_hold_nan: bool = False,
 ) -> BinStatistics:
     """Statistics of samples whose bins are known.
 
@@ -155,6 +179,7 @@ def accumulate(
         correct: bool ``(n,)``.
         edges: ``(M + 1,)``.
         num_classes: with it, the statistics have shape ``(num_classes, M)``.
+        may_hold_nan: look for confidences that are NaN, which nobody has done before.
     """
     shape = (len(edges) - 1,) if num_classes is None else (num_classes, len(edges) - 1)
     # Right and wrong samples go to two cells of each bin: two passes fill all three sums.
@@ -162,11 +187,14 @@ def accumulate(
     empty = torch.zeros(2 * math.prod(shape), dtype=torch.int64, device=index.device)
     counts = empty.scatter_add(0, cells, torch.ones_like(cells)).view(*shape, 2)
     units = empty.scatter_add(0, cells, to_units(confidences)).view(*shape, 2)
-    return BinStatistics(marked(counts.sum(-1), confidences.sum().isnan()), counts[..., 1], units.sum(-1), edges)
+    totals = counts.sum(-1)
+    if may_hold_nan:
+        mark_nan(totals, confidences.sum().isnan())
+    return BinStatistics(totals, counts[..., 1], units.sum(-1), edges)
 
 
-def marked(counts: Tensor, has_nan: Tensor) -> Tensor:
-    """Counts ``(..., M)`` as they are, or marked by `NOT_A_NUMBER` in the first bin; changed in place."""
+def mark_nan(counts: Tensor, has_nan: Tensor) -> Tensor:
+    """Add `NOT_A_NUMBER` to the first bin of counts ``(..., M)``, in place, if there was one; give them back."""
     counts[..., 0].add_(has_nan, alpha=NOT_A_NUMBER)
     return counts
 

@@ -1,20 +1,25 @@
 """Brier score, its split into calibration and refinement, and the Brier loss for training."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
 from metacal.functional.binning import BinStatistics
+from metacal.functional.boundary import public
 from metacal.functional.classwise_calibration_error import class_statistics
 from metacal.functional.inputs import Inputs, class_logits_and_targets, logits_against, read_inputs
 from metacal.functional.negative_log_likelihood import Decomposition
 from metacal.functional.reduction import reduce_losses
 
 
+@public
 def brier_score(
     *,
     logits: Tensor | None = None,
     probs: Tensor | None = None,
     targets: Tensor,
+    multilabel: bool = False,
     ignore_index: int | None = None,
     validate: bool = True,
 ) -> Tensor:
@@ -28,7 +33,14 @@ def brier_score(
         >>> round(brier_score(probs=torch.tensor([[0.8, 0.2]]), targets=torch.tensor([0])).item(), 4)
         0.08
     """
-    inputs = read_inputs(logits=logits, probs=probs, targets=targets, ignore_index=ignore_index, validate=validate)
+    inputs = read_inputs(
+        logits=logits,
+        probs=probs,
+        targets=targets,
+        multilabel=multilabel,
+        ignore_index=ignore_index,
+        validate=validate,
+    )
     total, count = brier_sums(inputs)
     return total / count
 
@@ -52,12 +64,14 @@ def brier_sums(inputs: Inputs) -> tuple[Tensor, Tensor]:
     return total, count
 
 
+@public
 def brier_decomposition(
     *,
     logits: Tensor | None = None,
     probs: Tensor | None = None,
     targets: Tensor,
     num_bins: int = 15,
+    multilabel: bool = False,
     ignore_index: int | None = None,
     validate: bool = True,
 ) -> Decomposition:
@@ -73,8 +87,16 @@ def brier_decomposition(
         >>> [round(part.item(), 4) for part in parts]
         [0.16, 0.25]
     """
-    inputs = read_inputs(logits=logits, probs=probs, targets=targets, ignore_index=ignore_index, validate=validate)
+    inputs = read_inputs(
+        logits=logits,
+        probs=probs,
+        targets=targets,
+        multilabel=multilabel,
+        ignore_index=ignore_index,
+        validate=validate,
+    )
     total, count = brier_sums(inputs)
+    inputs = replace(inputs, validate=False)  # the sums have checked every value
     return split_brier(total / count, count, class_statistics(inputs, num_bins))
 
 
@@ -85,6 +107,7 @@ def split_brier(score: Tensor, count: Tensor, statistics: BinStatistics) -> Deco
     return Decomposition(calibration, score - calibration)
 
 
+@public
 def brier_loss(*, logits: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
     """Brier score of ``softmax(logits)`` as a training loss, differentiable, one value per sample before reduction.
 

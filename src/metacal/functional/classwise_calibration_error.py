@@ -13,9 +13,11 @@ from metacal.functional.binning import (
     equal_width_edges,
     equal_width_index,
 )
+from metacal.functional.boundary import public
 from metacal.functional.inputs import Inputs, read_inputs
 
 
+@public
 def classwise_calibration_error(
     *,
     logits: Tensor | None = None,
@@ -24,6 +26,7 @@ def classwise_calibration_error(
     num_bins: int = 15,
     norm: str = "l1",
     threshold: float | None = None,
+    multilabel: bool = False,
     ignore_index: int | None = None,
     validate: bool = True,
 ) -> Tensor:
@@ -39,6 +42,7 @@ def classwise_calibration_error(
         norm: ``"l1"``, ``"l2"`` or ``"max"``, within a class; classes are averaged.
         threshold: leave out probabilities at or below it (a thousand classes are mostly near-zeros, which hide
             the rest); a class with none left is left out of the mean.
+        multilabel: see there.
         ignore_index: see there.
         validate: see there.
 
@@ -52,7 +56,14 @@ def classwise_calibration_error(
         0.4
     """
     check_choice("norm", norm, ("l1", "l2", "max"))
-    inputs = read_inputs(logits=logits, probs=probs, targets=targets, ignore_index=ignore_index, validate=validate)
+    inputs = read_inputs(
+        logits=logits,
+        probs=probs,
+        targets=targets,
+        multilabel=multilabel,
+        ignore_index=ignore_index,
+        validate=validate,
+    )
     return calibration_error(class_statistics(inputs, num_bins, threshold), norm).nanmean()
 
 
@@ -67,7 +78,8 @@ def class_statistics(inputs: Inputs, num_bins: int, threshold: float | None = No
             kept = ~(probs <= threshold)  # a NaN is kept, to be told of
             probs, outcomes, labels = probs[kept], outcomes[kept], labels[kept]
         index = equal_width_index(probs, num_bins).add_(labels, alpha=num_bins)
-        statistics = statistics + accumulate(index, probs, outcomes, edges, inputs.num_classes)
+        found = accumulate(index, probs, outcomes, edges, inputs.num_classes, may_hold_nan=not inputs.validate)
+        statistics = statistics + found
     return statistics
 
 

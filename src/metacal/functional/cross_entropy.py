@@ -5,12 +5,14 @@ from torch import Tensor
 
 from metacal.errors import InvalidValueError
 from metacal.functional.arguments import check_float_tensor, check_tensor
+from metacal.functional.boundary import public
 from metacal.functional.inputs import class_logits, class_logits_and_targets
 from metacal.functional.reduction import reduce_losses
 
 NO_LABEL = -(2**31)
 
 
+@public
 def soft_cross_entropy(
     *, logits: Tensor, targets: Tensor, class_weights: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
@@ -40,6 +42,7 @@ def soft_cross_entropy(
     return reduce_losses(-(labels * torch.log_softmax(wide, dim=1)).sum(dim=1), reduction)
 
 
+@public
 def cross_entropy(
     *, logits: Tensor, targets: Tensor, class_weights: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:

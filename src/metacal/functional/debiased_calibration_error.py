@@ -7,12 +7,14 @@ from torch import Tensor
 
 from metacal.functional.arguments import check_choice, check_num_bins
 from metacal.functional.binning import BinStatistics, calibration_error
+from metacal.functional.boundary import public
 from metacal.functional.confidence import confidence_and_correctness
 from metacal.functional.equal_mass import equal_mass_statistics
 from metacal.functional.expected_calibration_error import confidence_statistics
 from metacal.functional.inputs import read_inputs
 
 
+@public
 def debiased_calibration_error(
     *,
     logits: Tensor | None = None,
@@ -21,6 +23,7 @@ def debiased_calibration_error(
     num_bins: int = 15,
     norm: str = "l2",
     binning: str = "equal_mass",
+    multilabel: bool = False,
     ignore_index: int | None = None,
     validate: bool = True,
 ) -> Tensor:
@@ -37,6 +40,7 @@ def debiased_calibration_error(
         num_bins: M.
         norm: ``"l2"`` (unbiased square, the paper's) or ``"l1"`` (normal approximation).
         binning: ``"equal_mass"`` (the paper's) or ``"equal_width"``.
+        multilabel: see there.
         ignore_index: see there.
         validate: see there.
 
@@ -53,7 +57,14 @@ def debiased_calibration_error(
     check_num_bins(num_bins)
     check_choice("norm", norm, ("l1", "l2"))
     check_choice("binning", binning, ("equal_mass", "equal_width"))
-    inputs = read_inputs(logits=logits, probs=probs, targets=targets, ignore_index=ignore_index, validate=validate)
+    inputs = read_inputs(
+        logits=logits,
+        probs=probs,
+        targets=targets,
+        multilabel=multilabel,
+        ignore_index=ignore_index,
+        validate=validate,
+    )
     if binning == "equal_width":
         return debiased_error(confidence_statistics(inputs, num_bins), norm)
     return debiased_error(equal_mass_statistics(*confidence_and_correctness(inputs), num_bins), norm)

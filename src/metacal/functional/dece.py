@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from metacal.functional.arguments import check_choice, check_num_bins, check_positive
+from metacal.functional.boundary import public
 from metacal.functional.inputs import class_logits_and_targets
 
 SMOOTHING = 1e-6
@@ -11,6 +12,7 @@ SMOOTHING = 1e-6
 GRADIENTS = ("full", "confidence")
 
 
+@public
 def dece(
     *,
     logits: Tensor,

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from metacal.functional.arguments import check_num_bins, check_samples
-from metacal.functional.binning import BinStatistics, marked, to_units
+from metacal.functional.binning import BinStatistics, mark_nan, to_units
+from metacal.functional.boundary import public
 from metacal.functional.inputs import at_least_float32
 
 
@@ -45,13 +46,14 @@ class SortedSamples:
         cuts = self.cuts_at(torch.arange(num_bins + 1, device=self.confidences.device) * len(self) // num_bins)
         edges = self.confidences.double()[(cuts - 1).clamp(min=0)]
         return BinStatistics(
-            marked(cuts.diff(), self.confidences[-1].isnan()),  # a sort puts NaN last
+            mark_nan(cuts.diff(), self.confidences[-1].isnan()),  # a sort puts NaN last
             self.correct_before[cuts].diff(),
             self.units_before[cuts].diff(),
             edges,
         )
 
 
+@public
 def equal_mass_statistics(confidences: Tensor, correct: Tensor, num_bins: int = 15) -> BinStatistics:
     """Statistics over M bins with equally many samples each (as far as ties allow).
 

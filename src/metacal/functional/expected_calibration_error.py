@@ -3,11 +3,13 @@
 from torch import Tensor
 
 from metacal.functional.arguments import check_choice, check_num_bins
-from metacal.functional.binning import BinStatistics, calibration_error, equal_width_statistics
+from metacal.functional.binning import BinStatistics, calibration_error, fill_equal_widths
+from metacal.functional.boundary import public
 from metacal.functional.confidence import confidence_chunks
 from metacal.functional.inputs import Inputs, read_inputs
 
 
+@public
 def expected_calibration_error(
     *,
     logits: Tensor | None = None,
@@ -15,6 +17,7 @@ def expected_calibration_error(
     targets: Tensor,
     num_bins: int = 15,
     norm: str = "l1",
+    multilabel: bool = False,
     ignore_index: int | None = None,
     validate: bool = True,
 ) -> Tensor:
@@ -29,10 +32,11 @@ def expected_calibration_error(
     Args:
         logits: scores ``(N, K, ...)`` before the softmax, or ``(N, ...)`` before the sigmoid. Any float dtype.
         probs: probabilities of the same shapes. Give exactly one of the two.
-        targets: integer labels ``(N, ...)``. Scores of the same shape are a binary or multilabel model: the
-            probability of "yes" is then measured against how often the answer was "yes", all labels pooled.
+        targets: integer labels ``(N, ...)``. Scores of the same shape, ``(N,)``, are a binary model: the probability
+            of "yes" is then measured against how often the answer was "yes".
         num_bins: M.
         norm: ``"l1"`` (ECE), ``"l2"`` (RMSCE) or ``"max"`` (MCE).
+        multilabel: scores and targets are both ``(N, L, ...)``: L yes/no labels, measured as binary models are, pooled.
         ignore_index: targets with this value are left out.
         validate: check values (finite, in range, rows that sum to 1); if not, a NaN makes the result NaN. Shapes and
             dtypes are always checked.
@@ -53,16 +57,25 @@ def expected_calibration_error(
         0.25
     """
     check_choice("norm", norm, ("l1", "l2", "max"))
-    inputs = read_inputs(logits=logits, probs=probs, targets=targets, ignore_index=ignore_index, validate=validate)
+    inputs = read_inputs(
+        logits=logits,
+        probs=probs,
+        targets=targets,
+        multilabel=multilabel,
+        ignore_index=ignore_index,
+        validate=validate,
+    )
     return calibration_error(confidence_statistics(inputs, num_bins), norm)
 
 
+@public
 def bin_statistics(
     *,
     logits: Tensor | None = None,
     probs: Tensor | None = None,
     targets: Tensor,
     num_bins: int = 15,
+    multilabel: bool = False,
     ignore_index: int | None = None,
     validate: bool = True,
 ) -> BinStatistics:
@@ -76,7 +89,14 @@ def bin_statistics(
         >>> bin_statistics(probs=probs, targets=targets, num_bins=5).counts.tolist()
         [0, 0, 0, 1, 1]
     """
-    inputs = read_inputs(logits=logits, probs=probs, targets=targets, ignore_index=ignore_index, validate=validate)
+    inputs = read_inputs(
+        logits=logits,
+        probs=probs,
+        targets=targets,
+        multilabel=multilabel,
+        ignore_index=ignore_index,
+        validate=validate,
+    )
     return confidence_statistics(inputs, num_bins)
 
 
@@ -85,5 +105,6 @@ def confidence_statistics(inputs: Inputs, num_bins: int) -> BinStatistics:
     check_num_bins(num_bins)
     statistics = BinStatistics.zeros(num_bins, device=inputs.scores.device)
     for confidences, correct in confidence_chunks(inputs):
-        statistics = statistics + equal_width_statistics(confidences, correct, num_bins)
+        found = fill_equal_widths(confidences, correct, num_bins, may_hold_nan=not inputs.validate)
+        statistics = statistics + found
     return statistics

@@ -5,10 +5,12 @@ from torch import Tensor
 
 from metacal.errors import InvalidValueError
 from metacal.functional.arguments import check_not_negative
+from metacal.functional.boundary import public
 from metacal.functional.inputs import class_logits_and_targets
 from metacal.functional.reduction import reduce_losses
 
 
+@public
 def focal_loss(*, logits: Tensor, targets: Tensor, gamma: float | Tensor = 3.0, reduction: str = "mean") -> Tensor:
     """``-(1 - p) ** gamma log p`` with p the true class's probability (Lin et al. 2017).
 
@@ -33,6 +35,7 @@ def focal_loss(*, logits: Tensor, targets: Tensor, gamma: float | Tensor = 3.0, 
     return reduce_losses(-focal_weight(log_probs, gamma) * log_probs, reduction)
 
 
+@public
 def flsd_loss(*, logits: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
     """FLSD-53 (Mukhoti et al. 2020): focal loss with gamma 5 where the true class has p < 0.2, else 3.
 

@@ -3,10 +3,12 @@
 The rule for shapes, the same everywhere:
 
 * scores ``(N, K, ...)`` with targets ``(N, ...)``: one label out of K classes ("multiclass");
-* scores and targets of one shape, ``(N,)`` or ``(N, L, ...)``: independent yes/no events, that is a binary
-  or a multilabel model. A score is then the probability (or the one logit) of "yes".
+* scores and targets both ``(N,)`` or ``(N, 1, ...)``: yes/no events, that is a binary model. A score is then the
+  probability (or the one logit) of "yes";
+* with ``multilabel=True``, scores and targets both ``(N, L, ...)``: L kinds of such events.
 
-Nothing is guessed from values: ``logits=`` or ``probs=`` says what the scores are.
+Nothing is guessed from values: ``logits=`` or ``probs=`` says what the scores are, and ``multilabel=True`` that columns
+of integers are labels of their own rather than classes, one of which is 1.
 """
 
 from collections.abc import Iterator
@@ -15,8 +17,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from metacal.errors import InvalidValueError
-from metacal.functional.arguments import check_float_tensor, check_ignore_index, check_labels
+from metacal.errors import InvalidValueError, warn
+from metacal.functional.arguments import check_flag, check_float_tensor, check_ignore_index, check_labels
 
 CHUNK_ELEMENTS = 2**21
 """Scores handled at once: 8 MB of float32, small enough to stay in cache between two passes over them."""
@@ -65,13 +67,23 @@ class Inputs:
         """
         rows = max(1, CHUNK_ELEMENTS // temporaries // self.num_classes)
         first_row = 0
+        # One row may look like anything; two that do are no accident.
+        look_like_probs = self.validate and self.is_logits and not self.is_events and len(self.scores) > 1
         for scores, targets in zip(torch.split(self.scores, rows), torch.split(self.targets, rows), strict=True):
             wide = at_least_float32(scores)
             if self.validate:
                 _check_targets(targets, 1 if self.is_events else self.num_classes - 1)
-                _check_scores(wide, self, tolerance=row_sum_tolerance(scores.dtype), first_row=first_row)
+                tolerance = row_sum_tolerance(scores.dtype)
+                low, high = _check_scores(wide, self, tolerance, first_row)
+                # Numbers that the check has waited for; rows are added up only if all of them lie in [0, 1].
+                look_like_probs = look_like_probs and low >= 0.0 and high <= 1.0 and _sum_to_one(wide, tolerance)
             first_row += len(scores)
             yield wide, targets
+        if look_like_probs:
+            warn(
+                f"`logits` look like probabilities: all {len(self.scores)} rows lie in [0, 1] and sum to 1. If that is "
+                'what they are, pass them as `probs` (a metric: inputs="probs").'
+            )
 
     def check_targets(self) -> None:
         """Raise if values are to be checked and a target is out of range."""
@@ -108,6 +120,8 @@ def read_inputs(
     logits: Tensor | None = None,
     probs: Tensor | None = None,
     targets: Tensor,
+    multilabel: bool = False,
+    classes_only: bool = False,
     ignore_index: int | None = None,
     validate: bool = True,
     allow_empty: bool = False,
@@ -118,6 +132,8 @@ def read_inputs(
         logits: raw scores of any float dtype; give these or ``probs``, not both.
         probs: probabilities of any float dtype.
         targets: integer labels.
+        multilabel: scores and targets of one shape are labels ``(N, L, ...)``.
+        classes_only: refuse yes/no events, of one label too.
         ignore_index: targets with this value are left out.
         validate: check values too: finite, in range, rows of ``probs`` that sum to 1.
         allow_empty: accept zero samples (a streaming metric may see an empty batch).
@@ -128,12 +144,12 @@ def read_inputs(
     """
     scores, name = _one_of(logits, probs)
     _check_types(scores, name, targets)
+    check_flag("multilabel", multilabel)
     check_ignore_index(ignore_index)
+    _check_shapes(scores, name, targets, multilabel, classes_only)
     kept = None
     scores, targets = scores.detach(), targets.detach().to(torch.int64)
-    if scores.shape == targets.shape and scores.ndim >= 1:
-        if scores.ndim > 1 and scores.shape[1] == 0:
-            raise InvalidValueError(f"`{name}` must have at least one label in dimension 1, got {tuple(scores.shape)}.")
+    if scores.shape == targets.shape:
         scores, targets = _label_columns(scores), _label_columns(targets)
         keep = None
         if ignore_index is not None:
@@ -141,23 +157,13 @@ def read_inputs(
             # Any valid label and score: what is ignored is never read.
             scores, targets = scores.masked_fill(~keep, 0.5), targets.masked_fill(~keep, 0)
         empty = not len(scores) or (keep is not None and not bool(keep.any()))
-    elif scores.ndim == targets.ndim + 1 and scores.shape[:1] + scores.shape[2:] == targets.shape:
+    else:
         num_classes = scores.shape[1]
-        if num_classes < 2:
-            raise InvalidValueError(
-                f"`{name}` must have at least 2 classes in dimension 1, got {num_classes}; "
-                "for a binary model with one score pass it with the shape of `targets`."
-            )
         scores, targets, keep = scores.movedim(1, -1).reshape(-1, num_classes).contiguous(), targets.reshape(-1), None
         if ignore_index is not None:
             kept = targets != ignore_index
             scores, targets = scores[kept], targets[kept]
         empty = len(targets) == 0
-    else:
-        raise InvalidValueError(
-            f"`{name}` must have shape (N, K, ...) for targets (N, ...), or the shape of `targets` for binary and "
-            f"multilabel models, got {tuple(scores.shape)} with targets {tuple(targets.shape)}."
-        )
     if empty and not allow_empty:
         raise InvalidValueError("`targets` must hold at least one sample that is not ignored, got none.")
     return Inputs(scores, targets, is_logits=name == "logits", keep=keep, validate=validate, kept=kept)
@@ -222,6 +228,39 @@ def _check_types(scores: Tensor, name: str, targets: Tensor) -> None:
         )
 
 
+def _check_shapes(scores: Tensor, name: str, targets: Tensor, multilabel: bool, classes_only: bool) -> None:
+    """Raise unless the two fit together, as classes or as yes/no events."""
+    num_columns = scores.shape[1] if scores.ndim > 1 else 1
+    if scores.shape == targets.shape and scores.ndim > 0:
+        fits = not classes_only and (num_columns == 1 or (multilabel and num_columns > 1))
+    else:
+        has_classes = scores.ndim == targets.ndim + 1 and scores.shape[:1] + scores.shape[2:] == targets.shape
+        fits = has_classes and not multilabel and num_columns > 1
+    if not fits:
+        raise InvalidValueError(_shape_complaint(scores, name, targets, multilabel, classes_only))
+
+
+def _shape_complaint(scores: Tensor, name: str, targets: Tensor, multilabel: bool, classes_only: bool) -> str:
+    got = f"got {tuple(scores.shape)} with targets {tuple(targets.shape)}"
+    if scores.ndim > 1 and scores.shape == targets.shape and scores.shape[1] == 0:
+        return f"`{name}` must have at least one label in dimension 1, {got}."
+    if scores.ndim > 1 and scores.shape == targets.shape and scores.shape[1] > 1:
+        other = "" if classes_only else ", or `multilabel=True` (a metric: `num_labels`) if each column is yes or no"
+        return (
+            f"`targets` must be class numbers (N, ...) for `{name}` (N, K, ...), {got}; pass `targets.argmax(1)` "
+            f"if the rows are one-hot{other}."
+        )
+    if multilabel:
+        return f"`{name}` must have the shape (N, L, ...) of `targets` for a multilabel model, {got}."
+    if scores.ndim > 1 and scores.shape[:1] + scores.shape[2:] == targets.shape:
+        return (
+            f"`{name}` must have at least 2 classes in dimension 1, got {scores.shape[1]}; "
+            "for a binary model with one score pass it with the shape of `targets`."
+        )
+    binary = "" if classes_only else ", or that of `targets` for a binary model"
+    return f"`{name}` must have shape (N, K, ...) for targets (N, ...){binary}, {got}."
+
+
 def _label_columns(values: Tensor) -> Tensor:
     """``(N,)`` -> ``(N, 1)``; ``(N, L, d1, ...)`` -> ``(N * d1 * ..., L)``."""
     return values.reshape(-1, 1) if values.ndim == 1 else values.movedim(1, -1).reshape(-1, values.shape[1])
@@ -230,6 +269,11 @@ def _label_columns(values: Tensor) -> Tensor:
 def at_least_float32(values: Tensor) -> Tensor:
     """Values in float32 or float64: narrower dtypes are widened."""
     return values if values.dtype in (torch.float32, torch.float64) else values.float()
+
+
+def log_probs(probs: Tensor) -> Tensor:
+    """Logits of probabilities: their logarithms, in float32 or wider; 0 counts as the least float32 in every dtype."""
+    return at_least_float32(probs).clamp(min=torch.finfo(torch.float32).tiny).log()
 
 
 def logits_against(logits: Tensor, outcomes: Tensor) -> Tensor:
@@ -246,20 +290,25 @@ def _check_targets(targets: Tensor, highest: int) -> None:
         raise InvalidValueError(f"`targets` must lie in 0..{highest}, got {outside}; `ignore_index` leaves labels out.")
 
 
-def _check_scores(scores: Tensor, inputs: Inputs, tolerance: float, first_row: int) -> None:
-    """Raise unless the logits are finite, or the probabilities are in [0, 1] and (multiclass) sum to 1."""
+def _check_scores(scores: Tensor, inputs: Inputs, tolerance: float, first_row: int) -> tuple[float, float]:
+    """Their least and their largest; raise unless logits are finite, probabilities in [0, 1] and (classes) sum to 1."""
     if not scores.numel():
-        return
+        return 0.0, 0.0
     if inputs.is_logits or inputs.is_events:
         low, high = (float(bound) for bound in torch.aminmax(scores))
         fits = low > -torch.inf and high < torch.inf if inputs.is_logits else low >= 0.0 and high <= 1.0 + tolerance
     else:
         # With no negative entry and a sum of 1, no entry can be above 1 or infinite; a NaN makes the sum NaN.
-        sums = _row_sums(scores)
-        low, high = (float(bound) for bound in torch.aminmax(sums))
-        fits = float(scores.min()) >= 0.0 and abs(low - 1.0) <= tolerance and abs(high - 1.0) <= tolerance
+        low, high = float(scores.min()), 1.0
+        fits = low >= 0.0 and _sum_to_one(scores, tolerance)
     if not fits:
         raise InvalidValueError(_complaint(scores, inputs, tolerance, first_row))
+    return low, high
+
+
+def _sum_to_one(scores: Tensor, tolerance: float) -> bool:
+    low, high = (float(bound) for bound in torch.aminmax(_row_sums(scores)))
+    return abs(low - 1.0) <= tolerance and abs(high - 1.0) <= tolerance
 
 
 def _row_sums(scores: Tensor) -> Tensor:

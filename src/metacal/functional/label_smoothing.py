@@ -4,10 +4,12 @@ import torch
 from torch import Tensor
 
 from metacal.functional.arguments import check_integer, check_labels, check_share
+from metacal.functional.boundary import public
 from metacal.functional.cross_entropy import soft_cross_entropy
 from metacal.functional.inputs import class_logits_and_targets
 
 
+@public
 def smooth_labels(*, targets: Tensor, num_classes: int, strength: float | Tensor) -> Tensor:
     """Soft labels ``y_k (1 - s) + s / K``, shape ``(n, K)``.
 
@@ -30,6 +32,7 @@ def smooth_labels(*, targets: Tensor, num_classes: int, strength: float | Tensor
     return one_hot * (1.0 - strength) + strength / num_classes
 
 
+@public
 def label_smoothing_loss(*, logits: Tensor, targets: Tensor, strength: float = 0.05, reduction: str = "mean") -> Tensor:
     """Cross-entropy with smoothed labels.
 

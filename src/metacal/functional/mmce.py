@@ -3,11 +3,13 @@
 import torch
 from torch import Tensor
 
+from metacal.functional.boundary import public
 from metacal.functional.inputs import class_logits_and_targets
 
 KERNEL_WIDTH = 0.4
 
 
+@public
 def mmce(*, logits: Tensor, targets: Tensor) -> Tensor:
     r"""Kernel calibration error of a batch, squared form: :math:`\frac1{n^2} \sum_{ij} r_i r_j k(c_i, c_j)`.
 
@@ -27,6 +29,7 @@ def mmce(*, logits: Tensor, targets: Tensor) -> Tensor:
     return (residuals * (_kernel(confidences) * residuals).sum(dim=1)).sum() / len(residuals) ** 2
 
 
+@public
 def mmce_weighted(*, logits: Tensor, targets: Tensor) -> Tensor:
     r"""MMCE in which right and wrong predictions weigh the same however many there are of each, as published.
 

@@ -5,8 +5,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from metacal.errors import InvalidValueError
-from metacal.functional.inputs import Inputs, logits_against, read_inputs
+from metacal.functional.boundary import public
+from metacal.functional.inputs import Inputs, log_probs, logits_against, read_inputs
 from metacal.functional.temperature import fit_temperature
 
 
@@ -17,11 +17,13 @@ class Decomposition(NamedTuple):
     refinement: Tensor
 
 
+@public
 def negative_log_likelihood(
     *,
     logits: Tensor | None = None,
     probs: Tensor | None = None,
     targets: Tensor,
+    multilabel: bool = False,
     ignore_index: int | None = None,
     validate: bool = True,
 ) -> Tensor:
@@ -35,7 +37,14 @@ def negative_log_likelihood(
         >>> round(negative_log_likelihood(probs=torch.tensor([[0.5, 0.5]]), targets=torch.tensor([1])).item(), 4)
         0.6931
     """
-    inputs = read_inputs(logits=logits, probs=probs, targets=targets, ignore_index=ignore_index, validate=validate)
+    inputs = read_inputs(
+        logits=logits,
+        probs=probs,
+        targets=targets,
+        multilabel=multilabel,
+        ignore_index=ignore_index,
+        validate=validate,
+    )
     total, count = likelihood_sums(inputs)
     return total / count
 
@@ -72,6 +81,7 @@ def _losses(logits: Tensor, rows: Tensor) -> Tensor:
     return torch.log1p(others + torch.expm1(-below_top)) + below_top
 
 
+@public
 def likelihood_decomposition(
     *,
     logits: Tensor | None = None,
@@ -93,16 +103,17 @@ def likelihood_decomposition(
         >>> [round(part.item(), 3) for part in parts]  # 3 of 4 right, at a confidence of 0.9999
         [1.688, 0.562]
     """
-    inputs = read_inputs(logits=logits, probs=probs, targets=targets, ignore_index=ignore_index, validate=validate)
-    if inputs.is_events:
-        raise InvalidValueError(
-            f"`{inputs.name}` must have shape (n, K) for targets (n,), got {tuple(targets.shape)}, that of the targets."
-        )
+    inputs = read_inputs(
+        logits=logits,
+        probs=probs,
+        targets=targets,
+        classes_only=True,
+        ignore_index=ignore_index,
+        validate=validate,
+    )
     total, count = likelihood_sums(inputs)
     whole = total / count
-    scores = inputs.scores
-    if not inputs.is_logits:
-        scores = scores.clamp(min=torch.finfo(scores.dtype).tiny).log()
+    scores = inputs.scores if inputs.is_logits else log_probs(inputs.scores)
     fit = fit_temperature(logits=scores, targets=inputs.targets, validate=False)
     best = negative_log_likelihood(logits=scores.double() / fit.temperature, targets=inputs.targets, validate=False)
     refinement = torch.minimum(best, whole)

@@ -5,11 +5,13 @@ import math
 from torch import Tensor
 
 from metacal.errors import InvalidValueError
-from metacal.functional.binning import BinStatistics
+from metacal.functional.binning import BinStatistics, check_statistics
+from metacal.functional.boundary import public
 
 SAMPLES_PER_BIN = 10
 
 
+@public
 def noise_floor(statistics: BinStatistics) -> Tensor:
     r"""The ECE to expect, by chance, of a perfectly calibrated model with these confidences: float64 ``(...)``.
 
@@ -24,12 +26,14 @@ def noise_floor(statistics: BinStatistics) -> Tensor:
         >>> round(noise_floor(statistics).item(), 3)
         0.04
     """
+    check_statistics(statistics)
     confidences = statistics.confidences
     variances = confidences * (1.0 - confidences) / statistics.counts.clamp(min=1)
     floor = (statistics.weights * (variances * 2.0 / math.pi).clamp(min=0.0).sqrt()).sum(-1)
     return floor.masked_fill(statistics.total < 0, math.nan)
 
 
+@public
 def sample_size_warning(statistics: BinStatistics) -> str | None:
     """One sentence when there are too few samples for the bins, else None (top-label statistics only).
 
@@ -39,6 +43,7 @@ def sample_size_warning(statistics: BinStatistics) -> str | None:
         >>> sample_size_warning(equal_width_statistics(torch.full((20,), 0.5), torch.arange(20) < 11))
         '20 samples are too few for 15 bins: chance alone gives a calibrated model an ECE of about 0.089.'
     """
+    check_statistics(statistics)
     if statistics.counts.ndim != 1:
         raise InvalidValueError(
             f"`statistics` must be of one set of bins, got {tuple(statistics.counts.shape)}; ask class by class."

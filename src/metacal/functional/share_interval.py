@@ -1,5 +1,6 @@
-"""How sure a share is: right answers among samples, of which there may be few."""
+"""How certain a share is: right answers among samples, of which there may be few."""
 
+import torch
 from torch import Tensor
 
 Z_95 = 1.959963984540054
@@ -21,4 +22,5 @@ def share_interval(successes: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     square = Z_95**2
     centre = (share * size + square / 2.0) / (size + square)
     half = Z_95 * (share * (1.0 - share) * size + square / 4.0).sqrt() / (size + square)
-    return (centre - half).clamp(min=0.0), (centre + half).clamp(max=1.0)
+    low, high = torch.where(successes == 0, 0.0, centre - half), torch.where(successes == counts, 1.0, centre + half)
+    return low, high

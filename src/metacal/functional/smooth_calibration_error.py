@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor
 
+from metacal.functional.boundary import public
 from metacal.functional.confidence import confidence_and_correctness
 from metacal.functional.inputs import read_inputs
 
@@ -14,11 +15,13 @@ GRID = 8192
 BISECTIONS = 40
 
 
+@public
 def smooth_calibration_error(
     *,
     logits: Tensor | None = None,
     probs: Tensor | None = None,
     targets: Tensor,
+    multilabel: bool = False,
     ignore_index: int | None = None,
     validate: bool = True,
 ) -> Tensor:
@@ -35,7 +38,14 @@ def smooth_calibration_error(
         >>> round(smooth_calibration_error(probs=probs, targets=(torch.arange(1000) < 700).long()).item(), 3)
         0.2
     """
-    inputs = read_inputs(logits=logits, probs=probs, targets=targets, ignore_index=ignore_index, validate=validate)
+    inputs = read_inputs(
+        logits=logits,
+        probs=probs,
+        targets=targets,
+        multilabel=multilabel,
+        ignore_index=ignore_index,
+        validate=validate,
+    )
     return smooth_error(*confidence_and_correctness(inputs))
 
 

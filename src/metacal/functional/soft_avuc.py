@@ -6,12 +6,14 @@ import torch
 from torch import Tensor
 
 from metacal.functional.arguments import check_inside, check_positive
+from metacal.functional.boundary import public
 from metacal.functional.inputs import class_logits_and_targets
 
 UNIFORM_SHARE = 1e-5
 LEAST_MASS = 1e-5
 
 
+@public
 def soft_avuc(*, logits: Tensor, targets: Tensor, kappa: float = 0.5, temperature: float = 0.1) -> Tensor:
     r"""Asks right predictions to be certain and wrong ones to be uncertain.
 

@@ -4,11 +4,13 @@ import torch
 from torch import Tensor
 
 from metacal.functional.arguments import check_num_bins, check_positive
+from metacal.functional.boundary import public
 from metacal.functional.inputs import class_logits_and_targets
 
 LEAST_MASS = 1e-5
 
 
+@public
 def soft_binned_ece(
     *, logits: Tensor, targets: Tensor, num_bins: int = 15, temperature: float = 0.01, power: float = 2.0
 ) -> Tensor:

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from metacal.functional.arguments import check_choice
 from metacal.functional.binning import BinStatistics, calibration_error
+from metacal.functional.boundary import public
 from metacal.functional.confidence import confidence_and_correctness
 from metacal.functional.equal_mass import SortedSamples
 from metacal.functional.inputs import read_inputs
@@ -15,12 +16,14 @@ MAX_BINS = 4096
 BLOCK = 32
 
 
+@public
 def sweep_calibration_error(
     *,
     logits: Tensor | None = None,
     probs: Tensor | None = None,
     targets: Tensor,
     norm: str = "l1",
+    multilabel: bool = False,
     ignore_index: int | None = None,
     validate: bool = True,
 ) -> Tensor:
@@ -34,6 +37,7 @@ def sweep_calibration_error(
         probs: see there.
         targets: see there.
         norm: ``"l1"``, ``"l2"`` or ``"max"``.
+        multilabel: see there.
         ignore_index: see there.
         validate: see there.
 
@@ -47,7 +51,14 @@ def sweep_calibration_error(
         0.25
     """
     check_choice("norm", norm, ("l1", "l2", "max"))
-    inputs = read_inputs(logits=logits, probs=probs, targets=targets, ignore_index=ignore_index, validate=validate)
+    inputs = read_inputs(
+        logits=logits,
+        probs=probs,
+        targets=targets,
+        multilabel=multilabel,
+        ignore_index=ignore_index,
+        validate=validate,
+    )
     return calibration_error(sweep_statistics(*confidence_and_correctness(inputs)), norm)
 
 

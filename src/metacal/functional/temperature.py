@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from metacal.errors import InvalidValueError
+from metacal.functional.boundary import public
 from metacal.functional.inputs import Inputs, read_inputs
 
 LOWEST, HIGHEST = 1e-3, 1e3
@@ -15,6 +15,9 @@ PRECISION = 1e-6
 MAX_ITERATIONS = 100
 WARM_START_SHARE, WARM_START_ROWS = 8, 512
 """The start comes from every eighth row, where there are at least so many of them."""
+
+FIRST_ROWS = 1024
+"""Rows whose values are looked at before the fit; the others only if a derivative is not finite."""
 
 
 class TemperatureFit(NamedTuple):
@@ -41,6 +44,7 @@ class _Derivatives(NamedTuple):
     third: float
 
 
+@public
 def fit_temperature(*, logits: Tensor, targets: Tensor, validate: bool = True) -> TemperatureFit:
     """Temperature with the best likelihood of ``softmax(logits / T)``.
 
@@ -60,10 +64,10 @@ def fit_temperature(*, logits: Tensor, targets: Tensor, validate: bool = True) -
         >>> round(fit.temperature, 3), fit.converged  # 10 / log(3): confidence 3/4 where 3 of 4 are right
         (9.102, True)
     """
-    inputs = read_inputs(logits=logits, targets=targets, validate=validate)
-    if inputs.is_events:
-        raise InvalidValueError(f"`logits` must have shape (n, K) for targets (n,), got {tuple(logits.shape)}.")
+    inputs = read_inputs(logits=logits, targets=targets, classes_only=True, validate=validate)
     inputs.check_targets()  # before they are used as row numbers
+    for _ in replace(inputs, scores=inputs.scores[:FIRST_ROWS], targets=inputs.targets[:FIRST_ROWS]).chunks():
+        pass  # says if these look like probabilities
     fit = _solve(replace(inputs, validate=False))
     if fit is not None:
         return fit

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from metacal.errors import InvalidValueError
 from metacal.functional.arguments import check_num_bins
-from metacal.functional.binning import BinStatistics, calibration_error, equal_width_statistics
+from metacal.functional.binning import BinStatistics, calibration_error, fill_equal_widths
+from metacal.functional.boundary import public
 from metacal.functional.confidence import is_first_top
 from metacal.functional.inputs import read_inputs
 
@@ -16,6 +16,7 @@ GRID = tuple(tenths / 10 for tenths in range(1, 101))
 """0.1, 0.2, ... 10.0."""
 
 
+@public
 def temperature_grid_errors(*, logits: Tensor, targets: Tensor, num_bins: int = 15, validate: bool = True) -> Tensor:
     """ECE of ``softmax(logits / T)`` for every temperature of `GRID`: float64 ``(100,)``.
 
@@ -35,6 +36,7 @@ def temperature_grid_errors(*, logits: Tensor, targets: Tensor, num_bins: int = 
     return calibration_error(scan_temperatures(logits, targets, num_bins, validate).statistics)
 
 
+@public
 def fit_temperature_by_grid(*, logits: Tensor, targets: Tensor, num_bins: int = 15, validate: bool = True) -> float:
     """The first temperature of `GRID` with the least ECE; NaN if a logit is. Args as in `temperature_grid_errors`."""
     errors = temperature_grid_errors(logits=logits, targets=targets, num_bins=num_bins, validate=validate)
@@ -52,9 +54,7 @@ class TemperatureScan(NamedTuple):
 def scan_temperatures(logits: Tensor, targets: Tensor, num_bins: int = 15, validate: bool = True) -> TemperatureScan:
     """Bins and likelihood of ``softmax(logits / T)`` for every temperature of `GRID`, in one pass over the rows."""
     check_num_bins(num_bins)
-    inputs = read_inputs(logits=logits, targets=targets, validate=validate)
-    if inputs.is_events:
-        raise InvalidValueError(f"`logits` must have shape (n, K) for targets (n,), got {tuple(logits.shape)}.")
+    inputs = read_inputs(logits=logits, targets=targets, classes_only=True, validate=validate)
     device = inputs.scores.device
     statistics = BinStatistics.zeros(len(GRID), num_bins, device=device)
     losses = torch.zeros(len(GRID), dtype=torch.float64, device=device)
@@ -68,7 +68,7 @@ def scan_temperatures(logits: Tensor, targets: Tensor, num_bins: int = 15, valid
         for place, temperature in enumerate(GRID):
             totals = (centred / temperature).exp_().sum(dim=1)
             losses[place] += totals.log().double().sum() + below_top.sum() / temperature
-            rows.append(equal_width_statistics(totals.reciprocal_(), correct, num_bins))
+            rows.append(fill_equal_widths(totals.reciprocal_(), correct, num_bins, may_hold_nan=not validate))
         statistics = statistics + BinStatistics(
             torch.stack([row.counts for row in rows]),
             torch.stack([row.correct_sums for row in rows]),

@@ -3,14 +3,15 @@
 import torch
 from torch import Tensor
 
-from metacal.errors import InvalidValueError
 from metacal.functional.arguments import check_integer
+from metacal.functional.boundary import public
 from metacal.functional.inputs import at_least_float32, read_inputs
 from metacal.functional.temperature import HIGHEST, LOWEST, TemperatureFit
 
 START, LEARNING_RATE = 1.5, 0.01
 
 
+@public
 def fit_temperature_by_lbfgs(
     *, logits: Tensor, targets: Tensor, max_iterations: int = 50, validate: bool = True
 ) -> TemperatureFit:
@@ -33,9 +34,7 @@ def fit_temperature_by_lbfgs(
         (1.9, False)
     """
     check_integer("max_iterations", max_iterations, 1)
-    inputs = read_inputs(logits=logits, targets=targets, validate=validate)
-    if inputs.is_events:
-        raise InvalidValueError(f"`logits` must have shape (n, K) for targets (n,), got {tuple(logits.shape)}.")
+    inputs = read_inputs(logits=logits, targets=targets, classes_only=True, validate=validate)
     for _ in inputs.chunks():  # checks values
         pass
     scores = at_least_float32(inputs.scores)

@@ -1,13 +1,12 @@
 """Figures for the logger that a Lightning or Fabric loop has: TensorBoard, MLflow, Weights & Biases."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from matplotlib import rc_context
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from metacal.evaluation.predictions import Predictions
@@ -16,12 +15,15 @@ from metacal.reporting.prediction_plots import plot_reliability
 from metacal.reporting.reliability import prepare_reliability
 from metacal.reporting.run_plots import plot_smoothing
 from metacal.reporting.smoothing import prepare_smoothing
-from metacal.reporting.style import RC
+from metacal.reporting.style import house_style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def log_reliability(logger: Any, predictions: Predictions, step: int, name: str = "reliability") -> bool:
     """Send a reliability diagram, as given and at the best temperature; False if the logger takes no images."""
-    with rc_context(RC):
+    with house_style():
         return log_figure(logger, name, plot_reliability(prepare_reliability(predictions)), step)
 
 
@@ -34,7 +36,7 @@ def log_smoothing(
         return False
     matrix = torch.tensor(found[0].export()["soft_labels"])
     names = tuple(class_names or map(str, range(len(matrix))))
-    with rc_context(RC):
+    with house_style():
         return log_figure(logger, "smoothing", plot_smoothing(prepare_smoothing(matrix, names)), step)
 
 
@@ -59,6 +61,8 @@ def log_figure(logger: Any, name: str, figure: Figure, step: int) -> bool:
 
 def to_image(figure: Figure) -> NDArray[np.uint8]:
     """A figure as uint8 ``(height, width, 3)``."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
     canvas: Any = FigureCanvasAgg(figure)
     canvas.draw()
     return np.ascontiguousarray(np.asarray(canvas.buffer_rgba())[..., :3])

@@ -9,11 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Subset
-from transformers import EvalPrediction, Trainer
 
 from metacal.bf16 import check_bf16
 from metacal.data import split_off
-from metacal.errors import InvalidTypeError, InvalidValueError
+from metacal.errors import InvalidTypeError, InvalidValueError, needs
 from metacal.functional.brier_score import brier_score
 from metacal.functional.expected_calibration_error import expected_calibration_error
 from metacal.functional.negative_log_likelihood import negative_log_likelihood
@@ -22,6 +21,9 @@ from metacal.integrations.head_rate import HeadRate
 from metacal.integrations.meta_stream import MetaStream
 from metacal.metalearning import MetaCalibrator
 from metacal.metalearning.checks import find_head, linear_layers
+
+with needs("transformers"):
+    from transformers import EvalPrediction, Trainer
 
 FILE = "meta_calibration.pt"
 HEADS = ("classifier", "score", "classification_head", "head", "fc", "logits_proj")

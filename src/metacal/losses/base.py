@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from metacal.errors import InvalidTypeError
+from metacal.functional.boundary import public
 
 
 class Loss(nn.Module):
@@ -77,6 +78,7 @@ class WeightedSum(Loss):
         self.weights = [float(weight) for weight, _ in terms]
         self.losses = nn.ModuleList([loss for _, loss in terms])
 
+    @public
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Sum of ``weight * loss(logits, targets)``."""
         values: list[Tensor] = [weight * loss(logits, targets) for weight, loss in self.terms()]
@@ -114,6 +116,7 @@ class FunctionLoss(Loss):
             raise InvalidTypeError(f"`function` must be callable as (logits, targets), got {type(function).__name__}.")
         self.function = function
 
+    @public
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Call the function."""
         return self.function(logits, targets)

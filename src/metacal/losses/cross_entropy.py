@@ -5,7 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metacal.functional.arguments import check_choice, check_tensor
+from metacal.functional.arguments import check_choice
+from metacal.functional.boundary import public
 from metacal.functional.cross_entropy import cross_entropy, soft_cross_entropy
 from metacal.functional.reduction import REDUCTIONS
 from metacal.losses.base import Loss
@@ -28,9 +29,9 @@ class CrossEntropy(Loss):
         self.register_buffer("class_weights", None if class_weights is None else torch.as_tensor(class_weights))
         self.reduction = reduction
 
+    @public
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Loss of a batch."""
-        check_tensor("targets", targets)
         options: dict[str, Any] = {"class_weights": self.class_weights, "reduction": self.reduction}
         if targets.is_floating_point():
             return soft_cross_entropy(logits=logits, targets=targets, **options)

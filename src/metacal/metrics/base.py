@@ -1,16 +1,18 @@
 """What the metric shells share: how scores are read, and the two kinds of state, bins and samples."""
 
 import hashlib
-import warnings
+import re
 from typing import Any
 
 import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from metacal.errors import InvalidValueError
+from metacal.errors import InvalidTypeError, InvalidValueError, warn
 from metacal.functional.arguments import check_choice, check_ignore_index, check_integer
 from metacal.functional.binning import MOST_SAMPLES, BinStatistics, equal_width_edges
+from metacal.functional.boundary import to_tensor
+from metacal.functional.calls import CallSignature, explained
 from metacal.functional.confidence import confidence_and_correctness
 from metacal.functional.inputs import Inputs, read_inputs
 
@@ -40,6 +42,11 @@ class ScoreMetric(Metric):
     total: Tensor
     count: Tensor
 
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        for name in {"__init__", "update"} & vars(cls).keys():
+            setattr(cls, name, explained(vars(cls)[name]))
+
     def __init__(
         self,
         num_classes: int | None = None,
@@ -50,7 +57,14 @@ class ScoreMetric(Metric):
         validate: bool = True,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        try:
+            super().__init__(**kwargs)
+        except ValueError as error:
+            names = re.findall(r"`(\w+)`", str(error)) if str(error).startswith("Unexpected keyword") else []
+            if not names:
+                raise
+            own = CallSignature(type(self).__init__)
+            raise InvalidTypeError(f"`{own.name}` {own.unknown(names)}; call it as {own.right_call()}.") from None
         if (num_classes is None) == (num_labels is None):
             given = "neither" if num_classes is None else "both"
             raise InvalidValueError(f"Exactly one of `num_classes` and `num_labels` must be given, got {given}.")
@@ -66,10 +80,17 @@ class ScoreMetric(Metric):
         self.inputs, self.validate = inputs, validate
 
     def read(self, scores: Tensor, targets: Tensor) -> Inputs:
-        """Checked inputs of one batch; an empty batch is fine."""
+        """Checked inputs of one batch; an empty batch is fine, and so are arrays, which go where the metric is."""
+        if not isinstance(scores, Tensor):
+            scores = to_tensor(self.inputs, scores).to(self.device)
+        if not isinstance(targets, Tensor):
+            targets = to_tensor("targets", targets).to(self.device)
+        logits, probs = (scores, None) if self.inputs == "logits" else (None, scores)
         batch = read_inputs(
-            **{self.inputs: scores},
+            logits=logits,
+            probs=probs,
             targets=targets,
+            multilabel=self.num_classes is None,
             ignore_index=self.ignore_index,
             validate=self.validate,
             allow_empty=True,
@@ -172,4 +193,4 @@ def _joined(state: list[Tensor] | Tensor, device: torch.device) -> Tensor:
 def warn_if_none(metric: Metric, samples: int) -> None:
     """Say so when a value is computed over no samples at all (it is then NaN)."""
     if not samples:
-        warnings.warn(f"{type(metric).__name__} was computed over no samples: its value is NaN.", stacklevel=4)
+        warn(f"{type(metric).__name__} was computed over no samples: its value is NaN.")

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from metacal.errors import InvalidTypeError, InvalidValueError
-from metacal.functional.inputs import at_least_float32, read_inputs
+from metacal.errors import InvalidValueError
+from metacal.functional.boundary import to_tensor
+from metacal.functional.inputs import at_least_float32, log_probs, read_inputs
 
 Array = TypeVar("Array", Tensor, NDArray[Any])
 """A tensor or a NumPy array: the same comes out as went in."""
@@ -33,8 +33,8 @@ class Given:
 
     @property
     def logits(self) -> Tensor:
-        """Logits; those of probabilities are their logarithms, with 0 as the least float."""
-        return self.scores if self.is_logits else self.scores.clamp(min=torch.finfo(self.scores.dtype).tiny).log()
+        """Logits; see `log_probs` for those of probabilities."""
+        return self.scores if self.is_logits else log_probs(self.scores)
 
     @property
     def probs(self) -> Tensor:
@@ -85,19 +85,3 @@ def read_scores(
         pass
     found = Given(at_least_float32(inputs.scores), name == "logits", isinstance(values, Tensor), is_flat)
     return found, None if labels is None else inputs.targets
-
-
-def to_tensor(name: str, values: Any) -> Tensor:
-    """A tensor as it is (without its graph); anything NumPy can read as a tensor that shares its memory if it may."""
-    if isinstance(values, Tensor):
-        return values.detach()
-    array = np.asarray(values)
-    if array.dtype.kind not in "fiub":
-        raise InvalidTypeError(f"`{name}` must be an array of numbers or a tensor, got dtype {array.dtype}.")
-    if not array.dtype.isnative:
-        array = array.astype(array.dtype.newbyteorder("="))
-    if array.dtype.itemsize > 8:
-        array = array.astype(np.float64)
-    if not array.flags.writeable or any(stride < 0 for stride in array.strides):
-        array = array.copy()
-    return torch.from_numpy(array)

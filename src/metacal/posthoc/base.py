@@ -1,26 +1,30 @@
 """`Calibrator`: what all post-hoc calibrators share: fit, predict_proba, scikit-learn's parameters, save and load."""
 
+from __future__ import annotations
+
 import json
-import math
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
-import safetensors
-import safetensors.numpy
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
-from metacal.errors import InvalidTypeError, InvalidValueError, MetacalWarning, NotFittedError, StorageError
+from metacal.errors import InvalidTypeError, InvalidValueError, NotFittedError, StorageError, needs, warn
 from metacal.files import write_whole
 from metacal.functional.arguments import check_integer
+from metacal.functional.calls import explained
 from metacal.posthoc.arrays import Array, read_scores
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 METADATA_KEY = "metacal.posthoc"
+LARGEST = 1e100
+"""No fit gives a parameter that is larger, and its products with scores would be beyond any float."""
 
 
 class FitReport(NamedTuple):
@@ -55,7 +59,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     keeps_predictions: ClassVar[bool]
     reads: ClassVar[Literal["logits", "probs"]]
     fitted: ClassVar[tuple[str, ...]]
-    kinds: ClassVar[dict[str, type["Calibrator"]]] = {}
+    kinds: ClassVar[dict[str, type[Calibrator]]] = {}
 
     num_classes: int
     class_names: tuple[str, ...] | None = None
@@ -65,13 +69,14 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         super().__init_subclass__(**keywords)
         Calibrator.kinds[cls.__name__] = cls
 
+    @explained
     def fit(
         self, *, logits: Any = None, probs: Any = None, targets: Any, class_names: Sequence[str] | None = None
     ) -> Self:
         """Fit on samples that the model was not trained on.
 
         Args:
-            logits: ``(n, K)``, or ``(n,)`` for a binary model's logit of class 1; tensor or NumPy array.
+            logits: ``(n, K)``, or ``(n,)`` for a binary model's logit of class 1; tensor, array, list or pandas object.
             probs: probabilities of the same shapes. Give exactly one of the two.
             targets: int ``(n,)``.
             class_names: the classes in order, if they have names; saved with the calibrator, so that whoever uses it
@@ -94,9 +99,10 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         message = self._degeneracy(scores, labels, report)
         if message is not None:
             self.fit_report = report._replace(warning=message)
-            warnings.warn(message, MetacalWarning, stacklevel=2)
+            warn(message)
         return self
 
+    @explained
     def predict_proba(self, *, logits: Array | None = None, probs: Array | None = None) -> Array:
         """Calibrated probabilities, in the kind (NumPy or torch, device) and shape of the scores.
 
@@ -119,6 +125,8 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
             NotFittedError: there is nothing to write yet.
             InvalidValueError: the file cannot be written; what was there is kept.
         """
+        with needs("cli"):
+            import safetensors.numpy
         if not self.__sklearn_is_fitted__():
             raise NotFittedError(f"{type(self).__name__} must be fitted before `save`.")
         arrays = {name: np.array(getattr(self, name), dtype=np.float64, order="C") for name in self.fitted}
@@ -145,6 +153,8 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         Raises:
             InvalidValueError: no such file, not a saved calibrator, one of another kind, or values that no fit gives.
         """
+        with needs("cli"):
+            import safetensors
         try:
             with safetensors.safe_open(path, framework="numpy") as file:
                 text = (file.metadata() or {}).get(METADATA_KEY)
@@ -161,7 +171,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
                 return kind._restored(about, arrays)
         except KeyError as error:
             raise InvalidValueError(f"`path` must name a file written by `save`, got {path} without {error}.") from None
-        except (TypeError, ValueError, RecursionError) as error:
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise InvalidValueError(f"`path` must name a file written by `save`, got {path}: {error}") from None
         raise InvalidValueError(f"`path` must name a saved {cls.__name__}, got {path} with a {about['kind']}.")
 
@@ -241,7 +251,7 @@ def _checked_report(about: dict[str, Any]) -> FitReport:
 
 
 def check_fitted(
-    name: str, values: Any, shape: tuple[int, ...], least: float = -math.inf, most: float = math.inf
+    name: str, values: Any, shape: tuple[int, ...], least: float = -LARGEST, most: float = LARGEST
 ) -> None:
     """Raise unless a fitted parameter has this shape, is finite, and lies within the bounds."""
     if np.shape(values) != shape:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from metacal.errors import InvalidValueError, MetacalWarning
 from metacal.functional.arguments import check_integer
+from metacal.functional.calls import explained
 from metacal.posthoc.arrays import Given, read_scores
 from metacal.posthoc.base import Calibrator
 from metacal.posthoc.beta_calibration import BetaCalibration
@@ -53,6 +54,7 @@ class Trial(NamedTuple):
     note: str = ""
 
 
+@explained
 def choose_calibrator(
     *, logits: Any = None, probs: Any = None, targets: Any, folds: int = FOLDS, seed: int = 0
 ) -> tuple[str, list[Trial]]:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from metacal.evaluation.intervals import Bound
 from metacal.reporting.summary import MEASURES, Summary
 
 
@@ -16,6 +17,7 @@ class ComparedScore:
     values: list[float | None]
     lows: list[float | None]
     highs: list[float | None]
+    bounds: list[Bound | None]
     best: list[int]
 
 
@@ -48,6 +50,7 @@ def prepare_comparison(named: Sequence[tuple[str, Summary]]) -> Comparison | Non
                 [row.value for row in rows],
                 [row.low for row in rows],
                 [row.high for row in rows],
+                [row.bound for row in rows],
                 [number for number, value in enumerate(shown) if value == best] if len(set(shown)) > 1 else [],
             )
         )

@@ -1,13 +1,18 @@
 """A contact sheet: images as every corruption and severity shows them, on one page."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from metacal.errors import InvalidValueError
 from metacal.reporting.style import new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 GAP = 2
 INCHES = 0.62

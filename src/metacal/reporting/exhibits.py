@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from metacal.files import write_json
@@ -12,7 +11,7 @@ from metacal.reporting.figure_files import FORMATS, figure_bytes, save_figure
 from metacal.reporting.paper_figures import FigureData, plot_figure, prepare_figure
 from metacal.reporting.paper_table import TableData, prepare_table
 from metacal.reporting.simulated_table import prepare_study_table
-from metacal.reporting.style import RC
+from metacal.reporting.style import house_style
 from metacal.reporting.table_formats import write_table
 from metacal.runs.paper import Exhibit, PaperFigure, PaperTable, SimulatedStudy
 from metacal.runs.run_store import RunStore
@@ -49,5 +48,5 @@ def image_of(data: FigureData, suffix: str) -> bytes | None:
 
 
 def _draw(data: FigureData) -> Figure | None:
-    with rc_context(RC):
+    with house_style():
         return plot_figure(data)

@@ -1,14 +1,17 @@
 """Figures as image files: there whole or not at all, and the same bytes for the same numbers."""
 
+from __future__ import annotations
+
 import io
 import warnings
 from pathlib import Path
-
-from matplotlib import rc_context
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING
 
 from metacal.files import write_whole
-from metacal.reporting.style import RC
+from metacal.reporting.style import house_style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FORMATS = ("png", "svg")
 
@@ -26,8 +29,8 @@ def save_figure(figure: Figure, path: Path) -> None:
 def figure_bytes(figure: Figure, suffix: str) -> bytes:
     """A figure as the bytes of an image, in one of `FORMATS`."""
     held = io.BytesIO()
-    with rc_context(RC), warnings.catch_warnings():
+    with house_style(), warnings.catch_warnings():
         # A class name may need a glyph that the font lacks: the SVG keeps the text, the PNG shows a box.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
         figure.savefig(held, format=suffix, metadata={"Date": None} if suffix == "svg" else {"Software": None})
     return held.getvalue()

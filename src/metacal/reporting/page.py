@@ -5,12 +5,13 @@ import hashlib
 import json
 from functools import lru_cache
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
-from metacal.errors import InvalidTypeError
+from metacal.errors import InvalidTypeError, needs
 from metacal.reporting.report import Report
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 SCRIPTS = ("chart.js", "predictions.js", "runs.js", "page.js")
 DIGITS = 7
@@ -81,8 +82,10 @@ def policy_hash(text: str) -> str:
 
 
 @lru_cache(maxsize=1)
-def template_environment() -> Environment:
+def template_environment() -> "Environment":
     """Templates of this package, text from data escaped."""
+    with needs("cli"):
+        from jinja2 import Environment, PackageLoader, StrictUndefined
     environment = Environment(
         loader=PackageLoader("metacal.reporting"),
         autoescape=True,

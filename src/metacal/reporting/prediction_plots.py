@@ -1,9 +1,9 @@
 """Static figures of predictions: each ``plot_*`` draws what the ``prepare_*`` of the same thing has worked out."""
 
-from collections.abc import Sequence
+from __future__ import annotations
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from metacal.reporting.classes import Classes
 from metacal.reporting.comparison import Comparison
@@ -24,6 +24,10 @@ from metacal.reporting.style import (
     new_figure,
     short,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 MOST_CLASSES = 100
 

@@ -98,7 +98,7 @@ def prepare_report(
     Args:
         subjects: predictions and runs, in the order they are shown.
         title: heading of the page.
-        num_resamples: of the bootstrap; most of the time goes into it.
+        num_resamples: data sets drawn for the interval of a calibration error.
         progress: called with the name of each subject before it is worked on.
 
     Examples:

@@ -1,16 +1,28 @@
 """Static figures of runs: each ``plot_*`` draws what the ``prepare_*`` of the same thing has worked out."""
 
-from collections.abc import Sequence
+from __future__ import annotations
 
-from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap, to_rgba
-from matplotlib.figure import Figure
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from metacal.reporting.learning import Agreement, Curves, Line, Strengths
 from metacal.reporting.smoothing import Histogram, SmoothingMatrix, SuperclassSmoothing
-from metacal.reporting.style import BLUE, COUNT, INK, OVER, SERIES, draw_diagonal, in_percent, new_figure, short
+from metacal.reporting.style import (
+    BLUE,
+    COUNT,
+    INK,
+    OVER,
+    SERIES,
+    draw_diagonal,
+    in_percent,
+    new_figure,
+    short,
+    white_to_blue,
+)
 
-WHITE_TO_BLUE = LinearSegmentedColormap.from_list("white-to-blue", ("#ffffff", BLUE))
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 def plot_curves(curves: Curves) -> Figure:
@@ -39,7 +51,7 @@ def plot_agreement(agreement: Agreement) -> Figure:
     highest = max(*agreement.ece, *agreement.dece, 1e-9) * 1.05
     draw_diagonal(axis, highest)
     last = max(len(agreement.epochs) - 1, 1)
-    colours = [to_rgba(BLUE, 0.25 + 0.75 * place / last) for place in range(len(agreement.epochs))]
+    colours = [f"{BLUE}{round(64 + 191 * place / last):02x}" for place in range(len(agreement.epochs))]
     axis.scatter(agreement.ece, agreement.dece, color=colours, s=18)
     axis.set(
         title=f"DECE against ECE, {agreement.part}",
@@ -74,7 +86,7 @@ def plot_smoothing(matrix: SmoothingMatrix) -> Figure:
     side = min(max(4.0, 1.6 + 0.38 * size), 13.0)
     figure = new_figure(side + 0.8, side)
     axis = figure.subplots()
-    image = axis.imshow(matrix.values, cmap=WHITE_TO_BLUE, vmin=0.0, vmax=matrix.highest or 1.0)
+    image = axis.imshow(matrix.values, cmap=white_to_blue(), vmin=0.0, vmax=matrix.highest or 1.0)
     names = [short(name, 18) for name in matrix.class_names]
     letters = 8 if size <= 30 else 5
     axis.set_xticks(range(size), names, rotation=90, fontsize=letters)

@@ -1,9 +1,14 @@
 """Heat maps of a run under shift, as static figures."""
 
-from matplotlib.figure import Figure
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from metacal.reporting.shift import Shift
 from metacal.reporting.style import INK, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def plot_shift(shift: Shift) -> Figure:

@@ -1,17 +1,20 @@
 """`write_figures`: every figure of a report as PNG and SVG, for papers and slides."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator
 from pathlib import Path
-
-from matplotlib import rc_context
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING
 
 from metacal.reporting import prediction_plots, run_plots
 from metacal.reporting.figure_files import FORMATS, save_figure
 from metacal.reporting.report import Report, Subject
 from metacal.reporting.shift_plots import plot_shift
-from metacal.reporting.style import RC
+from metacal.reporting.style import house_style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 LONGEST_NAME = 80
 
@@ -26,7 +29,7 @@ def write_figures(report: Report, folder: Path) -> list[Path]:
         StorageError: one could not be written.
     """
     written = []
-    with rc_context(RC):
+    with house_style():
         for name, figure in draw_report(report):
             for suffix in FORMATS:
                 written.append(folder / f"{name}.{suffix}")

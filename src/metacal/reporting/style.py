@@ -1,9 +1,16 @@
 """How static figures look: the page's colours, quiet axes, and text from data taken literally."""
 
-from typing import Any
+from __future__ import annotations
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from metacal.errors import needs
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
+    from matplotlib.figure import Figure
 
 INK, MUTED, GRID = "#1a1d21", "#59616b", "#eceef1"
 BLUE, OVER, UNDER = "#0068a8", "#b84300", "#00745a"
@@ -43,9 +50,25 @@ RC: dict[Any, Any] = {
 }
 
 
+def house_style() -> AbstractContextManager[None]:
+    """Draw and save figures inside this: matplotlib's settings are ours for so long."""
+    with needs("cli"):
+        from matplotlib import rc_context
+    return rc_context(RC)
+
+
 def new_figure(width: float, height: float) -> Figure:
     """An empty figure, in inches; no global state is touched."""
+    with needs("cli"):
+        from matplotlib.figure import Figure
     return Figure(figsize=(width, height), layout="constrained")
+
+
+def white_to_blue() -> Colormap:
+    """The colours of a matrix of shares."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("white-to-blue", ["#ffffff", BLUE])
 
 
 def in_percent(axis: Axes, which: str = "y") -> None:

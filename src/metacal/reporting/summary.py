@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from metacal.evaluation.evaluation import Evaluation, evaluate_predictions, figures_with_intervals
-from metacal.evaluation.intervals import RESAMPLES
+from metacal.evaluation.intervals import RESAMPLES, Bound, only_bound
 from metacal.evaluation.predictions import Predictions
 from metacal.evaluation.temperature_gain import TemperatureGain
 from metacal.functional.confidence import confidence_and_correctness
@@ -30,7 +30,8 @@ FEWEST = 20
 class ScoreRow:
     """One measure: its value, the ends of its 95 % interval where there is one, and the same after temperature.
 
-    A value is None where it is infinite: the NLL of a true class that was given a probability of 0.
+    A value is None where it is infinite: the NLL of a true class that was given a probability of 0. A one-sided
+    interval says which bound it gives (see `only_bound`).
     """
 
     key: str
@@ -39,9 +40,11 @@ class ScoreRow:
     value: float | None
     low: float | None
     high: float | None
+    bound: Bound | None
     after: float | None
     after_low: float | None
     after_high: float | None
+    after_bound: Bound | None
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ def prepare_summary(predictions: Predictions, num_resamples: int = RESAMPLES) ->
 
     Args:
         predictions: what to score.
-        num_resamples: of the bootstrap; half as many after temperature scaling.
+        num_resamples: data sets drawn for the interval of a calibration error.
 
     Examples:
         >>> import torch
@@ -90,7 +93,7 @@ def prepare_summary(predictions: Predictions, num_resamples: int = RESAMPLES) ->
     after = None
     if gain is not None:
         scaled = replace(predictions, scores=gain.scaled(predictions.logits), is_logits=True)
-        after = figures_with_intervals(scaled, num_resamples=(num_resamples + 1) // 2)
+        after = figures_with_intervals(scaled, num_resamples=num_resamples)
     rows = [
         ScoreRow(key, label, meaning, *_with_ends(before.figures, key), *_with_ends(after, key))
         for key, (label, meaning) in MEASURES.items()
@@ -108,10 +111,15 @@ def prepare_summary(predictions: Predictions, num_resamples: int = RESAMPLES) ->
     )
 
 
-def _with_ends(figures: Mapping[str, float] | None, key: str) -> tuple[float | None, float | None, float | None]:
+def _with_ends(
+    figures: Mapping[str, float] | None, key: str
+) -> tuple[float | None, float | None, float | None, Bound | None]:
     if figures is None or not math.isfinite(figures[key]):
-        return None, None, None
-    return figures[key], figures[f"{key}_low"], figures[f"{key}_high"]
+        return None, None, None, None
+    low, high = figures[f"{key}_low"], figures[f"{key}_high"]
+    if math.isnan(low):
+        return figures[key], None, None, None
+    return figures[key], low, high, only_bound(figures[key], low, high)
 
 
 def _sentences(before: Evaluation, gain: TemperatureGain | None) -> list[str]:

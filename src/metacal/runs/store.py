@@ -83,16 +83,15 @@ class RunFolder:
             return
         stored = self.read_spec()
         if stored.hash != spec.hash:
-            here, there = spec.model_dump(mode="json"), stored.model_dump(mode="json")
+            here, there = ({**each.model_dump(mode="json"), "method": each.method.name} for each in (spec, stored))
             differing = [f"{key} ({there[key]} there, {here[key]} here)" for key in here if here[key] != there[key]]
             raise InvalidValueError(
-                f"`--run-dir` must be free or hold this run, got {self.path} with another one: {', '.join(differing)}."
+                f"{self.path} already contains another run: {', '.join(differing) or 'its method differs'}; "
+                "name another folder with --run-dir."
             )
         if not resume:
-            state = "complete" if self.is_complete else "begun"
-            raise InvalidValueError(
-                f"`--run-dir` must be free, got {self.path} with this run {state}; --resume goes on with it."
-            )
+            state = "complete" if self.is_complete else "unfinished"
+            raise InvalidValueError(f"{self.path} already contains this run, {state}; pass --resume to continue.")
 
     def check_data(self, data_hash: str, indices: Mapping[str, Tensor]) -> None:
         """Raise unless the run was begun with this data and these splits."""
@@ -285,7 +284,8 @@ class RunFolder:
     def read_scores(self) -> dict[str, Any]:
         """Figures of the best checkpoint on the test set."""
         scores: dict[str, Any] = as_figures(self._files.read_object(SCORES))
-        if not {"spec", "test", "train_seconds"} <= scores.keys():
+        parts = [scores.get("test"), scores.get("val", {}), {"train_seconds": scores.get("train_seconds")}]
+        if "spec" not in scores or not all(map(are_figures, parts)):
             raise self._files.damaged(SCORES, "it is not what was written")
         return scores
 
@@ -305,3 +305,8 @@ class RunFolder:
 def schema_of(stored: Any) -> Any:
     """The version that a stored spec names; None if it names none."""
     return stored.get("schema") if isinstance(stored, dict) else None
+
+
+def are_figures(value: Any) -> bool:
+    """Whether a value is numbers by name."""
+    return isinstance(value, dict) and all(isinstance(figure, (int, float)) for figure in value.values())

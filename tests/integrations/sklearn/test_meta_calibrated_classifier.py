@@ -43,8 +43,8 @@ def digits():
 @pytest.mark.parametrize(("smoothing", "hidden"), [("vector", ()), ("scalar", (32,)), ("non_uniform", (32,))])
 def test_it_learns_and_smooths(digits, smoothing, hidden):
     X, y = digits
-    found = MetaCalibratedClassifier(hidden, smoothing=smoothing, max_iter=25, lr=0.02, random_state=0).fit(
-        X[:600], y[:600]
+    found = MetaCalibratedClassifier(hidden, smoothing=smoothing, max_iter=20, lr=0.02, random_state=0).fit(
+        X[:400], y[:400]
     )
     assert found.score(X[900:], y[900:]) > 0.8
     probs = found.predict_proba(X[900:])

@@ -68,7 +68,8 @@ def read_idx(path: Path, ndim: int) -> NDArray[np.uint8]:
     wanted = int(np.prod(shape, dtype=np.int64))
     if len(content) - start != wanted:
         raise damaged(path, f"it must hold {wanted:,} values as its head says, got {len(content) - start:,}")
-    return np.frombuffer(content, np.uint8, offset=start).reshape(shape).copy()
+    values: NDArray[np.uint8] = np.frombuffer(content, np.uint8, offset=start).reshape(shape).copy()
+    return values
 
 
 def _examples(images_file: Path, labels_file: Path) -> Examples:

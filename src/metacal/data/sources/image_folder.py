@@ -102,8 +102,10 @@ def read_images(files: Sequence[Path], shape: tuple[int, int], channels: int, *,
 def read_image(file: Path) -> Image.Image:
     """An image, turned as its EXIF data says; one so large that it must be a trap is refused."""
     try:
-        with warnings.catch_warnings(action="error", category=Image.DecompressionBombWarning), Image.open(file) as raw:
-            return ImageOps.exif_transpose(raw)  # a copy, read to its end
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(file) as raw:
+                return ImageOps.exif_transpose(raw)  # a copy, read to its end
     except UNREADABLE as error:
         raise DamagedFileError(f"{file} cannot be read as an image: {str(error).rstrip('.')}.") from None
 

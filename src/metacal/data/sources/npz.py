@@ -1,7 +1,5 @@
 """A user's arrays in an ``.npz`` file."""
 
-import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -46,6 +44,8 @@ def load(
         wanted = "; or ".join(", ".join(keys) for keys in SPELLINGS)
         raise InvalidValueError(f"{path} must hold the arrays {wanted}; got {', '.join(sorted(arrays)) or 'none'}.")
     if class_names is None and "class_names" in arrays:
+        if arrays["class_names"].dtype.kind not in "USiuf" or not arrays["class_names"].dtype.itemsize:
+            raise InvalidTypeError(f"{path}: `class_names` must hold text, got dtype {arrays['class_names'].dtype}.")
         class_names = [str(name) for name in arrays["class_names"].reshape(-1).astype(str)]
     try:
         return from_arrays(
@@ -75,13 +75,14 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
             archive = np.load(file, allow_pickle=False)
             if not hasattr(archive, "files"):
                 raise InvalidValueError(f"{path} must be an .npz archive of arrays, got a single array.")
-            return {name: archive[name] for name in archive.files}
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
-        raise DamagedFileError(f"{path} cannot be read as .npz: {error}.") from None
-    except ValueError as error:
-        if isinstance(error, InvalidValueError):
-            raise
-        if "pickle" in str(error):
+            arrays = {name: archive[name] for name in archive.files}
+            if other := [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]:
+                raise InvalidValueError(f"{path} must hold arrays only, got {other[0]}.")
+            return arrays
+    except InvalidValueError:
+        raise
+    except Exception as error:  # NumPy and zipfile raise a dozen kinds for bytes that they have not written
+        if isinstance(error, ValueError) and "pickle" in str(error):
             raise InvalidValueError(
                 f"{path} must hold plain arrays; it holds pickled objects, which are never loaded because loading them "
                 "runs code. Save numbers and strings, not dtype=object."

@@ -1,10 +1,12 @@
 """`MetaCalibratedClassifier`: a linear model or MLP with scikit-learn's interface, calibrated as it is fitted."""
 
+from __future__ import annotations
+
 import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -35,6 +37,9 @@ from metacal.integrations.sklearn.head_training import (
 )
 from metacal.integrations.sklearn.rows import Rows
 from metacal.metalearning import LabelSmoothingHyperparameter, MetaCalibrator
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 STEPS = 1500
 FEWEST_EPOCHS, MOST_EPOCHS = 5, 200

@@ -1,6 +1,8 @@
 """`PosthocCalibratedClassifier`: any of metacal's post-hoc calibrators around any scikit-learn classifier."""
 
-from typing import Any, Self
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,6 +17,9 @@ from metacal.data.splits import draw_test_set
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.functional.arguments import check_choice, check_inside
 from metacal.posthoc import CALIBRATORS, Calibrator, choose_calibrator
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 METHODS = ("auto", *CALIBRATORS)
 

@@ -8,8 +8,7 @@ import torch
 from matplotlib.figure import Figure
 
 from metacal.reporting.paper_figures.panels import Panel
-from metacal.reporting.run_plots import WHITE_TO_BLUE
-from metacal.reporting.style import BLUE, in_percent, new_figure, short
+from metacal.reporting.style import BLUE, in_percent, new_figure, short, white_to_blue
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ def plot_class_smoothing(panels: Sequence[ClassSmoothing]) -> Figure:
         bars.set(title=f"Strength: {panel.name}", ylim=(len(names) - 0.5, -0.5))
         in_percent(bars, "x")
         highest = max(max(row) for row in panel.values)
-        image = grid.imshow(panel.values, cmap=WHITE_TO_BLUE, vmin=0.0, vmax=highest or 1.0)
+        image = grid.imshow(panel.values, cmap=white_to_blue(), vmin=0.0, vmax=highest or 1.0)
         grid.set_xticks(places, names, rotation=90)
         grid.set_yticks(places, names)
         grid.grid(visible=False)

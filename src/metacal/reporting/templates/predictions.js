@@ -201,7 +201,8 @@ function intervalFigure(names, score) {
       const node = draw(group, "circle", { cx: x(score.values[i]), cy: y(i), r: 5, class: `dot series-${i % 6}` });
       return {
         x: x(score.values[i]), y: y(i), node,
-        lines: [name, `${score.label} ${percent(score.values[i], 2)}`, `${percent(low, 2)} to ${percent(high, 2)}`],
+        lines: [name, `${score.label} ${percent(score.values[i], 2)}`,
+          score.bounds[i] === "upper" ? `at most ${percent(high, 2)}` : `${percent(low, 2)} to ${percent(high, 2)}`],
       };
     });
     return listOfMarks(marks, byY);

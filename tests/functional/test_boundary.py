@@ -1,0 +1,128 @@
+"""The boundary: arrays in, arrays out; tensors stay tensors with their graph; what is no array of numbers is named."""
+
+import pickle
+import re
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import torch
+from tests.functional import samples
+
+from metacal import functional as F
+from metacal.errors import InvalidTypeError
+from metacal.functional.boundary import to_tensor
+from metacal.losses import DECE, CrossEntropy, FunctionLoss
+
+LOGITS, TARGETS = samples.multiclass(60, 3)
+PROBS = torch.softmax(LOGITS, 1)
+ECE = F.expected_calibration_error(probs=PROBS, targets=TARGETS)
+
+
+@pytest.mark.parametrize(
+    ("probs", "targets"),
+    [
+        (PROBS.numpy(), TARGETS.numpy()),
+        (PROBS.numpy()[::-1], TARGETS.numpy()[::-1]),
+        (PROBS.numpy().astype(">f4"), TARGETS.numpy().astype(np.uint16)),
+        (PROBS.numpy().astype(np.longdouble), TARGETS.numpy().astype(np.int8)),
+        (PROBS.tolist(), TARGETS.tolist()),
+        ([tuple(row) for row in PROBS.tolist()], tuple(TARGETS.tolist())),
+        (pd.DataFrame(PROBS.numpy(), index=range(60, 120)), pd.Series(TARGETS.numpy(), index=range(60, 120))),
+        (pd.DataFrame(PROBS.numpy()), pd.Series(TARGETS.numpy(), dtype="Int64")),
+        (pl.DataFrame(PROBS.numpy()), pl.Series(TARGETS.numpy())),
+        (list(PROBS.numpy()), list(TARGETS)),
+    ],
+)
+def test_whatever_holds_the_numbers(probs, targets):
+    result = F.expected_calibration_error(probs=probs, targets=targets)
+    assert type(result) is np.float64 and result == pytest.approx(ECE.item(), abs=1e-9)
+    parts = F.brier_decomposition(probs=probs, targets=targets)
+    assert type(parts) is F.Decomposition and type(parts.refinement) is np.float64
+
+
+def test_read_only_arrays_are_taken_and_none_is_changed():
+    probs = PROBS.numpy().copy()
+    probs.flags.writeable = False
+    assert F.expected_calibration_error(probs=probs, targets=TARGETS.numpy()) == ECE.item()
+    logits = LOGITS.numpy().copy()
+    for function in (F.negative_log_likelihood, F.brier_score, F.dece, F.soft_avuc):
+        function(logits=logits, targets=TARGETS.numpy())
+    assert np.array_equal(logits, LOGITS.numpy())
+
+
+def test_a_tensor_among_the_arguments_keeps_the_result_a_tensor():
+    assert torch.equal(F.expected_calibration_error(probs=PROBS, targets=TARGETS.tolist()), ECE)
+    assert torch.equal(F.expected_calibration_error(probs=PROBS.numpy(), targets=TARGETS), ECE)
+    weighted = F.cross_entropy(logits=LOGITS, targets=TARGETS, class_weights=[1.0, 2.0, 0.5])
+    assert weighted == F.cross_entropy(logits=LOGITS, targets=TARGETS, class_weights=torch.tensor([1.0, 2.0, 0.5]))
+
+
+def test_arrays_come_out_as_arrays_and_numbers_as_numbers():
+    losses = F.focal_loss(logits=LOGITS.numpy(), targets=TARGETS.numpy(), gamma=[2.0] * 60, reduction="none")
+    assert isinstance(losses, np.ndarray) and losses.shape == (60,) and losses.dtype == np.float64
+    labels = F.smooth_labels(targets=[0, 1], num_classes=2, strength=0.1)
+    assert isinstance(labels, np.ndarray) and labels[0, 0] == pytest.approx(0.95)
+    fit = F.fit_temperature(logits=LOGITS.numpy(), targets=TARGETS.numpy())
+    assert fit == F.fit_temperature(logits=LOGITS, targets=TARGETS)
+    statistics = F.equal_width_statistics([0.25, 0.75], correct=[True, False], num_bins=2)
+    assert torch.equal(statistics.counts, torch.tensor([1, 1]))  # statistics are read by functions of ours
+
+
+def test_gradients_pass_the_boundary():
+    logits = LOGITS.clone().requires_grad_()
+    F.dece(logits=logits, targets=TARGETS.numpy()).backward()
+    assert logits.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("function", [F.dece, F.cross_entropy, F.mmce])
+def test_compiles_without_a_break(function):
+    compiled = torch.compile(function, fullgraph=True, backend="eager")
+    assert torch.equal(compiled(logits=LOGITS, targets=TARGETS), function(logits=LOGITS, targets=TARGETS))
+
+
+def test_functions_can_be_pickled():
+    assert pickle.loads(pickle.dumps(F.expected_calibration_error)) is F.expected_calibration_error
+
+
+def test_losses_take_arrays_too():
+    objective = CrossEntropy() + 0.5 * DECE() + FunctionLoss(torch.nn.functional.cross_entropy)
+    result = objective(LOGITS.numpy(), TARGETS.numpy())
+    assert type(result) is np.float32 and result == objective(LOGITS, TARGETS).item()
+    soft = F.smooth_labels(targets=TARGETS, num_classes=3, strength=0.1)
+    assert CrossEntropy()(LOGITS.numpy(), soft.numpy()) == CrossEntropy()(LOGITS, soft).item()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (None, "`targets` must be a tensor or an array of numbers, got NoneType."),
+        ("01", "`targets` must be a tensor or an array of numbers, got str."),
+        (["cat", "dog"], "`targets` must be a tensor or an array of numbers, got list of dtype <U3."),
+        (np.array([0, None]), "`targets` must be a tensor or an array of numbers, got ndarray of dtype object."),
+        ({0: 1}, "`targets` must be a tensor or an array of numbers, got dict."),
+        (iter([0, 1]), "`targets` must be a tensor or an array of numbers, got list_iterator."),
+        ([1j, 0j], "`targets` must be a tensor or an array of numbers, got list of dtype complex128."),
+        ([[0], [1, 2]], "`targets` must be a tensor or an array of numbers, got none: "),
+        ([torch.ones(1, requires_grad=True)] * 2, "`targets` must be a tensor or an array of numbers, got none: "),
+        ([0.0, 1.0], "`targets` must be integer class labels, got torch.float64."),
+        (np.ma.array([0, 1], mask=[False, True]), "`targets` must be an array without masked entries"),
+    ],
+)
+def test_what_is_no_array_of_numbers_is_named(values, message):
+    for function, name in ((F.expected_calibration_error, "probs"), (F.brier_score, "logits"), (F.dece, "logits")):
+        with pytest.raises(InvalidTypeError, match=re.escape(message)):
+            function(**{name: torch.tensor([[0.9, 0.1], [0.2, 0.8]])}, targets=values)
+
+
+def test_an_array_that_is_masked_nowhere_is_an_array():
+    assert to_tensor("targets", np.ma.array([0, 1], mask=[False, False])).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("function", [F.calibration_error, F.noise_floor, F.sample_size_warning])
+def test_statistics_are_asked_for(function):
+    with pytest.raises(
+        InvalidTypeError, match=r"`statistics` must be BinStatistics, as `bin_statistics` .*, got list\."
+    ):
+        function([0.1, 0.2])
