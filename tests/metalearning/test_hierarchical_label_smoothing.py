@@ -9,6 +9,7 @@ from tests.metalearning.problems import hierarchical
 from torch import nn
 
 from metacal import HierarchicalLabelSmoothing, OuterStep, ScalarLabelSmoothing
+from metacal.errors import MetacalError
 from metacal.metalearning.hyperparameter_set import as_one
 from metacal.metalearning.inner_loss import InnerLoss
 from metacal.metalearning.outer_step import AdamState, adam_step_
@@ -17,7 +18,7 @@ from metacal.metalearning.outer_step import AdamState, adam_step_
 def by_hand(smoothing, label):
     """The formula, number by number."""
     base, deviation = smoothing.base.item(), smoothing.deviation.tolist()
-    strength = min(max(base + deviation[label], 0.0), 0.5)
+    strength = min(max(base + deviation[label] - smoothing.threshold, 0.0), 0.5)
     numbers = smoothing.affinity[label].tolist()
     wrong = {k: math.exp(number) for k, number in enumerate(numbers) if k != label}
     return [1.0 - strength if k == label else strength * wrong[k] / sum(wrong.values()) for k in range(len(numbers))]
@@ -62,41 +63,57 @@ def test_soft_labels_of_soft_labels():
     torch.testing.assert_close(inner.targets, smoothing.soft_labels(torch.tensor([1, 3])))
 
 
-def test_deviations_move_at_a_tenth_of_the_rate_and_are_forgotten():
-    alone = HierarchicalLabelSmoothing(3).double()
-    member = as_one({"labels": HierarchicalLabelSmoothing(3).double()})
+def test_below_the_threshold_there_is_no_smoothing_and_a_way_back():
+    """A class whose base and deviation together are below it has hard labels; the gradient is as if there were none."""
+    smoothing = HierarchicalLabelSmoothing(3, start=0.1, threshold=0.04).double()
+    smoothing.deviation.data.copy_(torch.tensor([0.0, -0.1, -0.13]))
+    torch.testing.assert_close(smoothing.strength.detach(), torch.tensor([0.1, 0.0, 0.0]).double())
+    assert smoothing.soft_labels(torch.tensor([2])).tolist() == [[0.0, 0.0, 1.0]]
+    weights = torch.tensor([[0.5, -1.0, 2.0]]).double().expand(3, 3)
+    (smoothing.soft_labels(torch.arange(3)) * weights).sum().backward()
+    # By hand: a soft label moves from the true class to the mean of the others.
+    expected = torch.tensor([0.5 - 0.5, 1.25 + 1.0, -0.25 - 2.0]).double()
+    torch.testing.assert_close(smoothing.deviation.grad, expected)
+    torch.testing.assert_close(smoothing.base.grad, expected.sum())
+
+
+def test_everything_is_forgotten_and_deviations_move_at_a_share_of_the_rate():
+    alone = HierarchicalLabelSmoothing(3, share=0.2, decay=0.01).double()
+    member = as_one({"labels": HierarchicalLabelSmoothing(3, share=0.2, decay=0.01).double()})
     for smoothing in (alone, member):
         names = {name.rsplit(".", 1)[-1]: parameter for name, parameter in smoothing.omega().items()}
         state = AdamState.zeros(tuple(smoothing.omega().values()))
         outer = OuterStep(adaptive=False, lr=1e-3)
-        ones = [torch.ones_like(p) for p in smoothing.omega().values()]
+        ones, start = [torch.ones_like(p) for p in smoothing.omega().values()], names["base"].item()
         adam_step_(smoothing, ones, state, outer)
-        torch.testing.assert_close(names["base"].item(), 0.05 - 1e-3, rtol=1e-6, atol=0.0)
-        torch.testing.assert_close(names["deviation"].detach(), torch.full((3,), -1e-4).double(), rtol=1e-6, atol=0.0)
-        names["deviation"].data.fill_(0.1)
-        names["affinity"].data.fill_(2.0)
-        before = names["base"].item()
+        torch.testing.assert_close(names["base"].item(), start * 0.99 - 1e-3, rtol=1e-6, atol=0.0)
+        torch.testing.assert_close(names["deviation"].detach(), torch.full((3,), -2e-4).double(), rtol=1e-6, atol=0.0)
         state = AdamState.zeros(tuple(smoothing.omega().values()))
+        for parameter, value in zip(names.values(), (0.3, 0.1, 2.0), strict=True):
+            parameter.data.fill_(value)
+        before = {name: parameter.detach().clone() for name, parameter in names.items()}
         for _ in range(100):
             adam_step_(smoothing, [torch.zeros_like(one) for one in ones], state, outer, interval=4)
-        kept = (1.0 - 0.0025) ** 400
-        torch.testing.assert_close(
-            names["deviation"].detach(), torch.full((3,), 0.1 * kept).double(), rtol=1e-5, atol=0.0
-        )
-        torch.testing.assert_close(
-            names["affinity"].detach(), torch.full((3, 3), 2.0 * kept).double(), rtol=1e-5, atol=0.0
-        )
-        assert names["base"].item() == before, "the base stays"
+        for name, parameter in names.items():
+            torch.testing.assert_close(parameter.detach(), before[name] * 0.99**400, rtol=1e-5, atol=0.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("start", 0.6), ("start", -0.1), ("threshold", -0.1), ("share", -1.0), ("decay", 1.0)]
+)
+def test_settings_out_of_range_are_refused(name, value):
+    with pytest.raises(MetacalError, match=f"`{name}` must be .*, got {value}"):
+        HierarchicalLabelSmoothing(3, **{name: value})
 
 
 def test_bounds_summary_and_export():
-    smoothing = HierarchicalLabelSmoothing(K)
+    smoothing = HierarchicalLabelSmoothing(K, threshold=0.25)
     smoothing.base.data.fill_(0.9)
     smoothing.deviation.data.copy_(torch.tensor([-2.0, 0.1, 0.0]))
     smoothing.project_()
-    assert smoothing.base == 0.5 and smoothing.deviation.min() == -0.5 and smoothing.stuck() == ["base"]
+    assert smoothing.base == 0.75 and smoothing.deviation.min() == -0.5 and smoothing.stuck() == ["base"]
     summary = {name: round(value.item(), 4) for name, value in smoothing.summary().items()}
-    assert summary == {"base": 0.5, "strength": 0.3333, "strength_min": 0.0, "strength_max": 0.5}
+    assert summary == {"base": 0.75, "strength": 0.3333, "strength_min": 0.0, "strength_max": 0.5}
     exported = smoothing.export()
     assert set(exported) == {"base", "deviation", "affinity", "soft_labels"}
     assert exported["soft_labels"][0] == [1.0, 0.0, 0.0]

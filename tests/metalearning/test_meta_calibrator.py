@@ -73,7 +73,7 @@ def test_a_model_an_optimiser_and_held_out_samples_are_all_it_needs():
     net = make_net()
     meta = MetaCalibrator(net, torch.optim.Adam(net.parameters()), [batch(10, 2)])
     assert isinstance(meta.hyperparameters, HierarchicalLabelSmoothing) and meta.hyperparameters.num_classes == K
-    assert meta.hyperparameters.base.item() == pytest.approx(0.05)
+    torch.testing.assert_close(meta.hyperparameters.strength.detach(), torch.full((K,), 0.05))
     assert meta.outer == metacal.OuterStep() and meta.through == "head" and meta.output_layer is net.fc
     assert math.isfinite(meta.step(*batch(12, 1)).item())
 

@@ -99,8 +99,7 @@ def finish(model: nn.Module, head: nn.Module | None, logits: Tensor, labels: Ten
     """
     wide = logits.double() if logits.device.type != "mps" else logits.float()
     temperature = temperature_with_prior(logits=wide, targets=labels, iterations=ITERATIONS)
-    gains = _nll(wide, labels) - _nll(wide / temperature, labels)
-    gain, error = float(gains.mean()), _standard_error(gains)
+    gain, error = gain_of(wide, labels, temperature)
     helps = gain > error
     compared = "more" if helps else "not more"
     reason = f"it improves held-out NLL by {gain:.4f}, {compared} than its standard error, {error:.4f}"
@@ -130,9 +129,10 @@ def fold(head: nn.Module, temperature: float) -> None:
         parameter.div_(temperature)
 
 
-def _standard_error(gains: Tensor) -> float:
-    """Of the mean; one sample shows nothing."""
-    return float(gains.std()) / len(gains) ** 0.5 if len(gains) > 1 else math.inf
+def gain_of(logits: Tensor, labels: Tensor, temperature: Tensor | float) -> tuple[float, float]:
+    """How much lower the mean NLL is with a temperature, and the standard error of that; one sample shows nothing."""
+    gains = _nll(logits, labels) - _nll(logits / temperature, labels)
+    return float(gains.mean()), float(gains.std()) / len(gains) ** 0.5 if len(gains) > 1 else math.inf
 
 
 def _nll(logits: Tensor, labels: Tensor) -> Tensor:

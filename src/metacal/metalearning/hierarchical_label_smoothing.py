@@ -3,34 +3,42 @@
 import torch
 from torch import Tensor, nn
 
-from metacal.functional.arguments import check_number
+from metacal.functional.arguments import check_not_negative, check_number
 from metacal.metalearning.hyperparameter import MAX_STRENGTH, LabelSmoothingHyperparameter
 
 START = 0.05
 """The strength that people choose by hand."""
 
+THRESHOLD = 0.04
+"""What base and deviation together have to exceed before a class is smoothed at all."""
+
 SHARE = 0.1
-"""Rate of deviations and distribution in units of the base strength's."""
+"""Rate of deviations and distribution in units of the base's."""
 
 DECAY = 0.0025
-"""Share of deviations and distribution that is forgotten in each training step."""
+"""Share of all that was learned that is forgotten in each training step."""
 
 
 class HierarchicalLabelSmoothing(LabelSmoothingHyperparameter):
     r"""Soft label of true class c: :math:`y_k (1 - s_c) + s_c\, q_{ck}`.
 
-    The strength :math:`s_c = \mathrm{base} + \mathrm{deviation}_c` is kept in [0, 0.5], and :math:`q_c` is a softmax of
-    free numbers over the wrong classes.
-    Deviations and distribution start at none, move at a tenth of the base's rate and decay, so that they have to be
-    asked for again and again. Strengths that are learned one by one, each cut off at 0, turn noise into smoothing:
-    what goes up stays, what goes down is cut off.
+    The strength :math:`s_c = \max(\mathrm{base} + \mathrm{deviation}_c - \mathrm{threshold}, 0)`, at most 0.5, is
+    soft-thresholded: a little smoothing can harm as much as a lot where none is wanted, and noise never lets a learned
+    strength rest at exactly 0. Below the threshold the gradient is passed on as if there were none, so that the
+    strength can come back. :math:`q_c` is a softmax of free numbers over the wrong classes.
+    Everything decays, so that it has to be asked for again and again. Deviations and distribution start at none and
+    move at a tenth of the base's rate. Strengths that are learned one by one, each cut off at 0, would turn noise into
+    smoothing: what goes up stays, what goes down is cut off.
 
     Args:
         num_classes: K.
-        start: where the base strength starts, in [0, 0.5].
+        start: the strength of every class at first, in [0, 0.5].
+        threshold: >= 0.
+        share: rate of deviations and distribution in units of the base's, >= 0.
+        decay: share that is forgotten in each training step, in [0, 1).
 
     Attributes:
-        base: ``()``, in [0, 0.5].
+        base: ``()``, in [0, 0.5 + threshold].
         deviation: ``(K,)``.
         affinity: ``(K, K)``, the free numbers; the diagonal is masked where they are used.
 
@@ -41,17 +49,30 @@ class HierarchicalLabelSmoothing(LabelSmoothingHyperparameter):
         [[0.5, 0.25, 0.25]]
     """
 
-    def __init__(self, num_classes: int, start: float = START) -> None:
+    def __init__(
+        self,
+        num_classes: int,
+        start: float = START,
+        *,
+        threshold: float = THRESHOLD,
+        share: float = SHARE,
+        decay: float = DECAY,
+    ) -> None:
         super().__init__(num_classes)
         check_number("start", start, f"in [0, {MAX_STRENGTH}]", holds=lambda x: 0.0 <= x <= MAX_STRENGTH)
-        self.base = nn.Parameter(torch.tensor(float(start)))
+        check_not_negative("threshold", threshold)
+        check_not_negative("share", share)
+        check_number("decay", decay, "in [0, 1)", holds=lambda x: 0.0 <= x < 1.0)
+        self.threshold, self.share, self.decay = float(threshold), float(share), float(decay)
+        self.base = nn.Parameter(torch.tensor(start + self.threshold))
         self.deviation = nn.Parameter(torch.zeros(num_classes))
         self.affinity = nn.Parameter(torch.zeros(num_classes, num_classes))
 
     @property
     def strength(self) -> Tensor:
-        """``(K,)``: the strength of each class."""
-        return (self.base + self.deviation).clamp(0.0, MAX_STRENGTH)
+        """``(K,)``: the strength of each class; its gradient is that of base + deviation."""
+        free = self.base + self.deviation
+        return free + ((free - self.threshold).clamp(0.0, MAX_STRENGTH) - free).detach()
 
     def soft_labels(self, labels: Tensor) -> Tensor:
         """``(n, K)``."""
@@ -61,16 +82,16 @@ class HierarchicalLabelSmoothing(LabelSmoothingHyperparameter):
         return one_hot * (1.0 - strength) + strength * wrong
 
     def bounds(self) -> dict[str, tuple[float | None, float | None]]:
-        """Base in [0, 0.5]; no deviation can do more than the whole range."""
-        return {"base": (0.0, MAX_STRENGTH), "deviation": (-MAX_STRENGTH, MAX_STRENGTH)}
+        """No more than the strongest smoothing takes."""
+        return {"base": (0.0, MAX_STRENGTH + self.threshold), "deviation": (-MAX_STRENGTH, MAX_STRENGTH)}
 
     def rates(self) -> dict[str, float]:
-        """Deviations and distribution move at a tenth of the base's rate."""
-        return {"deviation": SHARE, "affinity": SHARE}
+        """Deviations and distribution move at a share of the base's rate."""
+        return {"deviation": self.share, "affinity": self.share}
 
     def decays(self) -> dict[str, float]:
-        """Deviations and distribution go back to none."""
-        return {"deviation": DECAY, "affinity": DECAY}
+        """Everything goes back to none."""
+        return dict.fromkeys(("base", "deviation", "affinity"), self.decay)
 
     def summary(self) -> dict[str, Tensor]:
         """Base, and mean, lowest and highest strength."""
