@@ -25,7 +25,7 @@ def features_and_labels(dataset: str) -> tuple[Tensor, Tensor]:
 
 def newsgroups() -> tuple[np.ndarray, np.ndarray]:
     """20 Newsgroups (bydate training part, headers cut), found through METACAL_TEST_DATA."""
-    archive = Path(os.environ.get("METACAL_TEST_DATA", ".")) / "20news-bydate.tar.gz"
+    archive = Path(os.environ.get("METACAL_TEST_DATA", ".").split(os.pathsep)[0]) / "20news-bydate.tar.gz"
     if not archive.is_file():
         raise SystemExit(f"20 Newsgroups was looked for at {archive}; set METACAL_TEST_DATA to its folder.")
     texts, groups = [], []

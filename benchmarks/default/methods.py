@@ -1,0 +1,98 @@
+"""The methods that are compared: baselines, and candidates for the default that differ from a centre in one respect."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from metacal import PAPER, HierarchicalLabelSmoothing, NonUniformLabelSmoothing, OuterStep
+from metacal.losses import DECE, AfterTemperature, CrossEntropy, FocalLoss, LabelSmoothing, Loss
+
+BASELINES: dict[str, Loss] = {"ce": CrossEntropy(), "ls": LabelSmoothing(0.05), "fl3": FocalLoss(3.0)}
+
+RESERVED = 0.3
+"""Share of the held-out samples that only a temperature is fitted on, where some are reserved."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A way to use `MetaCalibrator`.
+
+    Attributes:
+        through: what the simulated step moves.
+        start: of the smoothing.
+        threshold: of the smoothing.
+        share: of the smoothing.
+        decay: of the smoothing.
+        dece: weight of DECE beside cross-entropy in the objective.
+        at_least: lowest temperature that held-out samples are judged after; None judges them as they are.
+        every: iterations from one meta step to the next.
+        memory: of the outer step.
+        reserves: whether part of the held-out samples is kept for the temperature.
+        fixed: ``"default"`` gives no arguments at all, ``"paper"`` the paper's smoothing, objective and outer step.
+    """
+
+    through: str = "model"
+    start: float = 0.05
+    threshold: float = 0.04
+    share: float = 0.1
+    decay: float = 0.0025
+    dece: float = 0.0
+    at_least: float | None = 0.8
+    every: int = 4
+    memory: int = 0
+    reserves: bool = False
+    fixed: str = ""
+
+    def arguments(self, num_classes: int) -> dict[str, Any]:
+        """What `MetaCalibrator` is given."""
+        if self.fixed == "default":
+            return {}
+        if self.fixed == "paper":
+            plain = CrossEntropy() + 0.5 * DECE()
+            paper: dict[str, Any] = {"hyperparameters": NonUniformLabelSmoothing(num_classes), "objective": plain}
+            return {**paper, "through": "head", "outer": PAPER}
+        smoothing = HierarchicalLabelSmoothing(
+            num_classes, self.start, threshold=self.threshold, share=self.share, decay=self.decay
+        )
+        objective: Loss = CrossEntropy() + self.dece * DECE() if self.dece else CrossEntropy()
+        if self.at_least is not None:
+            objective = AfterTemperature(objective, at_least=self.at_least)
+        outer = OuterStep(every=self.every, dense_start=0, memory=self.memory)
+        return {"hyperparameters": smoothing, "objective": objective, "through": self.through, "outer": outer}
+
+    def share_out(self, samples: tuple[Tensor, Tensor]) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+        """Held-out samples to learn from, and those that the temperature is fitted on."""
+        if not self.reserves:
+            return samples, samples
+        count = round(RESERVED * len(samples[1]))
+        kept, rest = (tuple(torch.tensor_split(part, [count])) for part in samples)
+        return (kept[1], rest[1]), (kept[0], rest[0])
+
+
+CENTRE = Candidate()
+
+CANDIDATES: dict[str, Candidate] = {
+    "centre": CENTRE,
+    "head": replace(CENTRE, through="head"),
+    "start 0": replace(CENTRE, start=0.0),
+    "no threshold": replace(CENTRE, threshold=0.0),
+    "threshold .02": replace(CENTRE, threshold=0.02),
+    "no decay": replace(CENTRE, decay=0.0),
+    "decay .005": replace(CENTRE, decay=0.005),
+    "one strength": replace(CENTRE, share=0.0),
+    "share 1": replace(CENTRE, share=1.0),
+    "ce + dece": replace(CENTRE, dece=0.5),
+    "as it is": replace(CENTRE, at_least=None),
+    "ce + dece as it is": replace(CENTRE, dece=0.5, at_least=None),
+    "any T": replace(CENTRE, at_least=0.0),
+    "T at least 1": replace(CENTRE, at_least=1.0),
+    "every 8": replace(CENTRE, every=8),
+    "every 16": replace(CENTRE, every=16),
+    "every 32": replace(CENTRE, every=32),
+    "memory": replace(CENTRE, memory=512),
+    "reserved": replace(CENTRE, reserves=True),
+    "paper": Candidate(fixed="paper"),
+    "default": Candidate(fixed="default"),
+}
