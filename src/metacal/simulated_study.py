@@ -6,6 +6,7 @@ Accuracy and ECE are those of fresh test points.
 """
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,11 +16,12 @@ from metacal.data import load_dataset
 from metacal.data.sources.simulated import simulated_oracle
 from metacal.functional import expected_calibration_error
 from metacal.losses import LabelSmoothing
-from metacal.metalearning import MetaCalibrator, VectorLabelSmoothing
+from metacal.metalearning import PAPER, MetaCalibrator, VectorLabelSmoothing
 
 METHODS = ("oracle", "ce", "ls", "mc", "ce-n")
 STEPS = 3000
 LR = 0.1
+OUTER = replace(PAPER, every=4, adaptive=True)
 SMOOTHING = 0.05
 POINTS_KEPT = 400
 
@@ -115,14 +117,14 @@ def maximum_likelihood(x: Tensor, y: Tensor, smoothing: float) -> nn.Linear:
 
 
 def meta_calibrated(x: Tensor, y: Tensor, x_meta: Tensor, y_meta: Tensor) -> nn.Linear:
-    """Full-batch gradient descent with learned smoothing, one strength per class; it looks ahead by all weights."""
+    """Full-batch gradient descent with learned smoothing, one strength per class."""
     model = nn.Linear(2, 2).double()
     nn.init.zeros_(model.weight)
     nn.init.zeros_(model.bias)
-    meta = MetaCalibrator(model, model, VectorLabelSmoothing(2), every=4)
     optimizer = torch.optim.SGD(model.parameters(), lr=LR)
+    meta = MetaCalibrator(model, optimizer, [(x_meta, y_meta)], VectorLabelSmoothing(2), outer=OUTER)
     for _ in range(STEPS):
-        loss = meta.step(x, y, meta=(x_meta, y_meta), lr=LR)
+        loss = meta.step(x, y)
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
