@@ -18,7 +18,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(demo, "SIZES", (20,))
     monkeypatch.setattr(demo, "DRAWS", range(2))
     monkeypatch.setattr(demo, "SEEDS", range(2))
-    monkeypatch.setattr(demo, "SHARED", {**demo.SHARED, "epochs": 2, "milestones": [1]})
+    monkeypatch.setattr(demo, "DIGITS", {**demo.DIGITS, "epochs": 2, "milestones": [1]})
     monkeypatch.setattr(simulated_study, "STEPS", 20)
 
 
@@ -29,16 +29,17 @@ def test_tables_page_and_json(tmp_path, monkeypatch):
     assert first.exit_code == 0, first.output
     figures = json.loads((tmp_path / "figures.json").read_text())
     assert {score["method"] for score in figures["simulated"]} == {"oracle", "ce", "ls", "mc", "ce-n"}
-    assert len(figures["digits"]) == 6 and all(0 <= score["ece"] <= 1 for score in figures["digits"])
+    assert [score["method"] for score in figures["digits"]] == [m for m in ("ce", "ls", "meta") for _ in range(2)]
+    assert all(0 <= score["ece"] <= 1 and score["nll"] > 0 for score in figures["digits"])
     assert first.stderr.splitlines() == [
         "Simulated data: draw 1 of 2, 40 labels",
         "Simulated data: draw 2 of 2, 40 labels",
-        *(f"Digits: {name}, seed {seed}" for name in list(demo.NAMES.values())[1:4] for seed in range(2)),
+        *(f"Digits: {demo.NAMES[name]}, seed {seed}" for name in ("ce", "ls", "meta") for seed in range(2)),
         "Writing the report",
     ]
     assert "meta-calibration" in first.output and "open it in a browser" in first.output
     page = (tmp_path / "out" / "report.html").read_text()
-    assert "digits-mlp-mc-seed0" in page and "What was learned" in page
+    assert "digits-mlp-meta-seed0" in page and "What was learned" in page
 
     def never(*arguments, **keywords):
         raise AssertionError("done twice")
@@ -76,4 +77,7 @@ def test_a_place_that_cannot_be_written_is_said_first(tmp_path):
 
 
 def test_equal_labels():
-    assert {each["train_size"] + each.get("meta_size", 0) for each in demo.DIGITS.values()} == {120}
+    """What is learned is learned on the samples that all of them choose their checkpoint and temperature with."""
+    for method in demo.METHODS:
+        spec = demo.spec_of(method, 0)
+        assert (spec.train_size, spec.val_size, spec.finish, spec.sets_meta_aside) == (120, 400, True, False)
