@@ -66,8 +66,26 @@ def test_training_and_meta_batches_are_never_of_one_corruption(tmp_path, monkeyp
 
     monkeypatch.setattr(Corrupting, "__call__", watch)
     run(settings(method="mc", epochs=1), RunFolder(tmp_path))
+    assert seen.pop(0)[0], "a held-out batch, to see what the model returns"
     assert [follows for follows, _ in seen] == [False, True] * (len(seen) // 2) and len(seen) >= 26
     assert all(train[1] != meta[1] for train, meta in zip(seen[::2], seen[1::2], strict=True))
+
+
+def test_what_is_learned_on_is_corrupted_once(tmp_path, monkeypatch):
+    """Validation samples are corrupted already; those that a checkpoint is chosen on stay as they are."""
+    spec, seen = settings(method="meta", epochs=1), []
+    assert spec.meta == "val"
+    dataset, splits = load_data(spec, None)
+    clean = {image.numpy().tobytes() for image in dataset.train.select(splits.indices["val"]).inputs}
+    call = Corrupting.__call__
+
+    def watch(self, inputs, **about):
+        seen.extend(image.numpy().tobytes() in clean for image in inputs if self.follows)
+        return call(self, inputs, **about)
+
+    monkeypatch.setattr(Corrupting, "__call__", watch)
+    run(spec, RunFolder(tmp_path))
+    assert all(seen) and len(seen) > 100
 
 
 @pytest.mark.parametrize("is_column", [False, True])

@@ -88,7 +88,7 @@ def test_at_equal_data_only_the_method_differs_from_meta_calibration(dataset, pr
     row = next(row for row in table.rows if row.dataset == dataset)
     specs = {column.label: table.spec(row, column, 0, preset) for column in table.columns}
     equal, mc = specs["CE, equal data"], specs["MC"]
-    as_mc = {"method": mc.method, "hold_out_meta": False, "meta_preset": mc.meta_preset}
+    as_mc = {"method": mc.method, "hold_out_meta": False, "outer": mc.outer}
     assert equal.model_copy(update=as_mc) == mc
     assert equal.hold_out_meta and not specs["CE"].hold_out_meta and equal.hash != specs["CE"].hash
     if dataset == "CIFAR-10" and preset == "cpu":
@@ -101,10 +101,10 @@ def test_only_the_outer_step_differs_from_the_published_run(preset):
     specs = {column.label: table.spec(table.rows[0], column, 0, preset) for column in table.columns}
     for label in ("MC", "MC-S"):
         published = specs[label]
-        assert published.meta_preset == "paper"
-        for name, meta_preset in (("default", None), ("steady", "steady")):
+        assert published.outer == "paper"
+        for name, outer in (("default", "first"), ("steady", "steady")):
             ours = specs[f"{label}, {name}"]
-            assert ours.meta_preset == meta_preset and ours.model_copy(update={"meta_preset": "paper"}) == published
+            assert ours.outer == outer and ours.model_copy(update={"outer": "paper"}) == published
 
 
 def test_what_is_quoted_is_never_run():

@@ -3,6 +3,7 @@
 import math
 import shutil
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,17 +11,18 @@ import torch
 from lightning_fabric.accelerators import MPSAccelerator
 from pydantic import ValidationError
 
+from metacal.data import make_transform
 from metacal.errors import InvalidValueError, TrainingError
 from metacal.evaluation import score_predictions
 from metacal.functional import expected_calibration_error
-from metacal.losses import DECE
-from metacal.metalearning import one_step
+from metacal.losses import DECE, AfterTemperature
+from metacal.metalearning import PAPER, OuterStep, one_step
 from metacal.models import MLP, create_model
 from metacal.pipeline import load_data, make_fabric, preparing, run, run_spec, scoring
 from metacal.pipeline.machine import chosen_accelerator
 from metacal.pipeline.objectives import judged_by, main_objective, sum_of
-from metacal.runs import METHODS, Hardware, RunFolder, build_spec
-from metacal.training import Stopped, StopRequest
+from metacal.runs import METHODS, Hardware, Method, RunFolder, build_spec
+from metacal.training import Checkpoints, Stopped, StopRequest
 from metacal.training.events import BatchDone, CheckpointSaved, EpochDone, Notice
 from metacal.training.predict import predict
 
@@ -93,7 +95,7 @@ def test_a_model_that_is_surely_wrong_has_a_finite_likelihood(tmp_path, monkeypa
 
     monkeypatch.setattr(scoring, "predict", surely)
     folder = RunFolder(tmp_path)
-    scores = run(settings(), folder)
+    scores = run(settings(finish=False), folder)
     for part in ("val", "test"):
         said = folder.read_predictions(part)
         assert bool((said.probs.gather(1, said.targets[:, None]) == 0).any())
@@ -101,13 +103,59 @@ def test_a_model_that_is_surely_wrong_has_a_finite_likelihood(tmp_path, monkeypa
         assert scores[part]["nll"] == pytest.approx(float(expected), rel=1e-5)
 
 
-def test_the_best_epoch_is_scored(tmp_path):
+@pytest.mark.parametrize(("select", "figure"), [("accuracy", "val_error"), ("refinement", "val_refined_nll")])
+def test_the_best_epoch_is_scored(select, figure, tmp_path):
     folder = RunFolder(tmp_path)
-    scores = run(settings(epochs=6, lr=0.2), folder)
-    errors = [row["val_error"] for row in folder.read_history()]
-    assert scores["best_epoch"] == errors.index(min(errors)) + 1
+    scores = run(settings(epochs=6, lr=0.2, select=select, finish=False), folder)
+    figures = [row[figure] for row in folder.read_history()]
+    assert scores["best_epoch"] == figures.index(min(figures)) + 1
     best = folder.read_epoch(scores["best_epoch"])["val_logits"]
     assert torch.equal(folder.read_predictions("val").logits, best)
+    assert "finish" not in scores
+
+
+def test_refinement_is_the_nll_after_the_best_temperature(tmp_path):
+    folder = RunFolder(tmp_path)
+    run(settings(epochs=4, lr=0.2), folder)
+    targets = folder.read_predictions("val").targets
+    for row in folder.read_history():
+        logits = folder.read_epoch(int(row["epoch"]))["val_logits"].double()
+        nlls = [torch.nn.functional.cross_entropy(logits / t, targets) for t in torch.linspace(0.2, 5.0, 2000)]
+        # The prior on log T keeps the temperature a little nearer to 1 than the likelihood alone would.
+        assert float(min(nlls)) - 1e-9 <= row["val_refined_nll"] == pytest.approx(float(min(nlls)), rel=2e-3)
+        assert row["val_refined_nll"] <= row["val_loss"]
+
+
+def test_the_temperature_is_folded_into_the_model_that_is_kept(tmp_path):
+    """After two epochs it is under-confident, so that a temperature clearly helps."""
+    folder, bare = RunFolder(tmp_path / "finished"), RunFolder(tmp_path / "bare")
+    spec = settings(method="meta", val_size=500)
+    scores = run(spec, folder)
+    run(spec.model_copy(update={"finish": False}), bare)
+    done = scores["finish"]
+    assert done["is_folded"] and done["temperature"] < 0.8 and done["samples"] == 500
+    assert done["after"]["nll"] < done["before"]["nll"]
+    assert done["verdict"].startswith(f"temperature {done['temperature']:.3f}, folded into the last layer: ")
+    for part in ("val", "test"):
+        logits, expected = (each.read_predictions(part).logits for each in (folder, bare))
+        torch.testing.assert_close(logits, expected / done["temperature"], rtol=1e-4, atol=1e-5)
+    assert scores["val"]["nll"] == pytest.approx(done["after"]["nll"], rel=1e-4)
+    plain = MLP(64, 10, hidden=[32])  # a model without anything of ours around it
+    plain.load_state_dict(Checkpoints(folder.checkpoints).load_best()[0]["model"])
+    dataset, splits = load_data(spec, None)
+    with torch.no_grad():
+        logits = plain.eval()(make_transform(dataset, training=False)(splits.test.inputs))
+    torch.testing.assert_close(logits, folder.read_predictions("test").logits, rtol=1e-4, atol=1e-5)
+
+
+def test_finished_again_a_run_is_not_folded_twice(tmp_path):
+    folder = RunFolder(tmp_path)
+    spec = settings(method="meta", val_size=500)
+    scores = run(spec, folder)
+    assert scores["finish"]["is_folded"]
+    (folder.path / "scores.json").unlink()
+    again = run(spec, folder, resume=True)
+    assert {**again, "train_seconds": scores["train_seconds"]} == scores
 
 
 def test_the_same_spec_gives_the_same_run(tmp_path):
@@ -147,18 +195,29 @@ def test_precisions(precision, tmp_path):
     assert scores["test"]["accuracy"] > 0.5
 
 
-def test_patience(tmp_path):
+@pytest.mark.parametrize(("select", "what"), [("accuracy", "error"), ("refinement", "NLL after a temperature")])
+def test_patience(select, what, tmp_path):
     notices = []
     folder = RunFolder(tmp_path)
     listen = lambda event: notices.append(event) if isinstance(event, Notice) else None  # noqa: E731
-    run(settings(epochs=50, patience=2), folder, emit=listen)
-    assert len(folder.read_history()) < 50
-    assert [notice.text for notice in notices] == ["Stopped early: no better validation error in 2 epochs."]
+    run(settings(epochs=80, lr=0.2, patience=2, select=select), folder, emit=listen)
+    assert len(folder.read_history()) < 80
+    assert [notice.text for notice in notices] == [f"Stopped early: no better validation {what} in 2 epochs."]
 
 
-def test_asked_to_stop_it_saves_and_goes_on_to_the_same_end(tmp_path):
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"method": "mc", "outer": "paper", "meta": "split"},
+        {"method": "mc", "outer": "steady", "meta": "split"},
+        {"method": "meta", "through": "head", "meta_every": None},
+        {"method": "meta", "through": "model", "meta_every": 2},
+        {"method": "meta", "through": "model", "optimizer": "adam", "lr": 0.01},
+    ],
+)
+def test_asked_to_stop_it_saves_and_goes_on_to_the_same_end(changes, tmp_path):
     whole, cut = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "cut")
-    spec = settings(method="mc", epochs=3, model_options={"hidden": [32], "dropout": 0.3})
+    spec = settings(epochs=3, **changes, model_options={"hidden": [32], "dropout": 0.3})
     expected = run(spec, whole)
     for wanted in (3, 2):  # in the middle of an epoch, twice
         stop, seen = StopRequest(), []
@@ -174,7 +233,10 @@ def test_asked_to_stop_it_saves_and_goes_on_to_the_same_end(tmp_path):
     assert (cut.path / "history.csv").read_bytes() == (whole.path / "history.csv").read_bytes()
     for file in sorted((whole.path / "epochs").iterdir()):
         assert (cut.path / "epochs" / file.name).read_bytes() == file.read_bytes()
-    assert scores["test"] == expected["test"]
+    assert scores["test"] == expected["test"] and scores.get("finish") == expected.get("finish")
+    ends = [Checkpoints(each.checkpoints).load_last()[0]["objectives"][0]["calibrator"] for each in (whole, cut)]
+    assert ends[0]["meta_steps"] > 5 and str(ends[0]) == str(ends[1])
+    assert (cut.checkpoints / "best.ckpt").read_bytes() == (whole.checkpoints / "best.ckpt").read_bytes()
 
 
 def test_a_damaged_checkpoint_is_passed_over_with_a_notice(tmp_path):
@@ -264,13 +326,14 @@ def test_settings_that_cannot_be(tmp_path, changes, message):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_model_that_does_not_fit_the_data(tmp_path, monkeypatch):
+@pytest.mark.parametrize("method", ["ce", "meta"])
+def test_a_model_that_does_not_fit_the_data(method, tmp_path, monkeypatch):
     monkeypatch.setattr(run_spec, "build_model", lambda spec, dataset: MLP(5, 10))
     with pytest.raises(InvalidValueError, match=r"`model` must take inputs of shape \(64, 1, 8, 8\), got: "):
-        run(settings(), RunFolder(tmp_path / "run"))
+        run(settings(method=method), RunFolder(tmp_path / "run"))
     monkeypatch.setattr(run_spec, "build_model", lambda spec, dataset: MLP(64, 7))
     with pytest.raises(InvalidValueError, match=r"must return logits of shape \(64, 10\), got \(64, 7\)"):
-        run(settings(), RunFolder(tmp_path / "run"))
+        run(settings(method=method), RunFolder(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
 
@@ -362,27 +425,71 @@ def test_tensorboard_events(tmp_path):
     assert events.Scalars("val_ece")[1].value == pytest.approx(folder.read_history()[1]["val_ece"])
 
 
-@pytest.mark.parametrize(
-    ("preset", "gradient"),
-    [({}, "full"), ({"meta_preset": "paper"}, "full"), ({"meta_preset": "steady"}, "confidence")],
-)
-def test_the_outer_step_of_a_spec_reaches_its_calibrator(preset, gradient):
-    spec = build_spec({"dataset": "digits", "method": "mc", **preset})
+def calibrator_of(spec):
     dataset, splits = load_data(spec, None)
-    model = create_model("mlp", num_classes=10, input_shape=dataset.input_shape)
     fabric = make_fabric(spec, Hardware())
-    calibrator = main_objective(spec, dataset, splits, model, model.head, fabric, None).calibrator
-    assert [term.gradient for term in calibrator.objective.modules() if isinstance(term, DECE)] == [gradient]
-    assert calibrator.settings.per_unit_step == (preset == {"meta_preset": "steady"})
-    assert calibrator.settings.memory == (512 if preset == {"meta_preset": "steady"} else 0)
+    model = create_model("mlp", num_classes=10, input_shape=dataset.input_shape)
+    optimizer = torch.optim.SGD(model.parameters(), lr=spec.lr)
+    return main_objective(spec, dataset, splits, *fabric.setup(model, optimizer), fabric, None).calibrator
 
 
 @pytest.mark.parametrize(
-    ("preset", "gradient"),
-    [({}, "full"), ({"meta_preset": "paper"}, "full"), ({"meta_preset": "steady"}, "confidence")],
+    ("outer", "expected", "gradient"),
+    [
+        ("default", OuterStep(), "full"),
+        ("paper", PAPER, "full"),
+        ("first", replace(PAPER, every=16, dense_start=1000, dense_every=1, adaptive=True), "full"),
+        (
+            "steady",
+            replace(
+                PAPER,
+                every=16,
+                dense_start=1000,
+                dense_every=1,
+                adaptive=True,
+                per_unit_step=True,
+                estimator="small_step",
+                memory=512,
+            ),
+            "confidence",
+        ),
+    ],
 )
+def test_the_outer_step_of_a_spec_reaches_its_calibrator(outer, expected, gradient):
+    calibrator = calibrator_of(build_spec({"dataset": "digits", "method": "mc", "outer": outer}))
+    assert calibrator.outer == expected and calibrator.reduction == "mean"
+    objective = calibrator._task.objective
+    assert [term.gradient for term in objective.modules() if isinstance(term, DECE)] == [gradient]
+    assert isinstance(objective, AfterTemperature) == expected.refine
+    changed = calibrator_of(
+        build_spec({"dataset": "digits", "method": "mc", "outer": outer, "meta_every": 3, "meta_lr": 0.01})
+    )
+    assert changed.outer == replace(expected, every=3, dense_start=0, lr=0.01)
+
+
+@pytest.mark.parametrize("through", ["head", "model"])
+def test_what_a_step_is_simulated_on_is_said_by_the_spec(through):
+    assert calibrator_of(build_spec({"dataset": "digits", "method": "meta", "through": through})).through == through
+
+
+def test_a_learned_temperature_is_not_judged_after_another_one():
+    method = Method(name="mine", hyperparameters=("vector_smoothing", "temperature"))
+    assert not isinstance(calibrator_of(settings(method=method))._task.objective, AfterTemperature)
+
+
+@pytest.mark.parametrize(("meta", "samples"), [("val", 50), ("split", 30)])
+def test_what_is_learned_on(meta, samples):
+    changes = {"val_size": 50, **({"meta_size": 30} if meta == "split" else {})}
+    spec = settings(method="meta", meta=meta, **changes)
+    _, splits = load_data(spec, None)
+    seen = calibrator_of(spec).stream.meta.examples
+    assert len(seen) == samples and (splits.meta is None) == (meta == "val")
+    assert torch.equal(seen.inputs, splits.val.inputs if meta == "val" else splits.meta.inputs)
+
+
+@pytest.mark.parametrize(("outer", "gradient"), [("paper", "full"), ("steady", "confidence")])
 @pytest.mark.parametrize("method", ["mc", "mc-dece"])
-def test_the_objective_has_the_gradient_that_goes_with_the_outer_step(method, preset, gradient):
-    terms = judged_by(build_spec({"dataset": "digits", "method": method, **preset}))
+def test_the_objective_has_the_gradient_that_goes_with_the_outer_step(method, outer, gradient):
+    terms = judged_by(build_spec({"dataset": "digits", "method": method, "outer": outer}))
     assert [term.gradient for term in sum_of(terms).modules() if isinstance(term, DECE)] == [gradient]
     assert [term.loss for term in terms] == [term.loss for term in METHODS[method].objective]

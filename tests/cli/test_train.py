@@ -60,7 +60,7 @@ def finished(tmp_path_factory):
     """What a command said, in a process of its own, that made a complete run; and where that is."""
     folder = tmp_path_factory.mktemp("runs") / "finished"
     places = ["--run-dir", str(folder), "--json", str(folder.parent / "scores.json")]
-    return metacal_train(*QUICK, "method=mc", "epochs=5", *places), folder
+    return metacal_train(*QUICK, "method=meta", "epochs=5", *places), folder
 
 
 @pytest.fixture
@@ -181,6 +181,7 @@ def test_a_run_from_names_to_scores(finished):
     done, folder = finished
     assert done.returncode == 0, done.stderr
     assert "classwise_ece" in done.stdout
+    assert RunFolder(folder).read_scores()["finish"]["verdict"] == done.stdout.splitlines()[-1]
     line = r"epoch {}/5  loss \d\.\d{{4}}  val error [\d.]+%  ECE [\d.]+%  DECE [\d.]+%  mean smoothing [\d.]+  \d+ s"
     for number, said in enumerate(done.stderr.splitlines(), start=1):  # a file, no terminal: a line per epoch, no bar
         assert re.fullmatch(line.format(number), said), said
@@ -259,9 +260,17 @@ def test_asked_to_stop(number, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("method", "launcher"), [("ce", "torchrun"), ("mc", "ours")])
+@pytest.mark.parametrize(
+    ("method", "launcher"),
+    [
+        (["method=ce"], "torchrun"),
+        (["method=mc", "outer=paper", "meta=split"], "ours"),
+        (["method=meta", "through=head", "meta_every=1"], "ours"),
+        (["method=meta", "through=model", "meta_every=2"], "ours"),
+    ],
+)
 def test_two_processes_train_as_one(method, launcher, tmp_path):
-    words = [*QUICK, f"method={method}", "epochs=3", "reduction=sum", "clip_norm=2", "meta_every=1", "accelerator=cpu"]
+    words = [*QUICK, *method, "epochs=3", "reduction=sum", "clip_norm=2", "accelerator=cpu"]
     words.append("precision=64")  # in which the order of sums, another on every CPU, makes no difference
     one, two = RunFolder(tmp_path / "one"), RunFolder(tmp_path / "two")
     assert metacal_train(*words, "--run-dir", str(one.path)).returncode == 0
@@ -282,7 +291,7 @@ def test_two_processes_train_as_one(method, launcher, tmp_path):
 @pytest.mark.slow
 def test_two_processes_stop_and_go_on_to_the_same_end(tmp_path):
     machine = ["accelerator=cpu", "devices=2", "strategy=ddp"]
-    words = [*QUICK, "epochs=30", "method=mc", *machine]
+    words = [*QUICK, "epochs=30", "method=meta", *machine]
     whole, cut = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "cut")
     assert metacal_train(*words, "--run-dir", str(whole.path)).returncode == 0
     process = subprocess.Popen(

@@ -8,6 +8,7 @@ import pytest
 from metacal.errors import InvalidValueError
 from metacal.runs import METHODS, RunSpec, build_spec, read_assignments
 from metacal.runs.domains import NAMED
+from metacal.runs.presets import reduced
 
 SPEC = build_spec({"dataset": "digits", "method": "mc"})
 CHANGES = {
@@ -42,7 +43,11 @@ CHANGES = {
     "patience": 3,
     "precision": "bf16",
     "compile": True,
-    "meta_preset": "paper",
+    "meta": "split",
+    "outer": "paper",
+    "through": "model",
+    "select": "accuracy",
+    "finish": False,
     "meta_every": 4,
     "meta_memory": 512,
     "meta_lr": 0.01,
@@ -63,7 +68,9 @@ def test_any_change_changes_the_hash(field):
 
 def test_the_hash_of_a_stored_run_does_not_move():
     # A run is found by its hash: where this fails, runs that were made are lost, unless SCHEMA was raised on purpose.
-    assert build_spec({"dataset": "cifar10", "method": "mc", "meta_preset": None}).hash == "9238c0c3c0957436"
+    assert build_spec({"dataset": "cifar10", "method": "mc", "outer": "first"}).hash == "9238c0c3c0957436"
+    assert build_spec({"dataset": "cifar10", "method": "mc", "outer": "paper"}).hash == "e3493365b2575bca"
+    assert build_spec({"dataset": "cifar10", "method": "mc", "outer": "steady"}).hash == "37bdb63faafd857c"
     assert build_spec({"dataset": "20newsgroups", "method": "ce"}).hash == "9a521e7af935328e"
 
 
@@ -90,12 +97,33 @@ def test_the_published_settings_are_the_defaults_of_the_image_sets():
 
 @pytest.mark.parametrize("dataset", ["cifar10", "cifar100", "svhn", "20newsgroups"])
 def test_the_published_outer_step_belongs_to_the_published_settings(dataset):
-    """Ours hardly learns with them (docs/study.md), and the tables are made with the published one."""
-    assert build_spec({"dataset": dataset, "method": "mc-v"}).meta_preset == "paper"
-    assert build_spec({"dataset": dataset, "method": "mc", "meta_preset": "steady"}).meta_preset == "steady"
-    assert build_spec({"dataset": dataset, "method": "mc", "meta_preset": None}).meta_preset is None
+    spec = build_spec({"dataset": dataset, "method": "mc-v"})
+    assert (spec.outer, spec.meta, spec.select, spec.finish) == ("paper", "split", "accuracy", False)
+    assert build_spec({"dataset": dataset, "method": "mc", "outer": "steady"}).outer == "steady"
     plain = build_spec({"dataset": dataset, "method": "ce"})
-    assert plain.meta_preset is None, "a run that learns nothing is the same run whatever the outer step"
+    assert plain.outer == "first", "a run that learns nothing is the same run whatever the outer step"
+
+
+@pytest.mark.parametrize(
+    ("dataset", "method"), [("digits", "meta"), ("digits", "mc"), ("own.npz", "mc"), ("cifar10", "meta")]
+)
+def test_the_librarys_own_way_is_the_default_elsewhere(dataset, method):
+    spec = build_spec({"dataset": dataset, "method": method})
+    assert (spec.outer, spec.meta, spec.select, spec.finish) == ("default", "val", "refinement", True)
+    assert not spec.sets_meta_aside
+    plain = build_spec({"dataset": dataset, "method": "ls"})
+    assert (plain.outer, plain.meta) == ("first", "split"), "there is nothing to learn"
+    assert (plain.select, plain.finish) == (("accuracy", False) if dataset == "cifar10" else ("refinement", True))
+    assert build_spec({"dataset": dataset, "method": method, "meta": "split"}).sets_meta_aside
+
+
+@pytest.mark.parametrize("preset", ["cpu", "smoke"])
+def test_a_preset_leaves_our_method_ours(preset):
+    spec = build_spec(reduced({"dataset": "cifar10", "method": "meta"}, preset))
+    assert (spec.outer, spec.meta, spec.select, spec.finish) == ("default", "val", "refinement", True)
+    plain = build_spec(reduced({"dataset": "cifar10", "method": "ce"}, preset))
+    assert spec.train_size == plain.train_size
+    assert (plain.select, plain.finish) == ("accuracy", False)
 
 
 @pytest.mark.parametrize(
@@ -111,6 +139,12 @@ def test_the_published_outer_step_belongs_to_the_published_settings(dataset):
         (["dataset=digits", "devices=0"], ["`devices`", "greater than or equal to 1", "got 0"]),
         (["dataset=digits", "seed=1", "seed=2"], ["`seed` must be given once"]),
         (["digits"], ["`digits` must have the form key=value"]),
+        (["dataset=digits", "method=ls", "through=model"], ["`through` is for methods that learn", "method=ls"]),
+        (["dataset=digits", "meta=val", "meta_every=4"], ["`meta` is for methods", "`meta_every` is for methods"]),
+        (["dataset=digits", "method=ce-interleaved-sbece", "meta=val"], ["interleaved training needs meta=split"]),
+        (["dataset=digits", "method=meta", "meta_size=40"], ["meta_size is for meta=split, got 40 with meta=val"]),
+        (["dataset=digits", "method=meta", "outer=publisehd"], ["`outer`", "'default'", "got 'publisehd'"]),
+        (["dataset=digits", "method=mc", "meta_preset=steady"], ["unknown key 'meta_preset'"]),
         (
             ["dataset=digit", "model=resnt", "method=mx", "lr=x", "devices=no"],
             [

@@ -47,15 +47,17 @@ def train(
     paper brings the published settings for the rest: epochs, batch_size, accumulate, optimizer, lr, momentum, nesterov,
     weight_decay, schedule, milestones, decay, reduction, clip_norm, interleaved_lr, patience, precision, compile;
     train_size, val_share or val_size, meta_share or meta_size, stratified, hold_out_meta, augment, domains;
-    meta_preset, meta_every, meta_lr, meta_batch_size, meta_memory; model_options.NAME, dataset_options.NAME; and
-    accelerator, devices, strategy, threads, channels_last for the machine.
+    meta, outer, through, meta_every, meta_lr, meta_batch_size, meta_memory; select, finish; model_options.NAME,
+    dataset_options.NAME; and accelerator, devices, strategy, threads, channels_last for the machine.
 
-    Methods: ce, brier, mmce, fl3, flsd53, ls, mc, mc-s, mc-v, mc-l2, ce+dece, ce+sbece, ce+savuc, fl3+sbece,
-    fl3+savuc, mc-ce, mc-mmce, mc-dece, mc-sbece, mc-savuc, and ce- or fl3-interleaved-sbece or -savuc.
-    The mc ones learn something; meta_preset=steady often makes them learn it better than the published step.
+    Methods: meta, this library's own, learns label smoothing on the validation samples (meta=val). Of the paper are ce,
+    brier, mmce, fl3, flsd53, ls, mc, mc-s, mc-v, mc-l2, ce+dece, ce+sbece, ce+savuc, fl3+sbece, fl3+savuc, mc-ce,
+    mc-mmce, mc-dece, mc-sbece, mc-savuc, and ce- or fl3-interleaved-sbece or -savuc; the mc ones learn on a part of the
+    training data (meta=split). select=refinement picks the checkpoint by validation NLL after a temperature, and
+    finish=true folds that temperature into the model: the default but for the paper's methods on its data sets.
 
     Examples:
-      metacal train dataset=digits method=mc
+      metacal train dataset=digits method=meta
 
       metacal train dataset=cifar10 model=resnet18 method=mc seed=1 --run-dir runs/mc-1
 
@@ -129,6 +131,8 @@ def print_scores(folder: "RunFolder", scores: dict[str, Any]) -> None:
     for name in SHOWN:
         table.add_row(name, *(f"{scores[part][name]:.4f}" for part in ("val", "test")))
     console.print(table)
+    if "finish" in scores:
+        console.print(scores["finish"]["verdict"], highlight=False, markup=False, soft_wrap=True)
     if "domains" in scores:
         found = scores["domains"]
         for kind in ("average", "worst"):

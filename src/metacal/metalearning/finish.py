@@ -52,12 +52,14 @@ class Finish:
     before: Figures
     after: Figures
 
-    def __str__(self) -> str:
+    @property
+    def verdict(self) -> str:
+        """What was done, and why, in a line."""
         done = "folded into the last layer" if self.is_folded else "not folded"
-        rows = [
-            f"temperature {self.temperature:.3f}, {done}: {self.reason}",
-            f"  {'':8}{'NLL':>8}   ECE (95 % interval)",
-        ]
+        return f"temperature {self.temperature:.3f}, {done}: {self.reason}"
+
+    def __str__(self) -> str:
+        rows = [self.verdict, f"  {'':8}{'NLL':>8}   ECE (95 % interval)"]
         for name, figures in (("before", self.before), ("after", self.after)):
             rows.append(f"  {name:8}{figures.nll:8.4f}   {figures.ece:.2%} ({figures.low:.2%} to {figures.high:.2%})")
         rows.append(

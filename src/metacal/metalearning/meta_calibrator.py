@@ -105,7 +105,7 @@ class MetaCalibrator:
         self._path = choose_path(model, through, given, self.output_layer, steps, outer)
         learned = HierarchicalLabelSmoothing(checks.class_count(logits)) if hyperparameters is None else hyperparameters
         learned = as_one(learned)
-        objective = default_objective(outer, learned) if objective is None else objective
+        objective = judged(CrossEntropy() + 0.5 * DECE(), outer, learned) if objective is None else objective
         self._task = MetaTask(
             hyperparameters=learned,
             objective=checks.checked_loss("objective", objective),
@@ -367,10 +367,9 @@ class MetaCalibrator:
             self._adam = self._adam.to(device)
 
 
-def default_objective(outer: OuterStep, hyperparameters: Hyperparameter) -> Loss:
-    """Held-out cross-entropy and DECE, after the best temperature, unless one is learned or `OuterStep` says not to."""
-    plain = CrossEntropy() + 0.5 * DECE()
-    return AfterTemperature(plain) if outer.refine and not hyperparameters.acts_on_meta_logits else plain
+def judged(objective: Loss, outer: OuterStep, hyperparameters: Hyperparameter) -> Loss:
+    """An objective after the best temperature, unless one is learned or `OuterStep` says not to."""
+    return AfterTemperature(objective) if outer.refine and not hyperparameters.acts_on_meta_logits else objective
 
 
 def choose_path(

@@ -45,7 +45,7 @@ def load_data(spec: RunSpec, data_dir: Path | None) -> tuple[Dataset, Splits]:
 def batches_of(
     spec: RunSpec, dataset: Dataset, splits: Splits, part: str, fabric: Fabric, turn: Turn, *, follows: bool = False
 ) -> Batches:
-    """Shuffled batches of the training part, augmented, or of the meta part, as it is: this process's share of each.
+    """Shuffled batches of the training part, augmented, or of another, as it is: this process's share of each.
 
     With domains every batch is of one; one that ``follows`` is of another domain than the batch whose turn it is.
     """
@@ -62,8 +62,12 @@ def batches_of(
     if spec.domains.is_column:
         return DomainBatches(getattr(splits, part), size, turn=turn, follows=follows, **options)
     corruptions = Domains.corruptions(spec.domains.train)
-    transform = Corrupting(corruptions, options["transform"], seed=options["seed"], turn=turn, follows=follows)
-    return Batches(getattr(splits, part), size, **{**options, "transform": transform})
+    options["transform"] = Corrupting(
+        corruptions, options["transform"], seed=options["seed"], turn=turn, follows=follows
+    )
+    is_corrupted = part == "val"  # once and for all, as checkpoints are chosen: here each batch is corrupted anew
+    examples = dataset.train.select(splits.indices[part]) if is_corrupted else getattr(splits, part)
+    return Batches(examples, size, **options)
 
 
 def evaluation_batches(spec: RunSpec, dataset: Dataset, examples: Examples, fabric: Fabric) -> Batches:

@@ -14,6 +14,8 @@ from metacal.data import Dataset, Splits
 from metacal.data.domains import Turn
 from metacal.losses import Loss
 from metacal.metalearning import PAPER, Hyperparameter, OuterStep
+from metacal.metalearning.hyperparameter_set import as_one
+from metacal.metalearning.meta_calibrator import judged
 from metacal.pipeline.data import batches_of
 from metacal.runs import RunSpec, Term
 from metacal.training import MetaObjective, Objective, PlainObjective
@@ -59,17 +61,17 @@ def main_objective(
         return PlainObjective(model, sum_of(method.loss), "mean" if method.averaged else spec.reduction)
     head = model.head
     assert isinstance(head, nn.Module)
-    learned: dict[str, Hyperparameter] = {
+    members: dict[str, Hyperparameter] = {
         name: HYPERPARAMETERS[name](head, dataset.num_classes) for name in method.hyperparameters
     }
+    learned = as_one(members if len(members) > 1 else next(iter(members.values())))
     outer = outer_step(spec)
-    objective = sum_of(judged_by(spec))
     calibrator = metalearning.MetaCalibrator(
         model,
         optimizer,
         batches_of(spec, dataset, splits, spec.meta_part, fabric, turn, follows=True),
-        learned if len(learned) > 1 else next(iter(learned.values())),
-        losses.AfterTemperature(objective) if outer.refine else objective,
+        learned,
+        judged(sum_of(judged_by(spec)), outer, learned),
         through=spec.through or (None if spec.outer == "default" else "head"),
         head=head,
         base_loss=sum_of(method.loss, reduction="none"),

@@ -1,12 +1,15 @@
 """Everything the training loop is given: model, optimiser, phases, schedule, checkpoints."""
 
+from typing import Any
+
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from metacal.data import Dataset, Splits
+from metacal.data import Batches, Dataset, Splits
 from metacal.data.domains import Turn
 from metacal.errors import InvalidValueError
+from metacal.metalearning.quiet_forward import eagerly
 from metacal.pipeline.data import batches_of, evaluation_batches
 from metacal.pipeline.objectives import main_objective, sum_of
 from metacal.runs import RunFolder, RunSpec
@@ -36,6 +39,8 @@ def prepare(
     if spec.compile:
         module.compile()
     model, optimizer = fabric.setup(module, optimizer)
+    val = evaluation_batches(spec, dataset, splits.val, fabric)
+    check_output(model, val, dataset, fabric)
     torch.manual_seed(spec.seed + 1000 * fabric.global_rank)  # dropout: another stream on every process
     turn = Turn()  # what domain the training batch is of: the meta batch is of another
     objective = main_objective(spec, dataset, splits, model, optimizer, fabric, turn)
@@ -51,7 +56,7 @@ def prepare(
         model=model,
         optimizer=optimizer,
         phases=phases,
-        val=evaluation_batches(spec, dataset, splits.val, fabric),
+        val=val,
         schedule=Schedule(spec.schedule, spec.epochs, spec.milestones, spec.decay),
         epochs=spec.epochs,
         checkpoints=Checkpoints(folder.checkpoints),
@@ -78,11 +83,12 @@ def keeping(folder: RunFolder, emit: Listener) -> Listener:
 
 
 @torch.no_grad()
-def check_output(training: Training, dataset: Dataset) -> None:
+def check_output(module: Any, val: Batches, dataset: Dataset, fabric: Fabric) -> None:
     """Raise unless the model gives logits of this data's classes; before anything is written."""
-    x, _ = next(iter(training.val))
-    module, devices = training.model, [training.fabric.device] if training.fabric.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices), training.fabric.autocast():
+    x, _ = next(iter(val))
+    devices = [fabric.device] if fabric.device.type == "cuda" else []
+    # Compiled now, it would not notice what watches its layers later on.
+    with torch.random.fork_rng(devices=devices), fabric.autocast(), eagerly():
         module.eval()
         try:
             logits = module.module(x.to(next(module.parameters()).dtype) if x.is_floating_point() else x)

@@ -13,7 +13,7 @@ from metacal.data.shifted import shifted_sets
 from metacal.pipeline.data import load_data
 from metacal.pipeline.machine import make_fabric, wants_channels_last
 from metacal.pipeline.model import build_model
-from metacal.pipeline.preparing import check_output, prepare
+from metacal.pipeline.preparing import prepare
 from metacal.pipeline.scoring import finish
 from metacal.runs import Hardware, RunFolder, RunSpec
 from metacal.runs.processes import is_first_process
@@ -54,7 +54,6 @@ def run(
     if wants_channels_last(hardware, dataset, fabric):
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     training = prepare(spec, dataset, splits, model, fabric, folder, emit, StopRequest() if stop is None else stop)
-    check_output(training, dataset)
     with folder.lock() if fabric.is_global_zero else nullcontext():
         if fabric.is_global_zero:
             folder.check_free_for(spec, resume=resume)

@@ -40,7 +40,7 @@ def finish(
         objective = training.phases[0].objective
         objective.load_learned(best["learned"])
         best_epoch = int(best["epoch"])
-    if spec.finish and "finished" not in best:
+    if spec.finish and "finish" not in best:
         best = finished(best, training, evaluation_batches(spec, dataset, splits.val, fabric))
     said, sizes = {}, []
     for part, every in (("val", [splits.val]), ("test", sets or [splits.test])):
@@ -53,7 +53,7 @@ def finish(
         "spec": spec.hash,
         "best_epoch": best_epoch,
         "train_seconds": seconds,
-        **({"finished": best["finished"]} if spec.finish else {}),
+        **({"finish": best["finish"]} if spec.finish else {}),
         "test": score_predictions(logits=said["test"].logits, targets=said["test"].targets).as_dict(),
         "val": score_predictions(logits=said["val"].logits, targets=said["val"].targets).as_dict(),
     }
@@ -79,9 +79,8 @@ def finished(best: dict[str, Any], training: Training, val: Batches) -> dict[str
     head = model.module.head
     assert isinstance(head, nn.Module)
     done = finish_model(model.module, head, logits, targets, folds=True)
-    best = {**best, "model": model.state_dict(), "finished": asdict(done)}
+    best = {**best, "model": model.state_dict(), "finish": {**asdict(done), "verdict": done.verdict}}
     if fabric.is_global_zero:
         training.checkpoints.save_best(best)
     fabric.barrier()
-    training.emit(Notice(str(done)))
     return best

@@ -21,6 +21,8 @@ CPU_MODELS = {
     "resnet110": ("resnet20", {}),
     "wideresnet-26-10": ("resnet8", {"width": 32}),
 }
+PUBLISHED: dict[str, Any] = {"meta": "split", "select": "accuracy", "finish": False}
+"""As the paper goes about it, on data whose recipe is ours."""
 SMOKE: dict[str, Any] = {
     "train_size": 64,
     "val_size": 64,
@@ -29,7 +31,10 @@ SMOKE: dict[str, Any] = {
     "epochs": 2,
     "milestones": [1],
 }
-KEPT_IN_SMOKE = ("method", "seed", "nesterov", "weight_decay", "domains", "hold_out_meta", "outer", "meta", "through")
+KEPT_IN_SMOKE = (
+    *("method", "seed", "nesterov", "weight_decay", "domains", "hold_out_meta"),
+    *("outer", "meta", "through", "select", "finish"),
+)
 
 
 def check_preset(preset: str) -> None:
@@ -53,13 +58,22 @@ def reduced(settings: Mapping[str, Any], preset: str) -> dict[str, Any]:
         return dict(settings)
     if preset == "smoke":
         kept = {key: value for key, value in settings.items() if key in KEPT_IN_SMOKE}
-        return {"dataset": "digits", "model": "mlp", "model_options": {"hidden": [16]}, **kept, **SMOKE}
+        small = {"dataset": "digits", "model": "mlp", "model_options": {"hidden": [16]}, **kept, **SMOKE}
+        if learned_on(settings) == "val":
+            small.pop("meta_size")
+        return small if settings.get("method") == "meta" else {**PUBLISHED, **small}
     if settings.get("dataset") == "20newsgroups":
         return dict(settings)
     model, options = CPU_MODELS[settings.get("model", "resnet18")]
     regime = dict(CPU_IMAGES[settings["dataset"]])
     meta_size = regime.pop("meta_size")
-    sets_aside = METHODS[settings.get("method", "ce")].needs_meta or settings.get("hold_out_meta", False)
-    if sets_aside:  # as in the paper: 80 % of the data against 90 %
+    needs_part = METHODS[settings.get("method", "ce")].needs_meta and learned_on(settings) == "split"
+    if needs_part or settings.get("hold_out_meta", False):  # as in the paper: 80 % of the data against 90 %
         regime |= {"train_size": regime["train_size"] - meta_size, "meta_size": meta_size}
     return {**settings, "model": model, "model_options": options, **CPU_SHARED, **regime}
+
+
+def learned_on(settings: Mapping[str, Any]) -> str:
+    """The part of the data that hyper-parameters are learned on: the paper's methods have one of their own."""
+    part: str = settings.get("meta", "val" if settings.get("method") == "meta" else "split")
+    return part

@@ -14,8 +14,8 @@ from metacal.runs.spec import Hardware, RunSpec
 # The published settings: `RunSpec` itself has those of the image runs.
 PAPER: dict[str, Any] = {"outer": "paper"}
 OURS: dict[str, Any] = {"outer": "default", "meta": "val", "select": "refinement", "finish": True}
-LEARNING = ("outer", "meta")
-"""What there is to say only where something is learned."""
+OF_LEARNING = ("outer", "meta", "through", "meta_every", "meta_lr", "meta_memory")
+"""Keys that say something only where hyper-parameters are learned."""
 IMAGES: dict[str, Any] = {"model": "resnet18", **PAPER}
 DATASET_RECIPES: dict[str, dict[str, Any]] = {
     "cifar10": IMAGES,
@@ -102,11 +102,14 @@ def read_assignments(
     """
     problems: list[str] = []
     settings, machine = _sorted_out(words, problems)
-    dataset, model = settings.get("dataset"), settings.get("model")
+    dataset, model, method = (settings.get(key) for key in ("dataset", "model", "method"))
     if datasets and dataset is not None and dataset not in datasets and not looks_like_path(dataset):
         problems.append(_not_one_of("dataset", dataset, datasets))
     if models and model is not None and model not in models and ":" not in model:
         problems.append(_not_one_of("model", model, models))
+    if not learns(method) and (method is None or method in METHODS):
+        unused = [key for key in OF_LEARNING if key in settings and settings[key] != "split"]
+        problems += [f"`{key}` is for methods that learn, such as meta, got method={method or 'ce'}" for key in unused]
     spec = _spec(settings, problems)
     hardware = _hardware(machine, problems)
     if problems or spec is None or hardware is None:
@@ -166,6 +169,8 @@ def _spec(settings: Mapping[str, Any], problems: list[str]) -> RunSpec | None:
         problems.append("`dataset` must be given, as in dataset=digits; `metacal data ls` lists the names")
     recipe = DATASET_RECIPES.get(str(given.get("dataset")), OWN_DATA_RECIPE)
     model = given.get("model", recipe.get("model"))
+    if given.get("method") in ("meta", METHODS["meta"]):
+        recipe = {**recipe, **OURS}  # not the paper's, whatever the data
     merged = {"dataset": "", **recipe, **MODEL_RECIPES.get(str(model), {}), **given}
     if "model" in given and given["model"] != recipe.get("model") and "model_options" not in given:
         merged.pop("model_options", None)  # those of the recipe's model
@@ -176,7 +181,7 @@ def _spec(settings: Mapping[str, Any], problems: list[str]) -> RunSpec | None:
         problems.append(_not_one_of("method", method, METHODS))
         merged.pop("method")
     if not learns(merged.get("method")):
-        merged = {key: value for key, value in merged.items() if key not in LEARNING or key in given}
+        merged = {key: value for key, value in merged.items() if key not in OF_LEARNING or key in given}
     try:
         spec = RunSpec.model_validate({key: value for key, value in merged.items() if key in RunSpec.model_fields})
     except ValidationError as error:

@@ -151,6 +151,8 @@ class RunSpec(BaseModel):
             raise ValueError(f"accumulate must be at most batch_size ({self.batch_size}), got {self.accumulate}")
         if self.meta == "val" and self.method.interleaved:
             raise ValueError("meta=val is for learning hyper-parameters; interleaved training needs meta=split")
+        if self.meta_size is not None and self.meta == "val" and not self.hold_out_meta:
+            raise ValueError(f"meta_size is for meta=split, got {self.meta_size} with meta=val")
         if reserved := {"num_classes", "input_shape", "embeddings"} & self.model_options.keys():
             raise ValueError(f"model_options must not set what the data decides, got {', '.join(sorted(reserved))}")
         if list(self.milestones) != sorted(set(self.milestones)):

@@ -44,7 +44,8 @@ def train(training: Training, *, resume: bool = False) -> Progress:
     training.emit(TrainingBegan(training.epochs, steps, progress.epoch, done))
     while progress.epoch < training.epochs:
         if training.patience is not None and progress.epoch - progress.best_epoch >= training.patience:
-            training.emit(Notice(f"Stopped early: no better validation error in {training.patience} epochs."))
+            what = "error" if training.select == "accuracy" else "NLL after a temperature"
+            training.emit(Notice(f"Stopped early: no better validation {what} in {training.patience} epochs."))
             break
         run_epoch(training, progress)
     return progress
