@@ -359,4 +359,4 @@ def test_a_meta_gradient_that_is_not_finite_is_skipped_counted_and_warned_about_
     assert all(torch.equal(value, weights[key]) for key, value in net.state_dict().items())
     meta.step(*batch(8, 5))
     assert all(torch.isfinite(value).all() for value in meta.hyperparameters.state_dict().values())
-    assert "2 skipped" in meta.summary()
+    assert "2 of 4 meta steps were skipped" in meta.summary()

@@ -38,6 +38,7 @@ class Finish:
 
     Attributes:
         temperature: the most probable one for the held-out samples.
+        helps: whether it improves the NLL of the held-out samples by more than its standard error.
         is_folded: whether the model's logits are divided by it now.
         reason: why, or why not.
         samples: held-out samples.
@@ -46,6 +47,7 @@ class Finish:
     """
 
     temperature: float
+    helps: bool
     is_folded: bool
     reason: str
     samples: int
@@ -112,7 +114,7 @@ def finish(model: nn.Module, head: nn.Module | None, logits: Tensor, labels: Ten
     elif folds and helps:
         reason += "; the last layer is not a plain linear one: use metacal.TemperatureScaled(model, temperature)"
     before, after = _figures(wide, labels), _figures(wide / temperature, labels)
-    return Finish(float(temperature), is_folded, reason, len(labels), before, after)
+    return Finish(float(temperature), helps, is_folded, reason, len(labels), before, after)
 
 
 def can_fold(model: nn.Module, head: nn.Module | None) -> bool:

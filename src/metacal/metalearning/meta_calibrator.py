@@ -31,7 +31,7 @@ from metacal.metalearning.outer_step import AdamState, OuterStep, adam_step_
 from metacal.metalearning.problem import Hypergradient
 from metacal.metalearning.quiet_forward import leaving_no_trace
 from metacal.metalearning.steering import is_comparison_due, steer_gradient
-from metacal.metalearning.summary import describe, warn_of_skipped
+from metacal.metalearning.summary import Progress, warn_of_skipped
 from metacal.metalearning.through_head import ThroughHead
 from metacal.metalearning.through_model import ThroughModel
 
@@ -103,7 +103,8 @@ class MetaCalibrator:
         outer, given = checks.checked_outer(outer), None if head is None else checks.find_head(model, head)
         logits, self.output_layer = self._probe(given)
         self._path = choose_path(model, through, given, self.output_layer, steps, outer)
-        learned = HierarchicalLabelSmoothing(checks.class_count(logits)) if hyperparameters is None else hyperparameters
+        self.num_classes = checks.class_count(logits)
+        learned = HierarchicalLabelSmoothing(self.num_classes) if hyperparameters is None else hyperparameters
         learned = as_one(learned)
         objective = judged(CrossEntropy() + 0.5 * DECE(), outer, learned) if objective is None else objective
         self._task = MetaTask(
@@ -125,6 +126,7 @@ class MetaCalibrator:
         self._pending: list[Batch] = []
         self._iterations = self._steered = 0
         self._has_warned = False
+        self._finished: Finish | None = None
         self.last_logits: Tensor | None = None
 
     @property
@@ -223,7 +225,8 @@ class MetaCalibrator:
             What was found and done; print it.
         """
         logits, labels = self._held_out()
-        return finish(self.model, self.output_layer, logits, labels, folds=fold)
+        self._finished = finish(self.model, self.output_layer, logits, labels, folds=fold)
+        return self._finished
 
     @torch.no_grad()
     def calibrate(self, logits: Tensor) -> Tensor:
@@ -253,9 +256,17 @@ class MetaCalibrator:
         return learned
 
     def summary(self) -> str:
-        """One line: the numbers worth knowing, and whether omega moves."""
+        """Two lines: the numbers worth knowing, and a verdict that says what to do."""
         self._warn_if_skipped()
-        return describe(self.hyperparameters, self._history, self._task.meta_steps, self.skipped)
+        return Progress(
+            hyperparameters=self.hyperparameters,
+            history=self._history,
+            meta_steps=self._task.meta_steps,
+            skipped=self.skipped,
+            samples=self.stream.samples,
+            num_classes=self.num_classes,
+            finished=self._finished,
+        ).describe()
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on: omega, Adam's state, counters, history. Tensors and plain values only."""

@@ -109,6 +109,14 @@ class MetaStream(Iterator[Batch]):
         self.drawn += 1
         return split_batch(batch)
 
+    @property
+    def samples(self) -> int | None:
+        """How many there are, if it is known without going through them."""
+        samples = samples_of(self.meta)
+        if samples is not None:
+            return len(samples)
+        return sum(len(y) for _, y in self.meta) if isinstance(self.meta, (list, tuple)) else None
+
     def go_to(self, drawn: int) -> None:
         """Go on as if so many batches had been drawn."""
         self.drawn, self._batches = drawn, None
