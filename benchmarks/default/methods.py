@@ -7,12 +7,27 @@ import torch
 from torch import Tensor
 
 from metacal import PAPER, HierarchicalLabelSmoothing, NonUniformLabelSmoothing, OuterStep
+from metacal.functional import temperature_with_prior
 from metacal.losses import DECE, AfterTemperature, CrossEntropy, FocalLoss, LabelSmoothing, Loss
 
 BASELINES: dict[str, Loss] = {"ce": CrossEntropy(), "ls": LabelSmoothing(0.05), "fl3": FocalLoss(3.0)}
 
 RESERVED = 0.3
 """Share of the held-out samples that only a temperature is fitted on, where some are reserved."""
+
+
+class Bounded(AfterTemperature):
+    """Judged after a temperature that is no lower than a bound: under-confidence beyond it is not forgiven."""
+
+    def __init__(self, loss: Loss, at_least: float) -> None:
+        super().__init__(loss)
+        self.at_least = at_least
+
+    def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Loss of a batch."""
+        temperature = temperature_with_prior(logits=logits.detach(), targets=targets)
+        value: Tensor = self.loss(logits / temperature.clamp(min=self.at_least), targets)
+        return value
 
 
 @dataclass(frozen=True)
@@ -39,7 +54,7 @@ class Candidate:
     share: float = 0.1
     decay: float = 0.0025
     dece: float = 0.0
-    at_least: float | None = 0.8
+    at_least: float | None = 0.0
     every: int = 4
     memory: int = 0
     reserves: bool = False
@@ -58,7 +73,7 @@ class Candidate:
         )
         objective: Loss = CrossEntropy() + self.dece * DECE() if self.dece else CrossEntropy()
         if self.at_least is not None:
-            objective = AfterTemperature(objective, at_least=self.at_least)
+            objective = Bounded(objective, self.at_least)
         outer = OuterStep(every=self.every, dense_start=0, memory=self.memory)
         return {"hyperparameters": smoothing, "objective": objective, "through": self.through, "outer": outer}
 
@@ -86,7 +101,7 @@ CANDIDATES: dict[str, Candidate] = {
     "ce + dece": replace(CENTRE, dece=0.5),
     "as it is": replace(CENTRE, at_least=None),
     "ce + dece as it is": replace(CENTRE, dece=0.5, at_least=None),
-    "any T": replace(CENTRE, at_least=0.0),
+    "T at least .8": replace(CENTRE, at_least=0.8),
     "T at least 1": replace(CENTRE, at_least=1.0),
     "every 8": replace(CENTRE, every=8),
     "every 16": replace(CENTRE, every=16),

@@ -60,5 +60,5 @@ REGIMES: dict[str, Regime] = {
     "cifar100": Regime("cifar100", 5000, 1000, 2000, epochs=20, **IMAGES),
 }
 
-IMAGE_REGIMES = ("svhn", "cifar10", "cifar100")
+IMAGE_REGIMES = ("fashion", "svhn", "cifar10", "cifar100")
 """Those whose runs take minutes."""

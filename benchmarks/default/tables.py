@@ -11,7 +11,7 @@ from scipy import stats
 Row = dict[str, Any]
 Rows = dict[tuple[str, str], dict[int, Row]]
 
-AFTER = {"ce": "likelihood", "ls": "likelihood", "fl3": "likelihood"}
+AFTER = {"ce": "prior", "ls": "prior", "fl3": "prior"}
 """The fold that a method is judged with; `finish` for all others."""
 FOLDS = ("plain", "likelihood", "significant", "prior", "finish")
 

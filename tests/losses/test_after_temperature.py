@@ -75,13 +75,3 @@ def test_bad_input():
         AfterTemperature(nn.CrossEntropyLoss())
     with pytest.raises(InvalidValueError, match="`prior_std` must be a number > 0, got -1"):
         AfterTemperature(CrossEntropy(), prior_std=-1)
-
-
-@pytest.mark.parametrize(("scale", "is_bounded"), [(0.2, True), (5.0, False)])
-def test_a_temperature_is_no_lower_than_asked_for(scale, is_bounded):
-    """Under-confident samples are judged at the bound, over-confident ones after the temperature that is best."""
-    logits, targets = scale * torch.randn(50, 3, generator=torch.Generator().manual_seed(0)), torch.arange(50) % 3
-    logits[torch.arange(50), targets] += 2.0 * scale
-    free, bounded = AfterTemperature(CrossEntropy()), AfterTemperature(CrossEntropy(), at_least=1.0)
-    assert (bounded(logits, targets) == CrossEntropy()(logits, targets)) == is_bounded
-    assert (bounded(logits, targets) == free(logits, targets)) != is_bounded

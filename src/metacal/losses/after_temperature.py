@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from metacal.errors import InvalidTypeError
-from metacal.functional.arguments import check_not_negative, check_positive
+from metacal.functional.arguments import check_positive
 from metacal.functional.temperature_prior import PRIOR_STD, temperature_with_prior
 from metacal.losses.base import Loss
 
@@ -17,8 +17,6 @@ class AfterTemperature(Loss):
     Args:
         loss: of scaled logits.
         prior_std: of log T.
-        at_least: bound of T from below. With 1, over-confidence is forgiven, for a temperature can fix it at the end,
-            and under-confidence is not.
 
     Examples:
         >>> import torch
@@ -29,20 +27,19 @@ class AfterTemperature(Loss):
         (4.5, 2.247)
     """
 
-    def __init__(self, loss: Loss, prior_std: float = PRIOR_STD, at_least: float = 0.0) -> None:
+    def __init__(self, loss: Loss, prior_std: float = PRIOR_STD) -> None:
         super().__init__()
         check_positive("prior_std", prior_std)
-        check_not_negative("at_least", at_least)
         if not isinstance(loss, Loss):
             raise InvalidTypeError(
                 f"`loss` must be a metacal Loss, got {type(loss).__name__}; FunctionLoss wraps any callable."
             )
-        self.loss, self.prior_std, self.at_least = loss, prior_std, at_least
+        self.loss, self.prior_std = loss, prior_std
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Loss of a batch."""
         temperature = temperature_with_prior(logits=logits.detach(), targets=targets, prior_std=self.prior_std)
-        value: Tensor = self.loss(logits / temperature.clamp(min=self.at_least), targets)
+        value: Tensor = self.loss(logits / temperature, targets)
         return value
 
     def extra_repr(self) -> str:
