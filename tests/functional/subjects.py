@@ -79,6 +79,7 @@ LEAST_MASS = {"duplication": "divides by at least 1e-5 samples"}
 AS_PUBLISHED = {"duplication": "divides by the fourth power of the number, as published"}
 STOPS_SHORT = dict.fromkeys(("order", "duplication", "classes", "dtype"), "fifty steps of L-BFGS magnify rounding")
 FLSD = {"dtype": "jumps where p = 0.2"}
+WEIGHS_A_PRIOR = {"duplication": "more samples outvote the prior"}
 
 
 def measure(function, exempt=None, *, takes=SCORES, most=1.0 + 1e-9, tolerance=0.0, is_pooled=True, **own) -> Subject:
@@ -169,6 +170,7 @@ SUBJECTS = [
         lambda *columns: F.noise_floor(F.equal_width_statistics(*columns)),
         {"duplication": "falls as the number of samples grows"},
     ),
+    loss(F.temperature_with_prior, WEIGHS_A_PRIOR, most=math.exp(7.0) + 1e-3, iterations=40),
     loss(F.cross_entropy),
     loss(F.cross_entropy, {"duplication": "is a sum"}, reduction="sum"),
     loss(soft_cross_entropy),
@@ -202,6 +204,7 @@ SUBJECTS = [
     module(L.MMCEWeighted(), AS_PUBLISHED),
     module(L.FunctionLoss(torch.nn.functional.cross_entropy), {"events": "knows classes alone"}),
     module(L.CrossEntropy() + 0.5 * L.MMCE()),
+    module(L.AfterTemperature(L.BrierLoss()), WEIGHS_A_PRIOR, most=2.0 + 1e-6),
 ]
 
 EXEMPT = {

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from metacal.functional.arguments import check_integer, check_positive
+from metacal.functional.boundary import public
 from metacal.functional.inputs import class_logits_and_targets
 
 PRIOR_STD = 0.4
@@ -16,6 +17,7 @@ LOWEST = -1e18
 """Bound of a logit below the largest of its sample; its square is finite in float32."""
 
 
+@public
 @torch.no_grad()
 def temperature_with_prior(
     *, logits: Tensor, targets: Tensor, prior_std: float = PRIOR_STD, iterations: int = 8

@@ -38,7 +38,7 @@ class AfterTemperature(Loss):
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Loss of a batch."""
-        temperature = temperature_with_prior(logits=logits.detach(), targets=targets, prior_std=self.prior_std)
+        temperature = temperature_with_prior(logits=logits, targets=targets, prior_std=self.prior_std)
         value: Tensor = self.loss(logits / temperature, targets)
         return value
 
