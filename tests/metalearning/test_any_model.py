@@ -242,6 +242,39 @@ def test_a_fabric_model(precision, through):
 
 @pytest.mark.bf16
 @both_ways
+@pytest.mark.parametrize("steers", [False, True])
+def test_a_model_of_accelerates_in_mixed_precision(through, steers):
+    """It converts what ``forward`` returns, and turns autocast on inside of it."""
+    from accelerate import Accelerator
+    from accelerate.state import AcceleratorState
+
+    AcceleratorState._reset_state(reset_partial_state=True)
+    try:
+        accelerator = Accelerator(cpu=True, mixed_precision="bf16")
+        net, dtypes = make_net(dropout=0.0), []
+        model, optimizer = accelerator.prepare(net, sgd(net))
+    finally:
+        AcceleratorState._reset_state(reset_partial_state=True)
+    forward = model.forward
+    meta = calibrator(model, VectorLabelSmoothing(K), optimizer=optimizer, through=through)
+    assert meta.output_layer is net.fc
+    net.backbone[0].register_forward_hook(lambda layer, given, output: dtypes.append(output.dtype))
+    x, y = batch(12, 1)
+    if steers:
+        with meta.watching():
+            raw = net._original_forward(x)  # inside of it, as models of Transformers compute their loss
+            loss = nn.functional.cross_entropy(raw, y)
+        meta.steer(loss, y, x=x)
+    else:
+        loss = meta.step(x, y)
+    loss.backward()
+    assert meta.history[0]["gradient_norm"] > 0 and net.fc.weight.grad.norm() > 0
+    assert dtypes.count(torch.float32) == (2 if through == "model" else 0) + steers  # the moved passes
+    assert model.forward == forward
+
+
+@pytest.mark.bf16
+@both_ways
 def test_bfloat16_autocast_and_clipping_and_schedule(through):
     net = make_net()
     optimizer = sgd(net)

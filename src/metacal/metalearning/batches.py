@@ -1,7 +1,8 @@
 """Batches as users have them (tensors, tuples, dictionaries): running a model on one, drawing the next."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -55,6 +56,21 @@ def plain_model(model: nn.Module) -> nn.Module:
     """The user's own module, without DDP, Fabric or the compiler around it."""
     inner = forwarded(model)
     return uncompiled(inner.module) if isinstance(inner, DistributedDataParallel) else inner
+
+
+@contextmanager
+def unconverted(model: nn.Module) -> Iterator[None]:
+    """Inside, ``forward`` is the model's own, without the autocast and conversions that Accelerate puts around it."""
+    plain = plain_model(model)
+    original, around = (vars(plain).get(name) for name in ("_original_forward", "forward"))
+    if original is None or around is None:
+        yield
+        return
+    plain.forward = original
+    try:
+        yield
+    finally:
+        plain.forward = around
 
 
 def changes_logits(output: Any, logits: Tensor) -> bool:

@@ -397,7 +397,7 @@ def choose_path(
         through = "head" if given is not None or is_linear else "model"
     check_choice("through", through, ("head", "model"))
     if through == "model":
-        return ThroughModel(model, given)
+        return ThroughModel(model, given, found)
     head = found if given is None else given
     if head is None:
         raise InvalidValueError(

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from metacal.errors import InvalidTypeError, InvalidValueError
-from metacal.metalearning.batches import call_model, plain_model
+from metacal.metalearning.batches import call_model, plain_model, unconverted
 from metacal.metalearning.quiet_forward import eagerly
 
 
@@ -37,7 +37,8 @@ def find_output_layer(model: nn.Module, x: Any, head: nn.Module | None) -> tuple
         if next(module.parameters(), None) is not None
     ]
     try:
-        with eagerly():  # compiled for these hooks and few samples, it would have to be compiled again
+        # Compiled for these hooks and few samples, it would have to be compiled again.
+        with unconverted(model), eagerly():
             call_model(model, x)
     finally:
         for handle in handles:

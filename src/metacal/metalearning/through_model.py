@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from metacal.errors import InvalidTypeError
 from metacal.functional.inputs import as_rows, at_least_float32, class_logits
-from metacal.metalearning.batches import Batch, call_model, in_dtype, moved, plain_model, unwrapped
+from metacal.metalearning.batches import Batch, call_model, in_dtype, moved, plain_model, unconverted, unwrapped
 from metacal.metalearning.checks import class_count
 from metacal.metalearning.gather import joint_count, joint_rows, summed_over_ranks, world_size
 from metacal.metalearning.head_tap import HeadTap
@@ -40,7 +40,9 @@ class ThroughModel:
 
     Args:
         model: as it is trained.
-        head: the layer that returns the logits, where it is known.
+        head: the layer that returns the logits, where it was named.
+        found: the layer that was found to return them; listened to where somebody else runs the model, who may convert
+            what that returns.
 
     Attributes:
         penalised: the module whose parameters a penalty is put on.
@@ -49,10 +51,12 @@ class ThroughModel:
     runs_first = False
     """Whether the training batch is run before the meta step: its graph and the meta batch's need not live together."""
 
-    def __init__(self, model: nn.Module, head: nn.Module | None) -> None:
+    def __init__(self, model: nn.Module, head: nn.Module | None, found: nn.Module | None) -> None:
         self.model, self.penalised = model, model if head is None else head
+        self._found = found
         self._inputs = HeadTap(plain_model(model))
         self._outputs = self._inputs if head is None else HeadTap(head)
+        self._watched: HeadTap | None = None
 
     def run(self, x: Any, model: nn.Module | None = None) -> tuple[Any, Tensor]:
         """The input itself, and the logits with history."""
@@ -69,24 +73,32 @@ class ThroughModel:
     @contextmanager
     def watching(self) -> Iterator[list[Any]]:
         """Somebody else runs the model inside; gives the list of outputs so far."""
+        watched = self._watched_tap()
         with ExitStack() as stack:
-            stack.enter_context(self._inputs.listening())
-            outputs = self._outputs.calls.outputs
-            if self._outputs is not self._inputs:
-                outputs = stack.enter_context(self._outputs.listening())
+            outputs = stack.enter_context(self._inputs.listening())
+            if watched is not self._inputs:
+                outputs = stack.enter_context(watched.listening())
             yield outputs
 
     def taken(self, x: Any = None) -> tuple[Any, Tensor]:
         """What the model was given (``x``, if that is said) and the logits that it returned inside `watching`."""
-        call, output = self._outputs.take()
-        if x is None and self._outputs is not self._inputs:
+        watched = self._watched_tap()
+        call, output = watched.take()
+        if x is None and watched is not self._inputs:
             call, _ = self._inputs.take()
         return call if x is None else x, logits_of(output)
 
+    def _watched_tap(self) -> HeadTap:
+        if self._watched is None:
+            layer = self._found if self._outputs is self._inputs else None
+            self._watched = self._outputs if layer is None else HeadTap(layer)
+        return self._watched
+
     def remove(self) -> None:
         """Take the hooks off."""
-        self._inputs.remove()
-        self._outputs.remove()
+        for tap in (self._inputs, self._outputs, self._watched):
+            if tap is not None:
+                tap.remove()
 
     def hypergradient(self, task: MetaTask, parts: Sequence[Batch], meta: Batch) -> Hypergradient:
         """Of the training batch, in the parts that it is run in, and a held-out batch; see the module's docstring."""
@@ -130,7 +142,8 @@ class ThroughModel:
         """The training loss of the whole batch some way along a direction, as a function of omega alone."""
         model, device = plain_model(self.model), distance.device
         total = torch.zeros((), device=device)
-        with moved_parameters(along, distance), torch.autocast(device.type, enabled=False), eagerly():
+        precision = torch.autocast(device.type, enabled=False)
+        with moved_parameters(along, distance), precision, unconverted(model), eagerly():
             parameters = {name: parameter.detach() for name, parameter in self.penalised.named_parameters()}
             for number, (x, y) in enumerate(parts):
                 with task.quietly(model, "train"), torch.no_grad():
