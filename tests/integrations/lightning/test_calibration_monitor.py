@@ -7,8 +7,8 @@ from tests.integrations.lightning.modules import K, Plain, loader, samples, trai
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from metacal import VectorLabelSmoothing
-from metacal.functional import expected_calibration_error, negative_log_likelihood
+from metacal import OuterStep, VectorLabelSmoothing
+from metacal.functional import expected_calibration_error, likelihood_decomposition, negative_log_likelihood
 from metacal.integrations.lightning import CalibrationMonitor, MetaCalibration
 
 pytestmark = pytest.mark.filterwarnings(
@@ -22,7 +22,8 @@ pytestmark = pytest.mark.filterwarnings(
 def fitted(folder, logger, **options):
     module = Plain()
     monitor = CalibrationMonitor("net.2", class_names=["a", "b", "c"], **options)
-    meta = MetaCalibration("net.2", 0.25, hyperparameters=VectorLabelSmoothing(K), every=1)
+    outer = OuterStep(every=1, dense_start=0)
+    meta = MetaCalibration(hyperparameters=VectorLabelSmoothing(K), outer=outer, finish=False)
     fit = trainer(folder, meta, monitor, logger=logger)
     fit.fit(module, loader(), loader(30, 5))
     return module, fit
@@ -40,6 +41,8 @@ def test_numbers_are_those_of_the_functions(tmp_path):
     assert figures["val_nll"].item() == pytest.approx(
         negative_log_likelihood(logits=logits, targets=targets).item(), abs=1e-6
     )
+    refined = likelihood_decomposition(logits=logits, targets=targets).refinement.item()
+    assert refined <= figures["val_refined_nll"].item() < refined + 0.01  # a weak prior holds its temperature back
     assert not module.net[2]._forward_hooks
 
 

@@ -2,21 +2,24 @@
 
 import inspect
 import json
+import logging
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import lightning
 import pytest
 import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
 from tests.integrations.lightning.modules import K, Manual, Plain, loader, samples, trainer
+from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, DistributedSampler, WeightedRandomSampler
 
-from metacal import MetaCalibrator, NonUniformLabelSmoothing, UnitwiseL2, VectorLabelSmoothing
+from metacal import HierarchicalLabelSmoothing, MetaCalibrator, OuterStep, UnitwiseL2, VectorLabelSmoothing
 from metacal.errors import InvalidTypeError, InvalidValueError
-from metacal.integrations.lightning import MetaCalibration
-from metacal.integrations.meta_stream import MetaStream
+from metacal.integrations.lightning import CalibrationMonitor, MetaCalibration
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.*does not have many workers.*",
@@ -28,53 +31,58 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 BF16 = ("bf16-true", "bf16-mixed")
+ALWAYS = OuterStep(every=1, dense_start=0)
+NEVER = OuterStep(every=float("inf"), dense_start=0)
 
 
 def callback(**options):
-    given = dict(meta=loader(30, 1, 10), hyperparameters=VectorLabelSmoothing(K), every=1, **options)
-    return MetaCalibration("net.2", **given)
+    given = {"meta": loader(30, 1, 10), "hyperparameters": VectorLabelSmoothing(K), "outer": ALWAYS}
+    return MetaCalibration(**given | options)
 
 
-def by_hand(epochs=2, accumulate=1):
+def by_hand(epochs=2, accumulate=1, through=None):
     """The loop that the callback stands for."""
     module = Plain()
     optimizer = torch.optim.SGD(module.parameters(), lr=0.2, momentum=0.9)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
-    meta = MetaCalibrator(module.net, "2", VectorLabelSmoothing(K), every=1)
-    stream = MetaStream(samples(30, 1), 10, seed=0)
+    smoothing = VectorLabelSmoothing(K)
+    meta = MetaCalibrator(module.net, optimizer, loader(30, 1, 10), smoothing, through=through, outer=ALWAYS)
     for _ in range(epochs):
         batches = list(loader())
         for number, (x, y) in enumerate(batches):
             boundary = (number + 1) % accumulate == 0 or number == len(batches) - 1
-            lr = optimizer.param_groups[0]["lr"]
-            loss = meta.step(x, y, meta=map(tuple, stream), lr=lr, boundary=boundary) / accumulate
+            loss = meta.step(x, y, boundary=boundary) / accumulate
             loss.backward()
             if boundary:
                 optimizer.step()
                 optimizer.zero_grad()
         scheduler.step()
-    return module, meta.hyperparameters.strength.detach()
+    return module, smoothing.strength.detach(), meta.finish()
 
 
 def assert_same(module, found, expected):
-    reference, strength = expected
+    reference, strength, finished = expected
     assert float(strength.max()) > 0.0005
     torch.testing.assert_close(found.calibrator.hyperparameters.strength.detach(), strength, rtol=1e-4, atol=1e-7)
     for own, theirs in zip(module.parameters(), reference.parameters()):
         torch.testing.assert_close(own, theirs, rtol=1e-4, atol=1e-6)
+    assert found.finished.temperature == pytest.approx(finished.temperature, rel=1e-4)
+    assert found.finished.is_folded == finished.is_folded
 
 
+@pytest.mark.parametrize("through", ["head", "model"])
 @pytest.mark.parametrize("kind", [Plain, Manual])
-def test_it_is_the_loop_by_hand(tmp_path, kind):
-    module, found = kind(), callback()
+def test_it_is_the_loop_by_hand(tmp_path, kind, through):
+    module, found = kind(), callback(through=through)
     fit = trainer(tmp_path, found)
     fit.fit(module, loader())
-    assert_same(module, found, by_hand())
-    assert not module.net[2]._forward_hooks and not module.net[2]._forward_pre_hooks
-    assert "meta_loss" in found.summary() or "meta-loss" in found.summary()
+    assert found.calibrator.through == through
+    assert_same(module, found, by_hand(through=through))
+    assert not any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
+    assert "meta-loss" in found.summary()
     assert len(found.export()["soft_labels"]) == K
     assert {"meta/meta_loss", "meta/strength"} <= set(fit.logged_metrics)
-    assert kind is Manual or len(module.losses) == 8  # meta batches stop at the head
+    assert kind is Manual or len(module.losses) == 8  # no other batch gets further than the head
 
 
 def test_a_step_by_hand_may_go_backward_from_other_losses_too(tmp_path):
@@ -94,10 +102,11 @@ def test_a_step_by_hand_may_go_backward_from_other_losses_too(tmp_path):
     assert_same(module, found, by_hand())
 
 
-def test_gradient_accumulation(tmp_path):
-    module, found = Plain(), callback()
+@pytest.mark.parametrize("through", ["head", "model"])
+def test_gradient_accumulation(tmp_path, through):
+    module, found = Plain(), callback(through=through)
     trainer(tmp_path, found, accumulate_grad_batches=3).fit(module, loader())
-    assert_same(module, found, by_hand(accumulate=3))
+    assert_same(module, found, by_hand(accumulate=3, through=through))
 
 
 def test_the_logged_loss_is_that_of_hard_labels(tmp_path):
@@ -118,76 +127,145 @@ def test_precisions(tmp_path, precision):
     assert found.calibrator.skipped == 0
 
 
+@pytest.mark.bf16
+def test_differences_are_not_taken_in_half_precision(tmp_path):
+    module, found, calls = Plain(), callback(through="model", finish=False), Counter()
+    count = lambda layer, given, output: calls.update([(torch.is_grad_enabled(), output.dtype)])  # noqa: E731
+    module.net[2].register_forward_hook(count)
+    trainer(tmp_path, found, precision="bf16-mixed", max_epochs=1).fit(module, loader())
+    # 4 training and 4 held-out batches; 8 passes at moved parameters; 2 to find the layer, the second as is trained.
+    assert calls == {(True, torch.bfloat16): 8, (False, torch.float32): 9, (False, torch.bfloat16): 1}
+
+
 @pytest.mark.parametrize("precision", BF16)
 def test_bf16_is_refused_where_it_kills_the_process(tmp_path, bf16_dies, precision):
     with pytest.raises(InvalidValueError, match=r'SIGILL.*or use Trainer\(precision="32-true"\)'):
         trainer(tmp_path, callback(), precision=precision).fit(Plain(), loader())
 
 
-def test_checkpoint_and_resume(tmp_path):
-    whole, found = Plain(), callback()
-    trainer(tmp_path, found, max_epochs=4).fit(whole, loader())
-    first = callback()
-    fit = trainer(tmp_path, first, max_epochs=2)
-    fit.fit(Plain(), loader())
-    fit.save_checkpoint(tmp_path / "half.ckpt")
-    again, resumed = Plain(), callback()
-    resume = trainer(tmp_path, resumed, max_epochs=4).fit
+@pytest.mark.parametrize("through", ["head", "model"])
+def test_checkpoint_and_resume(tmp_path, through):
+    whole, found = Plain(), callback(through=through)
+    options = {"max_epochs": 4, "enable_checkpointing": True}
+    every = ModelCheckpoint(tmp_path, filename="{epoch}", save_top_k=-1)
+    trainer(tmp_path, found, every, **options).fit(whole, loader())
+    again, resumed = Plain(), callback(through=through)
+    resume = trainer(tmp_path, resumed, ModelCheckpoint(tmp_path, save_top_k=0), **options).fit
     keywords = {"weights_only": True} if "weights_only" in inspect.signature(resume).parameters else {}  # 2.6
-    resume(again, loader(), ckpt_path=tmp_path / "half.ckpt", **keywords)
+    resume(again, loader(), ckpt_path=tmp_path / "epoch=1.ckpt", **keywords)
     torch.testing.assert_close(
         resumed.calibrator.hyperparameters.strength, found.calibrator.hyperparameters.strength, rtol=0.0, atol=0.0
     )
     for own, theirs in zip(again.parameters(), whole.parameters()):
         torch.testing.assert_close(own, theirs, rtol=0.0, atol=0.0)
     assert len(resumed.calibrator.history) == len(found.calibrator.history) == 16
+    assert resumed.finished == found.finished
 
 
-def test_a_share_of_the_training_set_is_split_off(tmp_path):
-    class Seen(Plain):
-        seen: list
+def test_the_validation_samples_are_the_held_out_ones(tmp_path):
+    module, found = Plain(), callback(meta=None)
+    trainer(tmp_path, found).fit(module, loader(), loader(30, 1, 10))
+    assert_same(module, found, by_hand())
+
+
+def test_without_a_validation_step_they_go_through_the_training_step(tmp_path):
+    class Untested(Plain):
+        validation_step = lightning.LightningModule.validation_step
+
+    module, found = Untested(), callback(meta=None)
+    with pytest.warns(UserWarning, match="no `validation_step`"):
+        trainer(tmp_path, found).fit(module, loader(), [loader(30, 1, 10)])
+    assert_same(module, found, by_hand())
+
+
+def test_validation_samples_go_the_way_of_validation(tmp_path):
+    """What is done to training batches alone, in their step or on their way to the device, is not done to them."""
+
+    class Augmenting(Plain):
+        def on_after_batch_transfer(self, batch, dataloader_idx):
+            return [batch[0] + 100.0 * self.trainer.training, batch[1]]
 
         def training_step(self, batch, batch_idx):
-            loss = super().training_step(batch, batch_idx)
-            self.seen.extend(batch[0][:, 0].tolist())  # behind the head: meta batches do not come here
-            return loss
+            return super().training_step((batch[0] - 100.0, batch[1]), batch_idx)
 
-    module = Seen()
-    module.seen = []
-    found = MetaCalibration("net.2", 0.25, every=1)
-    trainer(tmp_path, found).fit(module, loader(48, shuffle=True))
-    trained = set(module.seen)
-    held_out = {row[0].item() for row, _ in found._stream.dataset}
-    assert len(trained) == 36 and len(held_out) == 12 and not trained & held_out
-    assert found._stream.batch_size == 12
-    assert isinstance(found.calibrator.hyperparameters, NonUniformLabelSmoothing)
+        def validation_step(self, batch, batch_idx, dataloader_idx=0):
+            self.log("seen", batch[0].abs().max())
+            self.net(batch[0])
+
+    module, found = Augmenting(), callback(meta=None)
+    fit = trainer(tmp_path, found)
+    fit.fit(module, loader(), loader(30, 1, 10))
+    _, strength, finished = by_hand()
+    torch.testing.assert_close(found.calibrator.hyperparameters.strength.detach(), strength, rtol=1e-2, atol=1e-5)
+    assert found.finished.temperature == pytest.approx(finished.temperature, rel=1e-2)
+    assert fit.logged_metrics["seen"] < 10.0
 
 
-def test_the_datamodule_gives_the_meta_set(tmp_path):
+@pytest.mark.parametrize("owner", ["datamodule", "module"])
+def test_the_hook_gives_the_held_out_samples(tmp_path, owner):
     class Data(lightning.LightningDataModule):
         def train_dataloader(self):
             return loader()
 
-        def meta_dataloader(self):
-            return loader(30, 1, 10)
+        def val_dataloader(self):
+            return loader(20, 9)
 
-    module = Plain()
-    found = MetaCalibration("net.2", hyperparameters=VectorLabelSmoothing(K), every=1)
+    class Module(Plain):
+        pass
+
+    setter = Data if owner == "datamodule" else Module
+    setter.meta_dataloader = lambda self: loader(30, 1, 10)
+    module, found = Module(), callback(meta=None)
     trainer(tmp_path, found).fit(module, datamodule=Data())
     assert_same(module, found, by_hand())
 
 
-def test_a_share_of_the_datamodules_training_set_and_a_dataset(tmp_path):
-    class Data(lightning.LightningDataModule):
-        def train_dataloader(self):
-            return loader()
+def test_the_default_is_that_of_the_calibrator(tmp_path):
+    module, found = Plain(), MetaCalibration()
+    trainer(tmp_path, found).fit(module, loader(), loader(30, 1, 10))
+    assert isinstance(found.calibrator.hyperparameters, HierarchicalLabelSmoothing)
+    assert found.calibrator.outer == OuterStep() and found.calibrator.output_layer is module.net[2]
+    assert found.finished.samples == 30
 
-    found = MetaCalibration("net.2", 0.25)
-    trainer(tmp_path, found, max_epochs=1).fit(Plain(), datamodule=Data())
-    assert len(found._stream.dataset) == 12
-    found = MetaCalibration("net.2", samples(30, 1), meta_batch_size=7)
-    trainer(tmp_path, found, max_epochs=1).fit(Plain(), loader())
-    assert found._stream.batch_size == 7
+
+def test_the_layer_of_the_logits_is_found_by_forward(tmp_path):
+    class TwoParts(Plain):
+        def __init__(self):
+            super().__init__()
+            self.head, self.aside = self.net.pop(2), nn.Linear(5, 2)
+
+        def forward(self, x):
+            return self.head(self.net(x))
+
+        def training_step(self, batch, batch_idx):
+            return functional.cross_entropy(self(batch[0]), batch[1])
+
+        def validation_step(self, batch, batch_idx):
+            self(batch[0])
+
+    module, found, monitor = TwoParts(), callback(meta=None), CalibrationMonitor(every_n_epochs=0)
+    fit = trainer(tmp_path, found, monitor)
+    fit.fit(module, loader(), loader(30, 1, 10))
+    _, strength, _ = by_hand()
+    torch.testing.assert_close(found.calibrator.hyperparameters.strength.detach(), strength, rtol=1e-4, atol=1e-7)
+    assert found.calibrator.through == "head" and found.calibrator.output_layer is module.head
+    assert 0.0 < fit.callback_metrics["val_ece"] < 1.0
+
+
+def test_a_model_without_a_linear_head_is_gone_through(tmp_path):
+    class Distances(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.centres = nn.Linear(5, 4), nn.Parameter(torch.randn(K, 4))
+
+        def forward(self, x):
+            return -torch.cdist(self.body(x), self.centres)
+
+    module, found = Plain(), callback()
+    module.net = Distances()
+    trainer(tmp_path, found).fit(module, loader())
+    assert found.calibrator.through == "model" and found.calibrator.hyperparameters.strength.max().item() > 0.0005
+    assert not found.finished.is_folded
 
 
 def test_batches_that_are_dictionaries_and_extra_terms(tmp_path):
@@ -198,17 +276,63 @@ def test_batches_that_are_dictionaries_and_extra_terms(tmp_path):
 
     rows = [{"x": x, "kind": y} for x, y in samples(48, 0)]
     meta = DataLoader([{"x": x, "kind": y} for x, y in samples(30, 1)], batch_size=10)
-    found = MetaCalibration("net.2", meta, targets="kind", hyperparameters=VectorLabelSmoothing(K), every=1)
+    found = callback(meta=meta, head="net.2", targets="kind")
     trainer(tmp_path, found).fit(Dictionary(), DataLoader(rows, batch_size=12))
     assert found.calibrator.hyperparameters.strength.max().item() > 0.0005
+    with pytest.raises(InvalidValueError, match=r"Sequential cannot be run on a batch's inputs.*net\.2 \(Linear\)"):
+        trainer(tmp_path, callback(meta=meta, targets="kind")).fit(Dictionary(), DataLoader(rows, batch_size=12))
 
 
 def test_training_without_the_callback_is_not_changed_by_one_that_never_steps(tmp_path):
     plain, watched = Plain(), Plain()
     trainer(tmp_path).fit(plain, loader())
-    trainer(tmp_path, MetaCalibration("net.2", loader(30, 1, 10), every=float("inf"))).fit(watched, loader())
+    idle = callback(outer=NEVER, finish=False)
+    trainer(tmp_path, idle).fit(watched, loader())
+    assert idle.finished is None
     for own, theirs in zip(watched.parameters(), plain.parameters()):
         torch.testing.assert_close(own, theirs, rtol=1e-5, atol=1e-7)
+
+
+def logits_of(module):
+    with torch.no_grad():
+        return module.net(samples(400, 7).tensors[0])
+
+
+def overfitted(folder, *callbacks, **options):
+    """Trained on few samples until it is far too confident; nothing is learned on the way."""
+    module = Plain()
+    fit = trainer(folder, *callbacks, max_epochs=60, **options)
+    fit.fit(module, loader(24), loader(200, 3, 50))
+    return module, fit
+
+
+def test_a_temperature_is_folded_at_the_end(tmp_path, caplog):
+    plain, _ = overfitted(tmp_path, callback(meta=None, outer=NEVER, finish=False))
+    found, last = callback(meta=None, outer=NEVER), ModelCheckpoint(tmp_path, save_last=True, save_top_k=0)
+    with caplog.at_level(logging.INFO, "lightning.pytorch"):
+        module, fit = overfitted(tmp_path, found, last, enable_checkpointing=True)
+    assert found.finished.is_folded and found.finished.temperature > 1.5
+    torch.testing.assert_close(logits_of(module), logits_of(plain) / found.finished.temperature, rtol=1e-4, atol=1e-5)
+    assert found.finished.after.nll < found.finished.before.nll
+    assert str(found.finished) in caplog.text and found.summary() in caplog.text
+    fit.save_checkpoint(tmp_path / "end.ckpt")
+    saved = torch.load(tmp_path / "end.ckpt", weights_only=True)["state_dict"]
+    assert saved.keys() == plain.state_dict().keys()
+    assert torch.equal(saved["net.2.weight"], module.net[2].weight)
+
+
+def test_the_best_checkpoint_is_finished_if_that_is_asked_for(tmp_path):
+    best = ModelCheckpoint(tmp_path, monitor="val_refined_nll")
+    monitor, found = CalibrationMonitor(every_n_epochs=0), callback(meta=None, outer=NEVER, finish="best")
+    module, _ = overfitted(tmp_path, found, monitor, best, enable_checkpointing=True)
+    weights = torch.load(best.best_model_path, weights_only=True)["state_dict"]
+    divided_by = found.finished.temperature if found.finished.is_folded else 1.0
+    torch.testing.assert_close(module.net[2].weight, weights["net.2.weight"] / divided_by)
+    assert torch.equal(module.net[0].weight, weights["net.0.weight"])
+    assert best.best_model_score < 0.9 * found.calibrator.hyperparameters.num_classes  # NLL, not an accuracy
+    assert "epoch=59" not in best.best_model_path  # over-fitted by then
+    with pytest.raises(InvalidValueError, match="without a ModelCheckpoint callback, got 'best'"):
+        overfitted(tmp_path, callback(meta=None, finish="best"))
 
 
 DDP = """
@@ -216,30 +340,38 @@ import json, os, sys, warnings
 warnings.simplefilter("ignore")
 sys.path.insert(0, {root!r})
 from tests.integrations.lightning.test_meta_calibration import fit_on
-fit_on(2, int(os.environ.get("LOCAL_RANK", 0)), {folder!r})
+fit_on(2, int(os.environ.get("LOCAL_RANK", 0)), {folder!r}, {through!r})
 """
 
 
-def fit_on(devices, rank, folder):
+def fit_on(devices, rank, folder, through):
     """Fit on so many processes; what came out goes to a file."""
     torch.set_num_threads(1)
-    meta = loader(40, 1, 20 // devices)
-    found = MetaCalibration("net.2", meta, hyperparameters=VectorLabelSmoothing(K), every=1)
+    found = callback(meta=None, through=through)
     module = Plain()
     sampler = DistributedSampler(samples(48, 0), devices, rank, shuffle=False)
     strategy = "ddp" if devices > 1 else "auto"
-    fit = trainer(folder, found, devices=devices, strategy=strategy, use_distributed_sampler=False)
-    fit.fit(module, loader(48, batch_size=12 // devices, sampler=sampler))
-    end = [found.calibrator.hyperparameters.strength.tolist(), module.net[2].weight.flatten().tolist()]
+    monitor = CalibrationMonitor(every_n_epochs=0)
+    fit = trainer(folder, found, monitor, devices=devices, strategy=strategy, use_distributed_sampler=False)
+    train = loader(48, batch_size=12 // devices, sampler=sampler)
+    held_out = samples(40, 1)
+    own = DistributedSampler(held_out, devices, rank, shuffle=False)
+    fit.fit(module, train, DataLoader(held_out, batch_size=20 // devices, sampler=own))
+    end = [
+        found.calibrator.hyperparameters.strength.tolist(),
+        module.net[2].weight.flatten().tolist(),
+        [found.finished.temperature, fit.callback_metrics["val_refined_nll"].item()],
+    ]
     Path(folder, f"{devices}-{fit.global_rank}.json").write_text(json.dumps(end))
 
 
 @pytest.mark.slow
-def test_two_processes_are_one(tmp_path):
+@pytest.mark.parametrize("through", ["head", "model"])
+def test_two_processes_are_one(tmp_path, through):
     script = tmp_path / "fit.py"
-    script.write_text(DDP.format(root=str(Path(__file__).parents[3]), folder=str(tmp_path)))
+    script.write_text(DDP.format(root=str(Path(__file__).parents[3]), folder=str(tmp_path), through=through))
     subprocess.run([sys.executable, str(script)], check=True, capture_output=True)
-    fit_on(1, 0, str(tmp_path))
+    fit_on(1, 0, str(tmp_path), through)
     one, first, second = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("1-0", "2-0", "2-1"))
     assert first == second and max(one[0]) > 0.0005
     for joint, alone in zip(first, one):
@@ -248,22 +380,38 @@ def test_two_processes_are_one(tmp_path):
 
 def test_a_head_that_is_not_there(tmp_path):
     with pytest.raises(InvalidValueError, match=r"got 'net.fc'; its linear layers are net\.0, net\.2\."):
-        trainer(tmp_path, MetaCalibration("net.fc", 0.1)).fit(Plain(), loader())
+        trainer(tmp_path, callback(head="net.fc")).fit(Plain(), loader())
     with pytest.raises(InvalidTypeError, match="`head` must be an attribute path"):
-        MetaCalibration(Plain().net)
+        MetaCalibration(head=Plain().net)
+
+    class TwoNetworks(Plain):
+        def __init__(self):
+            super().__init__()
+            self.other = nn.Linear(5, 2)
+
+    with pytest.raises(InvalidValueError, match=r"no `forward` to find it by; .*net\.2 \(Linear\), other \(Linear\)"):
+        trainer(tmp_path, callback()).fit(TwoNetworks(), loader())
 
 
-def test_no_meta_data(tmp_path):
-    with pytest.raises(InvalidValueError, match=r"`meta` must be given.*0\.1.*meta_dataloader"):
-        trainer(tmp_path, MetaCalibration("net.2")).fit(Plain(), loader())
-    with pytest.raises(InvalidValueError, match="`meta` must be in"):
-        MetaCalibration("net.2", 1.5)
+def test_no_held_out_samples(tmp_path):
+    with pytest.raises(InvalidValueError, match=r"`meta` must be a DataLoader.*split_off.*Got no such loaders"):
+        trainer(tmp_path, callback(meta=None)).fit(Plain(), loader())
+    with pytest.raises(InvalidValueError, match="Got several such loaders"):
+        trainer(tmp_path, callback(meta=None)).fit(Plain(), loader(), [loader(30, 1), loader(30, 2)])
+    for wrong in (0.1, iter(loader()), "net.2"):
+        with pytest.raises(InvalidTypeError, match=r"`meta` must be a DataLoader, or another iterable of batches"):
+            trainer(tmp_path, callback(meta=wrong)).fit(Plain(), loader())
 
 
-def test_a_share_of_a_loader_with_a_sampler_of_its_own(tmp_path):
-    own = DataLoader(samples(48, 0), batch_size=12, sampler=WeightedRandomSampler(torch.ones(48), 48))
-    with pytest.raises(InvalidValueError, match="has a sampler of its own"):
-        trainer(tmp_path, MetaCalibration("net.2", 0.1)).fit(Plain(), own)
+def test_batches_that_are_no_loader(tmp_path):
+    """The same samples in an order that the calibrator cannot change: a list of one batch has no order."""
+    (whole,) = loader(30, 1, 30)
+    ends = []
+    for meta in ([whole], loader(30, 1, 30)):
+        found = callback(meta=meta)
+        trainer(tmp_path, found).fit(Plain(), loader())
+        ends.append(found.calibrator.hyperparameters.strength.detach())
+    torch.testing.assert_close(*ends, rtol=1e-4, atol=1e-6)
 
 
 def test_a_meta_loader_with_a_sampler_of_its_own(tmp_path):
@@ -272,10 +420,8 @@ def test_a_meta_loader_with_a_sampler_of_its_own(tmp_path):
     seen = set()
     given = meta.collate_fn
     meta.collate_fn = lambda rows: (seen.update(row[0].item() for row, _ in rows), given(rows))[1]
-    trainer(tmp_path, MetaCalibration("net.2", meta, every=1)).fit(Plain(), loader())
+    trainer(tmp_path, callback(meta=meta)).fit(Plain(), loader())
     assert seen and seen <= {row[0].item() for row in samples(30, 1).tensors[0][20:]}
-    with pytest.raises(InvalidValueError, match="`meta_batch_size` must not be given for a loader with a sampler"):
-        trainer(tmp_path, MetaCalibration("net.2", meta, meta_batch_size=5)).fit(Plain(), loader())
 
 
 def test_losses_that_the_callback_cannot_see(tmp_path):
@@ -287,7 +433,7 @@ def test_losses_that_the_callback_cannot_see(tmp_path):
         trainer(tmp_path, callback()).fit(Plain(label_smoothing=0.2), loader())
     with pytest.raises(InvalidValueError, match="manual_backward"):
         trainer(tmp_path, callback()).fit(ByHand(), loader())
-    penalty = MetaCalibration("net.2", 0.2, hyperparameters=UnitwiseL2(Plain().net[2]))
+    penalty = callback(hyperparameters=UnitwiseL2(Plain().net[2]))
     with pytest.raises(InvalidValueError, match="adds a penalty on weights"):
         trainer(tmp_path, penalty).fit(Plain(), loader())
 
@@ -297,11 +443,16 @@ def test_a_head_that_nobody_trains(tmp_path):
         def configure_optimizers(self):
             return torch.optim.SGD(self.net[0].parameters(), lr=0.1)
 
-    with pytest.raises(InvalidValueError, match="no optimizer has parameters of"):
-        trainer(tmp_path, callback()).fit(Frozen(), loader())
+    with pytest.raises(InvalidValueError, match="`head` must be trained by `optimizer`"):
+        trainer(tmp_path, callback(head="net.2")).fit(Frozen(), loader())
+    found = callback()  # the rest of the model is trained
+    trainer(tmp_path, found).fit(Frozen(), loader())
+    assert found.calibrator.through == "model" and found.calibrator.hyperparameters.strength.max().item() > 0.0005
 
 
 def test_before_any_fit():
     with pytest.raises(InvalidValueError, match="must have been used in a fit"):
         callback().summary()
     assert callback().state_dict() == {}
+    with pytest.raises(InvalidValueError, match="`finish` must be"):
+        callback(finish="last")

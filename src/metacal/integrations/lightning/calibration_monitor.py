@@ -11,27 +11,31 @@ from torch import Tensor
 from metacal.evaluation.predictions import Predictions
 from metacal.functional.arguments import check_integer, check_num_bins
 from metacal.functional.inputs import as_rows, class_logits
-from metacal.integrations.labels import Targets, labels_of
+from metacal.integrations.lightning.logits_layer import find_logits_layer
 from metacal.integrations.lightning.meta_calibration import MetaCalibration
 from metacal.integrations.loggers import log_reliability, log_smoothing
-from metacal.metalearning.checks import find_head
+from metacal.losses import AfterTemperature, CrossEntropy
+from metacal.metalearning.gather import joint_rows
 from metacal.metalearning.head_tap import HeadTap
+from metacal.metalearning.labels import Targets, labels_of
 from metacal.metrics import ExpectedCalibrationError, NegativeLogLikelihood
 
 MOST_SAMPLES = 50_000
-"""Logits kept for the reliability diagram."""
+"""Samples whose logits are kept for the refined NLL and the reliability diagram."""
 
 
 class CalibrationMonitor(Callback):
-    """Watches the head on the validation set: ``val_ece`` and ``val_nll`` through ``self.log``, figures to the loggers.
+    """Watches the logits of the validation set: numbers through ``self.log``, figures to the loggers.
 
-    The figures, a reliability diagram and (with `MetaCalibration` at work) the learned smoothing matrix, go to every
-    logger that takes images: TensorBoard, MLflow, Weights & Biases. Under DDP the logged numbers are those of all
-    ranks, the diagram that of the first rank's share. One logit per sample makes two classes; logits ``(n, T, K)``
-    are those of n T samples.
+    The numbers are ``val_ece``, ``val_nll`` and ``val_refined_nll``, the NLL after the best temperature (of the first
+    50,000 samples of each process): what to choose a checkpoint by, ``ModelCheckpoint(monitor="val_refined_nll")``, if
+    a temperature follows. The figures, a reliability diagram and (with `MetaCalibration` at work) the learned smoothing
+    matrix, go to every logger that takes images: TensorBoard, MLflow, Weights & Biases. Under DDP the logged numbers
+    are those of all ranks, the diagram that of the first rank's share. One logit per sample makes two classes; logits
+    ``(n, T, K)`` are those of n T samples.
 
     Args:
-        head: attribute path of the layer that returns the logits.
+        head: attribute path of the layer that returns the logits; None finds it, see `MetaCalibration`.
         targets: where the labels of a batch are; see `MetaCalibration`.
         num_bins: of the expected calibration error.
         class_names: for the smoothing matrix; None numbers them.
@@ -40,7 +44,7 @@ class CalibrationMonitor(Callback):
 
     def __init__(
         self,
-        head: str,
+        head: str | None = None,
         *,
         targets: Targets = None,
         num_bins: int = 15,
@@ -57,15 +61,15 @@ class CalibrationMonitor(Callback):
         self._kept: list[tuple[Tensor, Tensor]] = []
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Listen to the head."""
-        self._tap = HeadTap(find_head(pl_module, self.head))
-        self._metrics, self._kept = {}, []
+        """Start anew."""
+        self._tap, self._metrics, self._kept = None, {}, []
 
     def on_validation_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
         """Listen to the head."""
-        assert self._tap is not None
+        if self._tap is None:
+            self._tap = HeadTap(find_logits_layer(pl_module, self.head, batch))
         self._watch = ExitStack()
         self._watch.enter_context(self._tap.listening())
 
@@ -101,10 +105,13 @@ class CalibrationMonitor(Callback):
             return
         for name, metric in self._metrics.items():
             pl_module.log(name, metric.compute(), on_step=False, on_epoch=True, batch_size=1)
+        logits, targets = (torch.cat(parts) for parts in zip(*self._kept, strict=True))
+        rows = joint_rows(logits.to(pl_module.device), targets.to(pl_module.device))[:2]
+        refined = AfterTemperature(CrossEntropy())(*rows)
+        pl_module.log("val_refined_nll", refined, on_step=False, on_epoch=True, batch_size=1)
         is_due = self.every_n_epochs and (trainer.current_epoch + 1) % self.every_n_epochs == 0
         if not is_due or not trainer.is_global_zero:
             return
-        logits, targets = (torch.cat(parts) for parts in zip(*self._kept, strict=True))
         at_work = [callback for callback in trainer.callbacks if isinstance(callback, MetaCalibration)]  # type: ignore[attr-defined]
         for logger in trainer.loggers:
             log_reliability(logger, Predictions.from_logits(logits, targets), step=trainer.global_step)
@@ -121,3 +128,4 @@ class CalibrationMonitor(Callback):
             self._watch.close()
         if self._tap is not None:
             self._tap.remove()
+            self._tap = None

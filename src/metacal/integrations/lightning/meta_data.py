@@ -1,92 +1,89 @@
-"""Where the callback's meta batches come from: what it was given, a hook of the datamodule, or the training set."""
+"""Where the callback's held-out batches come from: what it was given, a hook of the datamodule, or validation."""
 
-from collections.abc import Iterator
-from dataclasses import replace
+import copy
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
+from lightning.pytorch.utilities import CombinedLoader
+from torch import Tensor
+from torch.utils.data import DataLoader
 
-from metacal.data import split_off
 from metacal.errors import InvalidTypeError, InvalidValueError
-from metacal.integrations.meta_stream import MetaStream, loading_of
+from metacal.metalearning.labels import Targets, labels_of
 
 HOOK = "meta_dataloader"
+SEVERAL = (list, tuple, dict, CombinedLoader)
 
 
-def is_share(meta: Any) -> bool:
-    """Whether ``meta`` says how much of the training set to split off."""
-    return isinstance(meta, float)
-
-
-def split_training_set(trainer: Trainer, share: float, seed: int) -> DataLoader[Any]:
-    """Let the trainer train on the rest of its training set; returns a loader of the part that was split off."""
-    source = trainer.fit_loop._data_source
-    loader = source.dataloader()
-    if not isinstance(loader, DataLoader):
-        raise InvalidTypeError(
-            f"`meta` must not be a share here: it can be split off one DataLoader, got {type(loader).__name__}; "
-            "metacal.data.split_off splits a dataset."
-        )
-    samplers = (RandomSampler, SequentialSampler)
-    if type(loader.batch_sampler) is not BatchSampler or type(loader.sampler) not in samplers:
-        raise InvalidValueError(
-            "`meta` must not be a share where the training loader has a sampler of its own: split the dataset with "
-            "metacal.data.split_off and pass the second part as `meta`."
-        )
-    rest, held_out = split_off(loader.dataset, share, seed)
-    shuffles = type(loader.sampler) is RandomSampler
-    trainer.fit_loop._data_source = replace(source, instance=_like(loader, rest, shuffles, loader.drop_last))
-    return _like(loader, held_out, False, False)
-
-
-def find_stream(
-    meta: Any, trainer: Trainer, module: LightningModule, *, batch_size: int | None, seed: int
-) -> MetaStream | Iterator[Any]:
-    """Meta batches without end.
+def find_held_out(meta: Any, trainer: Trainer, module: LightningModule) -> tuple[Any, bool]:
+    """Held-out batches: a loader or another iterable, and whether they are the ones that are validated on.
 
     Args:
-        meta: a loader, a dataset, or None for what the datamodule's or module's ``meta_dataloader`` returns.
+        meta: what was given; None asks ``meta_dataloader`` of the datamodule or module, and then for the validation
+            loader.
         trainer: in the midst of fitting.
         module: what it fits.
-        batch_size: of meta batches; None: the loader's, or that of the training loader for a dataset.
-        seed: of the order.
     """
-    place: dict[str, Any] = {"seed": seed, "rank": trainer.global_rank, "ranks": trainer.world_size}
-    if meta is None:
-        owners = (getattr(trainer, "datamodule", None), module)
-        hook = next((getattr(owner, HOOK) for owner in owners if hasattr(owner, HOOK)), None)
-        if hook is None:
-            raise InvalidValueError(
-                "`meta` must be given: a DataLoader or Dataset of held-out samples, or a share such as 0.1 of the "
-                f"training set to split off; or define {HOOK}() in the datamodule. Got None."
-            )
+    owners = (getattr(trainer, "datamodule", None), module)
+    hook = next((getattr(owner, HOOK) for owner in owners if hasattr(owner, HOOK)), None)
+    if meta is None and hook is not None:
         meta = hook()
-    if isinstance(meta, DataLoader):
-        stream = MetaStream.of_loader(meta, **place)
-        if batch_size is None:
-            return stream
-        if not isinstance(stream, MetaStream):
-            raise InvalidValueError(
-                "`meta_batch_size` must not be given for a loader with a sampler, batches or a stream of its own, got "
-                f"{batch_size}; set it in the loader."
-            )
-        stream.batch_size = batch_size
-        return stream
-    if batch_size is None:
-        batch_size = getattr(trainer.train_dataloader, "batch_size", None)
-        if batch_size is None:
-            raise InvalidValueError("`meta_batch_size` must be given: the training loader does not tell one.")
-    return MetaStream(meta, batch_size, **place)
+    if meta is not None:
+        return meta, False
+    source = trainer.fit_loop.epoch_loop.val_loop._data_source
+    found = source.dataloader() if source.is_defined() else None
+    if isinstance(found, (list, tuple)) and len(found) == 1:
+        found = found[0]
+    if found is None or isinstance(found, SEVERAL):
+        raise InvalidValueError(
+            "`meta` must be a DataLoader of held-out samples where there is not one validation loader: "
+            f"metacal.data.split_off(dataset, 0.1) splits some off. Got {'several' if found else 'no'} such loaders."
+        )
+    return found, True
 
 
-def _like(loader: DataLoader[Any], dataset: Any, shuffle: bool, drop_last: bool) -> DataLoader[Any]:
-    """A loader with another's settings over another dataset."""
-    return DataLoader(
-        dataset,
-        batch_size=loader.batch_size,
-        shuffle=shuffle,
-        drop_last=drop_last,
-        generator=loader.generator if shuffle else None,
-        **loading_of(loader),
-    )
+class WholeBatch:
+    """A batch as ``(batch,)``, the input of `UpToHead`, with its labels.
+
+    Args:
+        targets: where the labels are.
+        collate: makes the batch of samples; None if it is made already.
+    """
+
+    def __init__(self, targets: Targets, collate: Callable[[Any], Any] | None = None) -> None:
+        self.targets, self.collate = targets, collate
+
+    def __call__(self, samples: Any) -> tuple[tuple[Any], Tensor]:
+        """Collate, and find the labels."""
+        batch = samples if self.collate is None else self.collate(samples)
+        return (batch,), labels_of(batch, self.targets)
+
+
+class WholeBatches:
+    """`WholeBatch` of each of some batches.
+
+    Args:
+        batches: any iterable of them.
+        targets: where the labels are.
+    """
+
+    def __init__(self, batches: Iterable[Any], targets: Targets) -> None:
+        self.batches, self.whole = batches, WholeBatch(targets)
+
+    def __iter__(self) -> Iterator[tuple[tuple[Any], Tensor]]:
+        return map(self.whole, self.batches)
+
+
+def with_labels(batches: Any, targets: Targets) -> Any:
+    """Held-out batches as a calibrator takes them; a loader stays one, so that its samples can be reordered."""
+    if isinstance(batches, DataLoader) and type(batches).__iter__ is DataLoader.__iter__:
+        loader = copy.copy(batches)
+        loader.collate_fn, loader._iterator = WholeBatch(targets, batches.collate_fn), None
+        return loader
+    if not isinstance(batches, Iterable) or isinstance(batches, (Iterator, str)):
+        raise InvalidTypeError(
+            "`meta` must be a DataLoader, or another iterable of batches that can be gone through again and again, got "
+            f"{type(batches).__name__}."
+        )
+    return WholeBatches(batches, targets)

@@ -1,11 +1,12 @@
-"""`UpToHead`: a module's own ``training_step``, run on a batch as far as the head and no further."""
+"""`UpToHead`: a module's own step, run on a batch as far as the head and no further."""
 
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from lightning.pytorch import LightningModule
+import torch
+from lightning.pytorch import LightningModule, Trainer
 from torch import nn
 
 SILENCED = (
@@ -19,30 +20,56 @@ class HeadReachedError(BaseException):
 
 
 class UpToHead(nn.Module):
-    """Takes a batch the way training batches go, without anything behind the head: loss, metrics, logging, backward.
+    """Takes a batch the way the module does, without anything behind the head: loss, metrics, logging, backward.
 
     Args:
         module: the user's.
         head: the layer in it that returns the logits.
-        precision: makes the context that training steps run in.
+        trainer: what fits it.
+        validates: held-out batches go through ``validation_step``, if there is one, instead of ``training_step``.
     """
 
-    def __init__(
-        self, module: LightningModule, head: nn.Module, precision: Callable[[], AbstractContextManager[Any]]
-    ) -> None:
+    def __init__(self, module: LightningModule, head: nn.Module, trainer: Trainer, *, validates: bool) -> None:
         super().__init__()
-        self.module, self.head, self.precision = module, head, precision
+        self.module, self.head, self.trainer = module, head, trainer
+        self.validates = validates and type(module).validation_step is not LightningModule.validation_step
 
-    def forward(self, batch: Any) -> None:
-        """Run the training step until the head has returned."""
+    def forward(self, batch: Any, is_trained_on: bool = False) -> None:
+        """Run a step until the head has returned.
+
+        Args:
+            batch: a held-out batch as its loader gives it.
+            is_trained_on: it is a training batch, as ``training_step`` was given it, run again in full precision.
+        """
         handle = self.head.register_forward_hook(_stop)
         try:
-            with self.precision(), _nothing_else_happens(self.module):
-                self.module.training_step(*_arguments(self.module.training_step, batch))
+            with _nothing_else_happens(self.module):
+                if is_trained_on:
+                    self._training_step(batch)
+                else:
+                    self._held_out_step(batch)
         except HeadReachedError:
             pass
         finally:
             handle.remove()
+
+    def _training_step(self, batch: Any) -> None:
+        precision = self.trainer.precision_plugin.train_step_context()
+        with precision, torch.autocast(self.module.device.type, enabled=False):
+            _call(self.module.training_step, batch)
+
+    def _held_out_step(self, batch: Any) -> None:
+        with _validating(self.trainer) if self.validates else nullcontext():
+            batch = as_steps_get_it(batch, self.module, self.trainer)
+            plugin = self.trainer.precision_plugin
+            with plugin.val_step_context() if self.validates else plugin.train_step_context():
+                _call(self.module.validation_step if self.validates else self.module.training_step, batch)
+
+
+def as_steps_get_it(batch: Any, module: LightningModule, trainer: Trainer) -> Any:
+    """A loader's batch after the conversions and hooks of the trainer, on the module's device."""
+    batch = module._on_before_batch_transfer(trainer.precision_plugin.convert_input(batch), dataloader_idx=0)
+    return trainer.strategy.batch_to_device(batch, module.device, dataloader_idx=0)
 
 
 class IdleOptimizer:
@@ -73,11 +100,23 @@ def _stop(*_: Any) -> None:
     raise HeadReachedError
 
 
-def _arguments(step: Callable[..., Any], batch: Any) -> tuple[Any, ...]:
-    """The batch, and a batch number where the step takes one."""
+def _call(step: Callable[..., Any], batch: Any) -> None:
+    """Call a step with a batch, and 0 for the numbers of batch and loader that it asks for."""
     parameters = inspect.signature(step).parameters.values()
-    takes_any = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters)
-    return (batch, 0) if takes_any or len(parameters) > 1 else (batch,)
+    named = [one for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD and one.default is one.empty]
+    takes_any = any(one.kind is one.VAR_POSITIONAL for one in parameters)
+    step(batch, *[0] * max(len(named) - 1, int(takes_any)))
+
+
+@contextmanager
+def _validating(trainer: Trainer) -> Iterator[None]:
+    """The trainer says that it validates, as hooks that augment training batches ask it."""
+    stage = trainer.state.stage
+    trainer.validating = True
+    try:
+        yield
+    finally:
+        trainer.state.stage = stage
 
 
 @contextmanager
