@@ -1,75 +1,87 @@
 """Hugging Face Transformers: a `Trainer` that meta-calibrates sequence and image classifiers."""
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.utils.data import Subset
+from torch import nn
+from torch.utils.data import DataLoader
 
 from metacal.bf16 import check_bf16
-from metacal.data import split_off
-from metacal.errors import InvalidTypeError, InvalidValueError, needs
+from metacal.errors import InvalidValueError, needs
 from metacal.functional.brier_score import brier_score
 from metacal.functional.expected_calibration_error import expected_calibration_error
 from metacal.functional.negative_log_likelihood import negative_log_likelihood
-from metacal.integrations.head_classes import default_smoothing
-from metacal.integrations.head_rate import HeadRate
-from metacal.integrations.meta_stream import MetaStream
-from metacal.metalearning import MetaCalibrator
-from metacal.metalearning.checks import find_head, linear_layers
+from metacal.losses import AfterTemperature, CrossEntropy
+from metacal.metalearning import Finish, MetaCalibrator
 
 with needs("transformers"):
     from transformers import EvalPrediction, Trainer
 
 FILE = "meta_calibration.pt"
-HEADS = ("classifier", "score", "classification_head", "head", "fc", "logits_proj")
-"""Names that the library's models have for their last part, in the order in which they are looked for."""
 
 
 class MetaCalibrationMixin:
     """What `MetaCalibrationTrainer` adds to `transformers.Trainer`; put it before any subclass of that.
 
     The trainer's loss, and what it logs, stay what they are; the gradient that flows into the logits is exchanged for
-    that of the learned loss (see `metacal.MetaCalibrator.steer`). Omega and the place in the meta set are saved in, and
-    resumed from, the trainer's checkpoints.
+    that of the learned loss (see `metacal.MetaCalibrator.steer`). When `train` ends, one temperature is fitted on the
+    held-out samples and folded into the last layer, if that clearly helps: the saved model is a plain one. Omega and
+    the place among the held-out samples are saved in, and resumed from, the trainer's checkpoints.
 
     Args:
         *args: of the trainer.
-        meta_dataset: held-out samples, like ``train_dataset``; or a share of that to split off, such as ``0.1``.
-        meta_calibration: settings of `metacal.MetaCalibrator` (``hyperparameters``, ``objective``, ``every``, ...), and
-            ``head``, the attribute path of the layer that returns the logits, where it is not found by itself;
-            ``batch_size`` of meta batches.
+        meta_dataset: held-out samples, like ``train_dataset``; default ``eval_dataset``.
+        meta_calibration: settings of `metacal.MetaCalibrator` (``hyperparameters``, ``objective``, ``outer``, ...);
+            also ``batch_size`` of held-out batches, default that of training.
+        finish: fold a temperature at the end; False leaves the model as training leaves it.
         **kwargs: of the trainer.
+
+    Attributes:
+        calibrator: the `metacal.MetaCalibrator` at work; None before the first step.
+        finished: what was done at the end, a `metacal.Finish`; None before.
     """
 
     calibrator: MetaCalibrator | None
+    finished: Finish | None
 
     def __init__(
         self: Any,
         *args: Any,
         meta_dataset: Any = None,
         meta_calibration: Mapping[str, Any] | None = None,
+        finish: bool = True,
         **kwargs: Any,
     ) -> None:
-        if meta_dataset is None:
-            raise InvalidValueError(
-                "`meta_dataset` must be a dataset of held-out samples, or a share such as 0.1 of the training set to "
-                "split off, got None."
-            )
         super().__init__(*args, **kwargs)
+        self.meta_dataset = self.eval_dataset if meta_dataset is None else meta_dataset
+        if self.meta_dataset is None or isinstance(self.meta_dataset, dict):
+            got = "none" if self.meta_dataset is None else f"those named {', '.join(self.meta_dataset)}"
+            raise InvalidValueError(
+                f"`meta_dataset` must be a dataset of held-out samples; by default it is the `eval_dataset`, got {got}."
+            )
         if self.accelerator.mixed_precision == "bf16" or any(
             p.dtype == torch.bfloat16 for p in self.model.parameters()
         ):
             check_bf16(self.args.device.type, instead="bf16=False and a model in float32")
-        if isinstance(meta_dataset, float):
-            self.train_dataset, meta_dataset = split_dataset(self.train_dataset, meta_dataset, self.args.seed)
-        self.meta_dataset = meta_dataset
-        self.meta_calibration = dict(meta_calibration or {})
-        self.calibrator = self._meta_stream = self._rate = self._saved_meta = None
+        self.meta_calibration, self.finish = dict(meta_calibration or {}), finish
+        self.calibrator = self.finished = self._saved_meta = None
+
+    def train(self: Any, *args: Any, **kwargs: Any) -> Any:
+        """Train as the trainer does; then fold a temperature into the model, the best one if that was loaded."""
+        self.calibrator = self.finished = None
+        try:
+            result = super().train(*args, **kwargs)  # type: ignore[misc]
+            if self.finish and self.calibrator is not None:
+                self.finished = self.calibrator.finish()
+                self.log(figures(self.finished))
+        finally:
+            if self.calibrator is not None:
+                self.calibrator.remove()
+        return result
 
     def compute_loss(
         self: Any, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, **kwargs: Any
@@ -80,16 +92,12 @@ class MetaCalibrationMixin:
         labels = inputs.get("labels")
         if labels is None:
             raise InvalidValueError(f"`inputs` must hold labels, got {', '.join(inputs) or 'nothing'} alone.")
-        calibrator: MetaCalibrator = self._calibrator_of(self.accelerator.unwrap_model(model))
+        if self.calibrator is None:
+            self._begin(self.accelerator.unwrap_model(model))
+        calibrator: MetaCalibrator = self.calibrator
         with calibrator.watching():
             loss, outputs = super().compute_loss(model, inputs, return_outputs=True, **kwargs)  # type: ignore[misc]
-        calibrator.steer(
-            loss,
-            labels,
-            meta=self._meta_batches(),
-            lr=self._rate([self.optimizer]),
-            boundary=self.accelerator.sync_gradients,
-        )
+        calibrator.steer(loss, labels, boundary=self.accelerator.sync_gradients)
         return (loss, outputs) if return_outputs else loss
 
     def log(self: Any, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
@@ -98,54 +106,30 @@ class MetaCalibrationMixin:
             logs = {**logs, **{f"meta_{name}": float(value) for name, value in self.calibrator.latest.items()}}
         super().log(logs, *args, **kwargs)  # type: ignore[misc]
 
-    def _calibrator_of(self: Any, model: nn.Module) -> MetaCalibrator:
-        """The calibrator of the model in training, made when training begins; resumed, if that is asked for."""
-        if self.calibrator is None or self.calibrator.model is not model:
-            self._begin(model)
-        if self._saved_meta is not None:
-            self.calibrator.load_state_dict(self._saved_meta["calibrator"])
-            self._meta_stream.go_to(self._saved_meta["drawn"])
-            self._saved_meta = None
-        return self.calibrator  # type: ignore[no-any-return]
-
     def _begin(self: Any, model: nn.Module) -> None:
-        """Make the calibrator and the stream of meta batches; what is learned starts anew with every model."""
+        """Make the calibrator at the first step: by now there is an optimizer; resume, if that is asked for."""
         if self.args.n_gpu > 1:
             raise InvalidValueError(
                 f"`model` must run on one GPU per process, got {self.args.n_gpu}; start it with torchrun or accelerate."
             )
-        settings = dict(self.meta_calibration)
-        batch_size = settings.pop("batch_size", self.args.train_batch_size)
-        head = find_head(model, settings.pop("head", None) or find_classifier(model))
-        learned = settings.pop("hyperparameters", None)
-        learned = default_smoothing(head) if learned is None else copy.deepcopy(learned)
-        if self.calibrator is not None:
-            self.calibrator.remove()
-        self.calibrator = MetaCalibrator(model, head, learned, **{"seed": self.args.seed, **settings})
-        self._rate = HeadRate(head)
-        self._meta_stream = MetaStream(
+        settings = {"seed": self.args.seed, **self.meta_calibration}
+        meta = DataLoader(
             self.meta_dataset,
-            batch_size,
+            batch_size=settings.pop("batch_size", self.args.train_batch_size),
             collate_fn=self._get_collator_with_removed_columns(self.data_collator, description="meta"),
             num_workers=self.args.dataloader_num_workers,
-            seed=self.args.seed,
-            rank=self.args.process_index,
-            ranks=self.args.world_size,
+            pin_memory=self.args.dataloader_pin_memory and self.args.device.type == "cuda",
         )
-
-    def _meta_batches(self: Any) -> Iterator[tuple[dict[str, Any], Tensor]]:
-        for raw in self._meta_stream:
-            inputs = dict(self._prepare_inputs(raw))
-            if "labels" not in inputs:
-                raise InvalidValueError(f"`meta_dataset` must give labels, got {', '.join(inputs)} alone.")
-            labels = inputs.pop("labels")
-            yield inputs, labels
+        learned = copy.deepcopy(settings.pop("hyperparameters", None))
+        self.calibrator = MetaCalibrator(model, self.optimizer, meta, learned, **settings)
+        if self._saved_meta is not None:
+            self.calibrator.load_state_dict(self._saved_meta)
+            self._saved_meta = None
 
     def _save_optimizer_and_scheduler(self: Any, output_dir: str) -> None:
         super()._save_optimizer_and_scheduler(output_dir)  # type: ignore[misc]
         if self.calibrator is not None and self.args.should_save:
-            state = {"calibrator": self.calibrator.state_dict(), "drawn": self._meta_stream.drawn}
-            torch.save(state, Path(output_dir) / FILE)
+            torch.save(self.calibrator.state_dict(), Path(output_dir) / FILE)
 
     def _load_optimizer_and_scheduler(self: Any, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)  # type: ignore[misc]
@@ -158,43 +142,29 @@ class MetaCalibrationTrainer(MetaCalibrationMixin, Trainer):  # type: ignore[mis
     """`transformers.Trainer` with ``meta_dataset=`` and ``meta_calibration=``; see `MetaCalibrationMixin`."""
 
 
-def find_classifier(model: nn.Module) -> nn.Module:
-    """The layer that returns the logits: the part with one of the usual names, or the last linear layer in it."""
-    for name in HEADS:
-        part = getattr(model, name, None)
-        if isinstance(part, nn.Linear):
-            return part
-        if isinstance(part, nn.Module):
-            inside = [module for module in part.modules() if isinstance(module, nn.Linear)]
-            if inside:
-                return inside[-1]
-    raise InvalidValueError(
-        f"`meta_calibration` must name the layer that returns the logits, as {{'head': 'path'}}: the model has none of "
-        f"{', '.join(HEADS)}; {linear_layers(model)}"
-    )
-
-
-def split_dataset(dataset: Any, share: float, seed: int) -> tuple[Any, Any]:
-    """A training dataset without a share of it, and that share."""
-    if dataset is None or not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
-        raise InvalidTypeError(
-            f"`train_dataset` must have a length for a share to be split off, got {type(dataset).__name__}."
-        )
-    numbers = np.arange(len(dataset))
-    (rest, _), (held_out, _) = split_off((numbers, numbers), share, seed)
-    if hasattr(dataset, "select"):  # of the datasets library
-        return dataset.select(rest), dataset.select(held_out)
-    return Subset(dataset, rest.tolist()), Subset(dataset, held_out.tolist())
+def figures(finished: Finish) -> dict[str, float]:
+    """What was done at the end of training, as numbers to log."""
+    return {
+        "meta_temperature": finished.temperature,
+        "meta_is_folded": float(finished.is_folded),
+        "meta_nll_before": finished.before.nll,
+        "meta_nll_after": finished.after.nll,
+        "meta_ece_before": finished.before.ece,
+        "meta_ece_after": finished.after.ece,
+    }
 
 
 def calibration_metrics(prediction: EvalPrediction) -> dict[str, float]:
     """Accuracy, NLL, Brier score and ECE, for ``Trainer(compute_metrics=calibration_metrics)``.
 
+    ``refined_loss`` is the NLL after the temperature that is best for the samples: what to choose a checkpoint by
+    (``metric_for_best_model="refined_loss"``), if a temperature follows.
+
     Examples:
         >>> import numpy as np
         >>> said = EvalPrediction(np.array([[2.0, 0.0], [0.0, 1.0]]), np.array([0, 1]))
         >>> {name: round(value, 3) for name, value in calibration_metrics(said).items()}
-        {'accuracy': 1.0, 'nll': 0.22, 'brier': 0.087, 'ece': 0.194}
+        {'accuracy': 1.0, 'nll': 0.22, 'brier': 0.087, 'ece': 0.194, 'refined_loss': 0.22}
     """
     given = prediction.predictions
     logits = torch.as_tensor(np.asarray(given[0] if isinstance(given, tuple) else given))
@@ -205,4 +175,5 @@ def calibration_metrics(prediction: EvalPrediction) -> dict[str, float]:
         "nll": float(negative_log_likelihood(**scores)),
         "brier": float(brier_score(**scores)),
         "ece": float(expected_calibration_error(**scores)),
+        "refined_loss": float(AfterTemperature(CrossEntropy())(logits.double(), targets)),
     }
