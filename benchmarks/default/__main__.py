@@ -30,6 +30,8 @@ CONFIRMED = (*BASELINES, "paper", "default")
 
 def runs_of(plan: str) -> list[Run]:
     """All runs of a plan, cheap ones first."""
+    small: tuple[Sequence[int], Sequence[str]]
+    images: tuple[Sequence[int], Sequence[str]]
     if plan == "develop":
         developed = (*BASELINES, *(name for name in CANDIDATES if name != "default"))
         small, images = (range(600, 605), developed), (range(600, 602), ON_IMAGES)

@@ -44,6 +44,7 @@ class Candidate:
         at_least: lowest temperature that held-out samples are judged after; None judges them as they are.
         every: iterations from one meta step to the next.
         memory: of the outer step.
+        learns: False lets the smoothing decay and nothing else, as a control.
         reserves: whether part of the held-out samples is kept for the temperature.
         fixed: ``"default"`` gives no arguments at all, ``"paper"`` the paper's smoothing, objective and outer step.
     """
@@ -57,6 +58,7 @@ class Candidate:
     at_least: float | None = 0.0
     every: int = 4
     memory: int = 0
+    learns: bool = True
     reserves: bool = False
     fixed: str = ""
 
@@ -75,6 +77,8 @@ class Candidate:
         if self.at_least is not None:
             objective = Bounded(objective, self.at_least)
         outer = OuterStep(every=self.every, dense_start=0, memory=self.memory)
+        if not self.learns:
+            outer = replace(outer, adaptive=False, lr=1e-12)
         return {"hyperparameters": smoothing, "objective": objective, "through": self.through, "outer": outer}
 
     def share_out(self, samples: tuple[Tensor, Tensor]) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
@@ -107,6 +111,7 @@ CANDIDATES: dict[str, Candidate] = {
     "every 16": replace(CENTRE, every=16),
     "every 32": replace(CENTRE, every=32),
     "memory": replace(CENTRE, memory=512),
+    "no learning": replace(CENTRE, learns=False),
     "reserved": replace(CENTRE, reserves=True),
     "paper": Candidate(fixed="paper"),
     "default": Candidate(fixed="default"),
