@@ -1,9 +1,8 @@
 """One run of the study: an MLP trained with one method on one split, and its figures on the test samples."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,33 +11,34 @@ import metacal
 from benchmarks.study.data import features_and_labels
 from benchmarks.study.regimes import REGIMES, Regime
 from metacal.functional import expected_calibration_error, fit_temperature, negative_log_likelihood
-from metacal.losses import CrossEntropy, FocalLoss, LabelSmoothing, Loss
-from metacal.metalearning.settings import OuterSettings
+from metacal.losses import DECE, CrossEntropy, FocalLoss, LabelSmoothing, Loss
+from metacal.metalearning import OuterStep
+from metacal.pipeline.objectives import OUTER_STEPS as OF_RUNS
 
 BASELINES: dict[str, Loss] = {"ce": CrossEntropy(), "ls": LabelSmoothing(0.05), "fl3": FocalLoss(3.0)}
-OUTER_STEPS: dict[str, dict[str, Any]] = {
-    "published": {"per_unit_step": False, "adaptive": False},
-    "per unit step": {"per_unit_step": True, "adaptive": False},
-    "default": {},
-    "steady": {"preset": "steady"},
+OUTER_STEPS: dict[str, OuterStep] = {
+    "published": replace(OF_RUNS["first"], adaptive=False),
+    "per unit step": replace(OF_RUNS["first"], adaptive=False, per_unit_step=True),
+    "default": OF_RUNS["first"],
+    "steady": OF_RUNS["steady"],
 }
 META_METHODS = ("mc", "mc-s", "mc-v", "mc-l2")
 
 
 @dataclass(frozen=True)
 class Run:
-    """What is run; the defaults of the outer step are the library's, and ``every=0`` stands for its default too.
+    """What is run; ``default`` is the outer step that the library had when the study was made.
 
     ``meta``, ``epochs``, ``lr`` and ``meta_batch`` are the regime's where they are 0; a larger meta set leaves less to
-    train on. ``outer`` is one of `OUTER_STEPS`; ``memory`` that of the calibrator, 0 for what its preset has. With
+    train on. ``outer`` is one of `OUTER_STEPS`; ``every`` and ``memory`` are its own where they are 0. With
     ``equal_data`` the baselines train on the meta set too.
     """
 
     regime: str
     method: str
     seed: int
-    meta_lr: float = OuterSettings().meta_lr
-    reduction: str = OuterSettings().inner_reduction
+    meta_lr: float = 1e-3
+    reduction: str = "mean"
     every: int = 0
     outer: str = "default"
     initial: str = "zero"
@@ -55,6 +55,14 @@ class Run:
         meta = self.meta or regime.meta
         train = regime.train + regime.meta - meta
         return replace(regime, train=train, meta=meta, epochs=self.epochs or regime.epochs, lr=self.lr or regime.lr)
+
+
+def outer_step(run: Run) -> OuterStep:
+    """How the hyper-parameters of a run move."""
+    outer = replace(OUTER_STEPS[run.outer], lr=run.meta_lr)
+    if run.memory:
+        outer = replace(outer, memory=run.memory)
+    return replace(outer, every=run.every, dense_start=0) if run.every else outer
 
 
 def hyperparameters_of(run: Run, head: nn.Linear, num_classes: int) -> metacal.Hyperparameter:
@@ -83,6 +91,21 @@ def batches(rows: Tensor, size: int, generator: torch.Generator) -> Iterator[Ten
         yield from (part for part in torch.split(order, size) if len(part) == size)
 
 
+@dataclass(frozen=True)
+class MetaBatches(Iterable[tuple[Tensor, Tensor]]):
+    """Held-out batches without end, the same ones each time."""
+
+    features: Tensor
+    labels: Tensor
+    rows: Tensor
+    size: int
+    seed: int
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for part in batches(self.rows, self.size, torch.Generator().manual_seed(self.seed)):
+            yield self.features[part], self.labels[part]
+
+
 def execute(run: Run) -> dict[str, object]:
     """Train and score."""
     regime = run.in_regime()
@@ -105,20 +128,18 @@ def execute(run: Run) -> dict[str, object]:
     if is_meta:
         meta = metacal.MetaCalibrator(
             model,
-            head,
+            optimizer,
+            MetaBatches(features, labels, parts["meta"], run.meta_batch or regime.batch, run.seed + 1),
             hyperparameters_of(run, head, num_classes),
-            inner_reduction=run.reduction,
-            every=run.every or None,
-            memory=run.memory or None,
-            meta_lr=run.meta_lr,
-            **OUTER_STEPS[run.outer],
+            CrossEntropy() + 0.5 * DECE(gradient="confidence" if run.outer == "steady" else "full"),
+            head=head,
+            reduction=run.reduction,
+            outer=outer_step(run),
         )
-        rows = batches(parts["meta"], run.meta_batch or regime.batch, torch.Generator().manual_seed(run.seed + 1))
-        meta_stream = ((features[part], labels[part]) for part in rows)
     for _ in range(steps):
         part = next(stream)
         if meta is not None:
-            loss = meta.step(features[part], labels[part], meta=meta_stream, lr=scheduler.get_last_lr()[0])
+            loss = meta.step(features[part], labels[part])
         else:
             loss = BASELINES[run.method](model(features[part]), labels[part])
             loss = loss * len(part) if run.reduction == "sum" else loss
