@@ -215,6 +215,16 @@ def test_every_hyperparameter_moves_and_stays_feasible(name, through):
 
 
 @both_ways
+@pytest.mark.parametrize("scaled", [True, False])
+def test_a_plain_step_is_known_before_an_adaptive_optimiser_shows_its_own(scaled, through):
+    net = make_net(dropout=0.0)
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
+    meta = calibrator(net, optimizer=optimizer, through=through, scaled=scaled)
+    train(meta, optimizer, 3)
+    assert [record["step"] for record in meta.history] == ([1, 2] if scaled else [0, 1, 2])
+
+
+@both_ways
 @pytest.mark.parametrize(
     "objective",
     [CrossEntropy(), DECE(), MMCE(), CrossEntropy() + 0.5 * DECE(), CrossEntropy() + SBECE(), CrossEntropy() + SAvUC()],

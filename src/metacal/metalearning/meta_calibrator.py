@@ -306,7 +306,8 @@ class MetaCalibrator:
 
     def _advance(self, part: Batch, boundary: bool, x: Any = None) -> None:
         """The meta step, if one is due, for a training batch, all of whose parts are known at the boundary."""
-        is_due = self.outer.is_due(self._iterations) and self._task.optimizer.is_known
+        is_known = not self.outer.scaled or self._task.optimizer.is_known
+        is_due = is_known and self.outer.is_due(self._iterations)
         parts = [*self._pending, part] if is_due else []
         self._pending = [] if boundary else parts
         if boundary:
