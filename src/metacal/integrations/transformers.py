@@ -164,7 +164,7 @@ def calibration_metrics(prediction: EvalPrediction) -> dict[str, float]:
         >>> import numpy as np
         >>> said = EvalPrediction(np.array([[2.0, 0.0], [0.0, 1.0]]), np.array([0, 1]))
         >>> {name: round(value, 3) for name, value in calibration_metrics(said).items()}
-        {'accuracy': 1.0, 'nll': 0.22, 'brier': 0.087, 'ece': 0.194, 'refined_loss': 0.22}
+        {'accuracy': 1.0, 'nll': 0.22, 'brier': 0.087, 'ece': 0.194, 'refined_loss': 0.2}
     """
     given = prediction.predictions
     logits = torch.as_tensor(np.asarray(given[0] if isinstance(given, tuple) else given))

@@ -16,18 +16,24 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from metacal import Finish, OuterStep
 from metacal.errors import InvalidTypeError, InvalidValueError
-from metacal.functional import expected_calibration_error
+from metacal.functional import expected_calibration_error, negative_log_likelihood
 from metacal.integrations.sklearn import MetaCalibratedClassifier
-from metacal.integrations.sklearn.head_training import build_adamw, build_network, soft_label_loss, train
-from metacal.integrations.sklearn.rows import Rows
+from metacal.integrations.sklearn.head_training import build_adamw, build_network, plain_loss, train
+from metacal.integrations.sklearn.rows import RowBatches, Rows
 
-QUICK = dict(max_iter=20, meta_calibration={"every": 8}, random_state=0)
+
+def every(steps):
+    return {"outer": OuterStep(every=steps, dense_start=0)}
+
+
+QUICK = dict(max_iter=20, meta_calibration=every(8), random_state=0)
 
 
 @parametrize_with_checks(
     [
-        MetaCalibratedClassifier(max_iter=40, refit=False, lr=0.02, meta_calibration={"every": 32}),
+        MetaCalibratedClassifier(max_iter=40, lr=0.02, meta_calibration=every(32)),
     ]
 )
 def test_scikit_learn_accepts_it(estimator, check):
@@ -40,7 +46,9 @@ def digits():
     return X / 16.0, y
 
 
-@pytest.mark.parametrize(("smoothing", "hidden"), [("vector", ()), ("scalar", (32,)), ("non_uniform", (32,))])
+@pytest.mark.parametrize(
+    ("smoothing", "hidden"), [("vector", ()), ("scalar", (32,)), ("non_uniform", (32,)), ("hierarchical", (32,))]
+)
 def test_it_learns_and_smooths(digits, smoothing, hidden):
     X, y = digits
     found = MetaCalibratedClassifier(hidden, smoothing=smoothing, max_iter=20, lr=0.02, random_state=0).fit(
@@ -51,7 +59,7 @@ def test_it_learns_and_smooths(digits, smoothing, hidden):
     np.testing.assert_allclose(probs.sum(axis=1), 1.0, atol=1e-12)
     assert (found.predict(X[900:]) == probs.argmax(axis=1)).all()
     kept = np.diag(found.soft_labels_)
-    assert kept.min() >= 0.45 and kept.max() <= 1.0
+    assert kept.min() >= 0.45 and kept.max() <= 1.0 and kept.min() < 1.0
     np.testing.assert_allclose(found.soft_labels_.sum(axis=1), 1.0, atol=1e-3)
 
 
@@ -60,17 +68,40 @@ def test_an_overconfident_classifier_becomes_calibrated():
     generator = np.random.default_rng(0)
     X = generator.normal(size=(3000, 20)).astype(np.float32)
     y = (X[:, :3] + generator.normal(size=(3000, 3))).argmax(axis=1)
-    ours = MetaCalibratedClassifier((64,), smoothing="scalar", meta_share=0.4, lr=0.01, max_iter=40, random_state=0)
+    ours = MetaCalibratedClassifier((64,), validation_fraction=0.4, lr=0.01, max_iter=40, random_state=0)
     ours.fit(X[:500], y[:500])
     network = build_network([20, 64, 3], 0, torch.device("cpu"))
     rows = Rows(X[:500], torch.from_numpy(y[:500]), torch.device("cpu"))
     optimizer = build_adamw(network, 0.01, 1e-4)
-    train(network, optimizer, soft_label_loss(network, None), rows, batch_size=32, epochs=40, seed=0)
+    train(network, optimizer, plain_loss(network), rows, batch_size=32, epochs=40, seed=0)
     with torch.no_grad():
         plain = network(torch.from_numpy(X[500:]))
     targets = torch.from_numpy(y[500:])
-    ece = expected_calibration_error(probs=torch.from_numpy(ours.predict_proba(X[500:])), targets=targets)
-    assert ece < 0.85 * expected_calibration_error(logits=plain, targets=targets)
+    probs = torch.from_numpy(ours.predict_proba(X[500:]))
+    ece = expected_calibration_error(probs=probs, targets=targets)
+    assert ece < 0.5 * expected_calibration_error(logits=plain, targets=targets)
+    likelihood = negative_log_likelihood(probs=probs, targets=targets)
+    assert likelihood < 0.7 * negative_log_likelihood(logits=plain, targets=targets)
+    assert ours.finished_.is_folded and ours.finished_.temperature > 1.5 and ours.finished_.samples == 200
+
+
+def test_the_temperature_can_be_left_out(digits):
+    X, y = digits[0][:300], digits[1][:300] * (np.arange(300) % 3 > 0)  # a third of the labels is wrong
+    plain, scaled = (MetaCalibratedClassifier((64,), finish=finish, **QUICK).fit(X, y) for finish in (False, True))
+    assert plain.finished_ is None and isinstance(scaled.finished_, Finish) and scaled.finished_.is_folded
+    np.testing.assert_allclose(
+        scaled.decision_function(X), plain.decision_function(X) / scaled.finished_.temperature, rtol=1e-5, atol=1e-5
+    )
+
+
+def test_batches_of_rows():
+    X = np.arange(10, dtype=np.float32).reshape(5, 2)
+    batches = RowBatches(Rows(X, torch.arange(5), torch.device("cpu")), 2, seed=0)
+    first, second = (torch.cat([y for _, y in batches.epoch(number)]).tolist() for number in (0, 1))
+    assert len(batches) == 3 and sorted(first) == sorted(second) == list(range(5)) and first != second
+    assert torch.cat([y for _, y in batches.epoch(1, start=2)]).tolist() == second[4:]
+    for x, y in batches:
+        assert torch.equal(x, torch.from_numpy(X)[y])
 
 
 def test_string_labels_and_frames():
@@ -114,21 +145,21 @@ def test_the_global_random_state_is_left_alone(digits):
     assert torch.equal(torch.rand(2), expected)
 
 
-def test_a_meta_set_of_your_own(digits):
+def test_held_out_samples_of_your_own(digits):
     X, y = digits
-    found = MetaCalibratedClassifier(**QUICK, refit=False).fit(X[:300], y[:300], X_meta=X[300:400], y_meta=y[300:400])
-    assert found.score(X[900:], y[900:]) > 0.8
+    found = MetaCalibratedClassifier(**QUICK).fit(X[:300], y[:300], X_val=X[300:400], y_val=y[300:400])
+    assert found.score(X[900:], y[900:]) > 0.8 and found.finished_.samples == 100
     with pytest.raises(InvalidValueError, match="both or neither"):
-        MetaCalibratedClassifier().fit(X[:300], y[:300], X_meta=X[300:400])
+        MetaCalibratedClassifier().fit(X[:300], y[:300], X_val=X[300:400])
     with pytest.raises(InvalidValueError, match="must hold labels of"):
-        MetaCalibratedClassifier().fit(X[:300], y[:300], X_meta=X[300:400], y_meta=y[300:400] + 50)
+        MetaCalibratedClassifier().fit(X[:300], y[:300], X_val=X[300:400], y_val=y[300:400] + 50)
 
 
 def test_samples_that_the_data_holds_twice_are_no_reason_to_warn(digits):
     X, y = np.repeat(digits[0][:100], 4, axis=0), np.repeat(digits[1][:100], 4)
     MetaCalibratedClassifier(**QUICK).fit(X, y)
     with pytest.warns(UserWarning, match="shares samples"):
-        MetaCalibratedClassifier(**{**QUICK, "meta_calibration": {"every": 1}}).fit(X, y, X_meta=X, y_meta=y)
+        MetaCalibratedClassifier(**{**QUICK, "meta_calibration": every(1)}).fit(X, y, X_val=X, y_val=y)
 
 
 def test_partial_fit_goes_on(digits):
@@ -139,7 +170,7 @@ def test_partial_fit_goes_on(digits):
         stream.partial_fit(X[rows], y[rows], classes=np.arange(10))
         if part == 2:
             stream = pickle.loads(pickle.dumps(stream))
-    assert stream.n_iter_ == 6 and len(stream._meta_rows) == 90
+    assert stream.n_iter_ == 6 and stream.finished_.samples == 90
     assert stream.score(X[1000:], y[1000:]) > 0.7
     after = stream.score(X[1000:], y[1000:])
     stream.partial_fit(X[:1], y[:1])  # one sample only
@@ -160,10 +191,24 @@ def test_partial_fit_after_fit(digits):
     assert found.n_iter_ == 21 and not np.array_equal(found.predict_proba(X[900:]), before)
 
 
+def test_partial_fit_trains_on_what_no_temperature_has_changed(digits):
+    """Folding it into the weights that are trained further would change the training."""
+    X, y = digits[0][:600], digits[1][:600] * (np.arange(600) % 3 > 0)
+    plain, scaled = (MetaCalibratedClassifier((64,), lr=0.02, finish=each, random_state=0) for each in (False, True))
+    for part in range(20):
+        rows = slice(300 * (part % 2), 300 * (part % 2) + 300)
+        for each in (plain, scaled):
+            each.partial_fit(X[rows], y[rows], classes=np.arange(10))
+    assert scaled.finished_.is_folded and plain.finished_ is None
+    np.testing.assert_allclose(
+        scaled.decision_function(X), plain.decision_function(X) / scaled.finished_.temperature, rtol=1e-4, atol=1e-4
+    )
+
+
 def test_rare_classes_are_trained_on():
     X, y = load_iris(return_X_y=True)
     X, y = np.vstack((X, [[9.0, 9.0, 9.0, 9.0]])), np.append(y, 3)
-    found = MetaCalibratedClassifier(max_iter=100, random_state=0, refit=False).fit(X, y)
+    found = MetaCalibratedClassifier(max_iter=100, random_state=0).fit(X, y)
     assert found.predict_proba(X).shape == (151, 4) and found.predict(X[-1:])[0] == 3
 
 
@@ -181,7 +226,8 @@ def test_pickle_and_clone(digits):
         (dict(hidden=(0,)), InvalidValueError, "`hidden` must be an integer >= 1, got 0"),
         (dict(hidden=64), InvalidTypeError, "`hidden` must be a tuple of layer widths, got 64"),
         (dict(smoothing="much"), InvalidValueError, "`smoothing` must be one of"),
-        (dict(meta_share=1.0), InvalidValueError, "`meta_share` must be in"),
+        (dict(smoothing="auto"), InvalidValueError, "got 'auto'"),
+        (dict(validation_fraction=1.0), InvalidValueError, "`validation_fraction` must be in"),
         (dict(batch_size=0), InvalidValueError, "`batch_size`"),
         (dict(max_iter=0), InvalidValueError, "`max_iter`"),
         (dict(lr=-1.0), InvalidValueError, "`lr`"),
@@ -212,7 +258,7 @@ def test_nothing_to_set_aside():
         MetaCalibratedClassifier(max_iter=1).fit(X, np.arange(5))
 
 
-def test_a_meta_set_with_a_label_of_its_own():
+def test_held_out_samples_with_a_label_of_their_own():
     X = np.random.default_rng(0).normal(size=(6, 3))
-    with pytest.raises(InvalidValueError, match="`y_meta` must hold labels of"):
-        MetaCalibratedClassifier(max_iter=1).fit(X, [0, 1] * 3, X_meta=X, y_meta=[0, 1, 2] * 2)
+    with pytest.raises(InvalidValueError, match="`y_val` must hold labels of"):
+        MetaCalibratedClassifier(max_iter=1).fit(X, [0, 1] * 3, X_val=X, y_val=[0, 1, 2] * 2)

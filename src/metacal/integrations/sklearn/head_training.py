@@ -1,25 +1,24 @@
 """Training a linear model or MLP on rows of features, plainly or meta-calibrated."""
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from metacal.functional.cross_entropy import soft_cross_entropy
-from metacal.integrations.sklearn.rows import Rows
+from metacal.integrations.sklearn.rows import RowBatches, Rows
 from metacal.metalearning import (
-    Hyperparameter,
-    MetaCalibrator,
+    HierarchicalLabelSmoothing,
+    LabelSmoothingHyperparameter,
     NonUniformLabelSmoothing,
     ScalarLabelSmoothing,
     VectorLabelSmoothing,
 )
 from metacal.seeding import mixed
 
-SMOOTHINGS: dict[str, Callable[[int], Hyperparameter]] = {
+SMOOTHINGS: dict[str, Callable[[int], LabelSmoothingHyperparameter]] = {
+    "hierarchical": HierarchicalLabelSmoothing,
     "non_uniform": NonUniformLabelSmoothing,
     "vector": VectorLabelSmoothing,
     "scalar": ScalarLabelSmoothing,
@@ -27,10 +26,10 @@ SMOOTHINGS: dict[str, Callable[[int], Hyperparameter]] = {
 AT_ONCE = 8192
 """Rows whose logits are computed together."""
 TRAIN, META = 1, 2
-"""Set the orders of training and meta batches apart."""
+"""Set the orders of training and held-out batches apart."""
 
-BatchLoss = Callable[[Tensor, Tensor, float], Tensor]
-"""Features, class numbers and the learning rate to a loss."""
+BatchLoss = Callable[[Tensor, Tensor], Tensor]
+"""Features and class numbers to a loss."""
 
 
 def build_network(widths: list[int], seed: int, device: torch.device) -> nn.Sequential:
@@ -48,18 +47,9 @@ def build_adamw(network: nn.Module, lr: float, weight_decay: float) -> torch.opt
     return torch.optim.AdamW(network.parameters(), lr=lr, weight_decay=weight_decay)
 
 
-def meta_loss(calibrator: MetaCalibrator, meta: Rows, batch_size: int, seed: int) -> BatchLoss:
-    """The loss of a batch after a meta step, if one is due."""
-    batches: Iterator[Any] = meta.passes(batch_size, mixed(seed, META))
-    return lambda x, y, lr: calibrator.step(x, y, meta=batches, lr=lr)
-
-
-def soft_label_loss(network: nn.Module, soft_labels: Tensor | None) -> BatchLoss:
-    """Cross-entropy with a given soft label for each class (a row each); None is plain cross-entropy."""
-    if soft_labels is None:
-        return lambda x, y, lr: nn.functional.cross_entropy(network(x), y)
-    rows = soft_labels
-    return lambda x, y, lr: soft_cross_entropy(logits=network(x), targets=rows[y])
+def plain_loss(network: nn.Module) -> BatchLoss:
+    """Cross-entropy, with nothing learned."""
+    return lambda x, y: nn.functional.cross_entropy(network(x), y)
 
 
 def train(
@@ -78,18 +68,18 @@ def train(
     Returns:
         Mean loss of the last pass.
     """
-    steps_a_pass = -(-len(rows) // batch_size)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs * steps_a_pass) if decays else None
+    batches = RowBatches(rows, batch_size, mixed(seed, TRAIN))
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs * len(batches)) if decays else None
     network.train()
-    total = torch.zeros((), device=rows.device)
-    for step, (x, y) in enumerate(rows.passes(batch_size, mixed(seed, TRAIN), epochs)):
-        loss = loss_of(x, y, optimizer.param_groups[0]["lr"])
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        if schedule is not None:
-            schedule.step()
-        if step >= (epochs - 1) * steps_a_pass:
+    for epoch in range(epochs):
+        total = torch.zeros((), device=rows.device)
+        for x, y in batches.epoch(epoch):
+            loss = loss_of(x, y)
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            if schedule is not None:
+                schedule.step()
             total += loss.detach() * len(y)
     network.eval()
     return float(total) / len(rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
 from collections.abc import Iterator
@@ -27,16 +28,17 @@ from metacal.functional.arguments import (
     check_positive,
 )
 from metacal.integrations.sklearn.head_training import (
+    META,
     SMOOTHINGS,
     build_adamw,
     build_network,
     compute_logits,
-    meta_loss,
-    soft_label_loss,
+    plain_loss,
     train,
 )
-from metacal.integrations.sklearn.rows import Rows
-from metacal.metalearning import LabelSmoothingHyperparameter, MetaCalibrator
+from metacal.integrations.sklearn.rows import RowBatches, Rows
+from metacal.metalearning import MetaCalibrator
+from metacal.seeding import mixed
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -44,29 +46,28 @@ if TYPE_CHECKING:
 STEPS = 1500
 FEWEST_EPOCHS, MOST_EPOCHS = 5, 200
 SMALLEST_BATCH, LARGEST_BATCH = 32, 256
-ENOUGH_OF_A_CLASS = 20
-MOST_META_ROWS = 10_000
+MOST_HELD_OUT = 10_000
 """Held-out samples that `partial_fit` keeps."""
 
 
 class MetaCalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A linear model or MLP on features or embeddings, whose label smoothing is learned for calibration.
 
-    `fit` sets a share of the samples aside, learns label smoothing on them while it trains on the others, and then, if
-    ``refit``, trains once more on all samples with what it has learned.
+    `fit` sets a part of the samples aside, as early stopping does, learns label smoothing on them while it trains on
+    the others, and fits a temperature on them in the end.
 
     Args:
         hidden: widths of hidden layers; ``()`` is a linear model.
-        smoothing: what is learned: ``"scalar"``, one strength; ``"vector"``, one for each class; ``"non_uniform"``,
-            also which classes it goes to; ``"auto"``, a strength for each class if 20 samples of each are set aside,
-            else one (always one in `partial_fit`).
-        meta_share: share of the samples set aside, where `fit` is not given ``X_meta`` and ``y_meta``.
-        refit: train again on all samples with the smoothing that was learned.
+        smoothing: what is learned: ``"hierarchical"``, one strength, with deviations that have to earn their place;
+            ``"scalar"``, one strength; ``"vector"``, one for each class; ``"non_uniform"``, also which classes it goes
+            to.
+        validation_fraction: share of the samples set aside, where `fit` is not given ``X_val`` and ``y_val``.
+        finish: fold the temperature into the last layer, if it clearly helps.
         max_iter: passes over the samples; None: as many as make 1,500 steps, but 5 to 200.
         batch_size: samples in a step; None: a twentieth of all, but 32 to 256.
         lr: Adam's first step size, which then goes down along a cosine; None: 0.01 for a linear model, else 0.003.
         weight_decay: decoupled, per step and unit of ``lr``.
-        meta_calibration: more settings of `metacal.MetaCalibrator`, such as ``objective``, ``every`` or ``meta_lr``.
+        meta_calibration: more settings of `metacal.MetaCalibrator`, such as ``objective`` or ``outer``.
         random_state: of weights, order and split.
         device: of torch, e.g. ``"cuda"``.
 
@@ -74,6 +75,7 @@ class MetaCalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         classes_: the labels, sorted.
         network_: the trained `torch.nn.Sequential`.
         soft_labels_: ``(K, K)``, the soft label that was learned for each class (a row each).
+        finished_: the temperature and whether it was folded, a `metacal.Finish`; None without ``finish``.
         n_iter_: passes in all.
         loss_: mean training loss of the last pass.
         n_features_in_: d.
@@ -87,7 +89,8 @@ class MetaCalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
     """
 
     # What `partial_fit` keeps between calls.
-    _meta_rows: Rows | None = None
+    _held_out: Rows | None = None
+    _unfinished: dict[str, Any] | None = None
     _calibrator_state: dict[str, Any] | None = None
     _optimizer_state: dict[str, Any] | None = None
     _seed: int | None = None
@@ -96,9 +99,9 @@ class MetaCalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         self,
         hidden: tuple[int, ...] = (),
         *,
-        smoothing: str = "auto",
-        meta_share: float = 0.1,
-        refit: bool = True,
+        smoothing: str = "hierarchical",
+        validation_fraction: float = 0.1,
+        finish: bool = True,
         max_iter: int | None = None,
         batch_size: int | None = None,
         lr: float | None = None,
@@ -109,8 +112,8 @@ class MetaCalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
     ) -> None:
         self.hidden = hidden
         self.smoothing = smoothing
-        self.meta_share = meta_share
-        self.refit = refit
+        self.validation_fraction = validation_fraction
+        self.finish = finish
         self.max_iter = max_iter
         self.batch_size = batch_size
         self.lr = lr
@@ -119,67 +122,52 @@ class MetaCalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         self.random_state = random_state
         self.device = device
 
-    def fit(self, X: Any, y: Any, X_meta: Any = None, y_meta: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, X_val: Any = None, y_val: Any = None) -> Self:
         """Fit on samples ``X (n, d)``, dense or sparse, with labels ``y (n,)`` of any kind.
 
         Args:
             X: array, sparse matrix or frame.
             y: labels.
-            X_meta: samples to learn the smoothing on; None sets ``meta_share`` of ``X`` aside.
-            y_meta: their labels.
+            X_val: held-out samples to learn smoothing and temperature on; None sets ``validation_fraction`` of ``X``
+                aside.
+            y_val: their labels.
         """
         self._check_params()
-        if (X_meta is None) != (y_meta is None):
-            raise InvalidValueError("`X_meta` and `y_meta` must be given both or neither.")
+        if (X_val is None) != (y_val is None):
+            raise InvalidValueError("`X_val` and `y_val` must be given both or neither.")
         X, y = self._checked(X, y, reset=True)
         self.classes_ = unique_labels(y)
         if len(self.classes_) < 2:
             raise InvalidValueError(f"`y` must hold at least 2 classes, got 1 class: {self.classes_[0]!r}.")
         seed = self._new_seed()
         rows = self._rows(X, y)
-        if X_meta is None:
-            rows, meta = split_rows(rows, self.meta_share, seed)
-            if not len(meta):
+        if X_val is None:
+            rows, held_out = split_rows(rows, self.validation_fraction, seed)
+            if not len(held_out):
                 raise InvalidValueError(
                     f"`X` must hold two samples of a class, one of them to be set aside, got n_samples={len(rows)} of "
-                    f"{len(self.classes_)} classes; or pass `X_meta` and `y_meta`."
+                    f"{len(self.classes_)} classes; or pass `X_val` and `y_val`."
                 )
         else:
-            meta = self._rows(*self._checked(X_meta, y_meta, reset=False), name="y_meta")
+            held_out = self._rows(*self._checked(X_val, y_val, reset=False), name="y_val")
         self._forget()
-        network = self._new_network(seed)
-        calibrator = self._calibrator(network, len(meta))
         self.n_iter_, size = self._epochs(len(rows)), self._batch(len(rows))
-        with silent_about_twins() if X_meta is None else nullcontext():
+        network = self._new_network(seed)
+        optimizer = build_adamw(network, self._lr(), self.weight_decay)
+        calibrator = self._calibrator(network, optimizer, held_out, size, seed)
+        with silent_about_twins() if X_val is None else nullcontext():
             self.loss_ = train(
-                network,
-                build_adamw(network, self._lr(), self.weight_decay),
-                meta_loss(calibrator, meta, size, seed),
-                rows,
-                batch_size=size,
-                epochs=self.n_iter_,
-                seed=seed,
+                network, optimizer, calibrator.step, rows, batch_size=size, epochs=self.n_iter_, seed=seed
             )
         self._learn_from(calibrator)
-        if self.refit:
-            network = self._new_network(seed)
-            self.loss_ = train(
-                network,
-                build_adamw(network, self._lr(), self.weight_decay),
-                soft_label_loss(network, torch.from_numpy(self.soft_labels_).to(rows.device, torch.float32)),
-                rows.joined(meta),
-                batch_size=size,
-                epochs=self.n_iter_,
-                seed=seed,
-            )
         self.network_ = network
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
         """Train for one pass over a part of the data; the first call has to name all ``classes``.
 
-        A share of every part is kept aside (10,000 samples at most) to learn the smoothing on. The learning rate stays
-        ``lr``, and nothing is trained again.
+        A share of every part is kept aside (10,000 samples at most) to learn smoothing and temperature on. The learning
+        rate stays ``lr``; the temperature is fitted anew each time.
         """
         self._check_params()
         is_first = not hasattr(self, "network_")
@@ -199,33 +187,34 @@ class MetaCalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         if self._seed is None:  # after fit
             self._seed = self._new_seed()
         seed = self._seed + self.n_iter_
-        rows, meta = split_rows(self._rows(X, y), self.meta_share, seed)
-        kept = meta if self._meta_rows is None else self._meta_rows.joined(meta)
-        if len(kept) > MOST_META_ROWS:
+        rows, held_out = split_rows(self._rows(X, y), self.validation_fraction, seed)
+        kept = held_out if self._held_out is None else self._held_out.joined(held_out)
+        if len(kept) > MOST_HELD_OUT:
             kept = kept.select(torch.randperm(len(kept), generator=torch.Generator().manual_seed(self.n_iter_)))
-            kept = kept.select(torch.arange(MOST_META_ROWS))
-        self._meta_rows = kept
-        calibrator = self._calibrator(self.network_, 0)
-        if self._calibrator_state is not None:
-            calibrator.load_state_dict(self._calibrator_state)
-        optimizer = build_adamw(self.network_, self._lr(), self.weight_decay)
+            kept = kept.select(torch.arange(MOST_HELD_OUT))
+        self._held_out = kept
+        network = self.network_
+        if self._unfinished is not None:
+            network.load_state_dict(self._unfinished)
+        optimizer = build_adamw(network, self._lr(), self.weight_decay)
         if self._optimizer_state is not None:
             optimizer.load_state_dict(self._optimizer_state)
-        plain, size = soft_label_loss(self.network_, None), self.batch_size or LARGEST_BATCH
+        size = self.batch_size or LARGEST_BATCH
+        loss_of, calibrator = plain_loss(network), None
+        if len(kept):
+            calibrator = self._calibrator(network, optimizer, kept, size, seed)
+            if self._calibrator_state is not None:
+                calibrator.load_state_dict(self._calibrator_state)
+            loss_of = calibrator.step
         with silent_about_twins():
-            self.loss_ = train(
-                self.network_,
-                optimizer,
-                meta_loss(calibrator, kept, size, seed) if len(kept) else plain,
-                rows,
-                batch_size=size,
-                epochs=1,
-                seed=seed,
-                decays=False,
-            )
+            self.loss_ = train(network, optimizer, loss_of, rows, batch_size=size, epochs=1, seed=seed, decays=False)
         self.n_iter_ += 1
-        self._learn_from(calibrator)
-        self._calibrator_state, self._optimizer_state = calibrator.state_dict(), optimizer.state_dict()
+        self._unfinished, self._optimizer_state = copy.deepcopy(network.state_dict()), optimizer.state_dict()
+        if calibrator is None:
+            self.soft_labels_, self.finished_ = np.eye(len(self.classes_)), None
+        else:
+            self._calibrator_state = calibrator.state_dict()
+            self._learn_from(calibrator)
         return self
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
@@ -252,8 +241,8 @@ class MetaCalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             raise InvalidTypeError(f"`hidden` must be a tuple of layer widths, got {self.hidden!r}.")
         for width in self.hidden:
             check_integer("hidden", width, 1)
-        check_choice("smoothing", self.smoothing, ("auto", *SMOOTHINGS))
-        check_inside("meta_share", self.meta_share)
+        check_choice("smoothing", self.smoothing, tuple(SMOOTHINGS))
+        check_inside("validation_fraction", self.validation_fraction)
         if self.batch_size is not None:
             check_integer("batch_size", self.batch_size, 1)
         if self.max_iter is not None:
@@ -278,22 +267,22 @@ class MetaCalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         widths = [self.n_features_in_, *self.hidden, len(self.classes_)]
         return build_network(widths, seed, torch.device(self.device))
 
-    def _calibrator(self, network: nn.Sequential, meta_samples: int) -> MetaCalibrator:
-        kind = self.smoothing
-        if kind == "auto":
-            kind = "vector" if meta_samples >= ENOUGH_OF_A_CLASS * len(self.classes_) else "scalar"
-        smoothing = SMOOTHINGS[kind](len(self.classes_))
-        return MetaCalibrator(network, network[-1], smoothing, **(self.meta_calibration or {}))
+    def _calibrator(
+        self, network: nn.Sequential, optimizer: torch.optim.Optimizer, held_out: Rows, batch_size: int, seed: int
+    ) -> MetaCalibrator:
+        batches = RowBatches(held_out, batch_size, mixed(seed, META))
+        smoothing = SMOOTHINGS[self.smoothing](len(self.classes_))
+        return MetaCalibrator(network, optimizer, batches, smoothing, **{"seed": seed, **(self.meta_calibration or {})})
 
     def _learn_from(self, calibrator: MetaCalibrator) -> None:
+        """Keep what was learned, and fold the temperature."""
+        self.soft_labels_ = np.array(calibrator.export()["soft_labels"])
+        self.finished_ = calibrator.finish() if self.finish else None
         calibrator.remove()
-        smoothing = calibrator.hyperparameters
-        assert isinstance(smoothing, LabelSmoothingHyperparameter)
-        self.soft_labels_ = np.array(smoothing.export()["soft_labels"])
 
     def _forget(self) -> None:
         """Drop what `partial_fit` keeps between calls."""
-        self._meta_rows = self._calibrator_state = self._optimizer_state = self._seed = None
+        self._held_out = self._unfinished = self._calibrator_state = self._optimizer_state = self._seed = None
 
     def _new_seed(self) -> int:
         return int(check_random_state(self.random_state).randint(2**31 - 1))

@@ -1,4 +1,4 @@
-"""`Rows`: samples of a dense or sparse matrix as tensors, a batch at a time."""
+"""`Rows`: samples of a dense or sparse matrix as tensors; `RowBatches`: the same, a batch at a time."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -49,11 +49,29 @@ class Rows:
         inputs = scipy.sparse.vstack(pair, format="csr") if scipy.sparse.issparse(self.inputs) else np.vstack(pair)
         return Rows(inputs, torch.cat((self.labels, others.labels)), self.device)
 
-    def passes(self, batch_size: int, seed: int, epochs: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
-        """Batches of ``epochs`` passes (without end if None), each pass in an order of its own."""
-        epoch = 0
-        while epochs is None or epoch < epochs:
-            order = torch.randperm(len(self), generator=generator(seed, epoch))
-            for index in torch.split(order, batch_size):
-                yield self.batch(index)
-            epoch += 1
+
+@dataclass(frozen=True)
+class RowBatches:
+    """Batches of rows; each pass, known by its number, has an order of its own.
+
+    Attributes:
+        rows: the samples.
+        batch_size: samples in a batch.
+        seed: of the orders.
+    """
+
+    rows: Rows
+    batch_size: int
+    seed: int
+
+    def __len__(self) -> int:
+        return -(-len(self.rows) // self.batch_size)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return self.epoch(0)
+
+    def epoch(self, number: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        """One pass, from a batch on."""
+        order = torch.randperm(len(self.rows), generator=generator(self.seed, number))
+        for index in torch.split(order, self.batch_size)[start:]:
+            yield self.rows.batch(index)
