@@ -1,11 +1,12 @@
 """What the examples share: digits with few labels, and the table that each of them ends with."""
 
 import argparse
+import itertools
 import json
 import shlex
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -16,9 +17,10 @@ from rich.table import Table
 from scipy import stats
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
-from torch.utils.data import ConcatDataset, TensorDataset
+from torch.utils.data import TensorDataset
 
 from metacal.functional import expected_calibration_error, negative_log_likelihood
+from metacal.posthoc import TemperatureScaling
 from metacal.runs.environment import provenance
 
 STARTED = time.perf_counter()
@@ -30,16 +32,11 @@ STEPS, BATCH, LR = 600, 32, 0.1
 
 @dataclass(frozen=True)
 class Digits:
-    """120 labelled digits: the plain trainer has all of them, the meta-calibrated one 80 and 40."""
+    """120 labelled digits: 80 to train on and 40 held out, which any method may use for all but training."""
 
     train: TensorDataset
-    meta: TensorDataset
+    held_out: TensorDataset
     test: TensorDataset
-
-    @property
-    def labelled(self) -> ConcatDataset:
-        """All that has a label."""
-        return ConcatDataset([self.train, self.meta])
 
 
 def digits(seed: int) -> Digits:
@@ -50,6 +47,11 @@ def digits(seed: int) -> Digits:
         [80, 40, len(labels) - 120]
     )
     return Digits(*(TensorDataset(features[rows], labels[rows]) for rows in parts))
+
+
+def batches(loader: Iterable, steps: int) -> Iterator:
+    """So many batches, pass after pass."""
+    return itertools.islice(itertools.chain.from_iterable(itertools.repeat(loader)), steps)
 
 
 def mlp() -> nn.Sequential:
@@ -77,6 +79,27 @@ def arguments(description: str | None, seeds: int = 5) -> argparse.Namespace:
 
 Said = tuple[Tensor, Tensor]
 """Logits of the test samples, and their labels."""
+
+
+def three_ways(train: Callable[[int, bool], nn.Module]) -> dict[str, Callable[[int], Said]]:
+    """The methods to compare on digits, given what trains a network with a seed, with or without meta-calibration."""
+    return {
+        "cross-entropy": lambda seed: predict(train(seed, False), seed),
+        "cross-entropy + temperature": lambda seed: predict(train(seed, False), seed, scales=True),
+        "meta-calibrated": lambda seed: predict(train(seed, True), seed),
+    }
+
+
+@torch.no_grad()
+def predict(network: nn.Module, seed: int, *, scales: bool = False) -> Said:
+    """On the test digits; at the temperature that suits the held-out ones, if asked for."""
+    data = digits(seed)
+    network.eval()
+    (x, y), (x_test, y_test) = data.held_out.tensors, data.test.tensors
+    if not scales:
+        return network(x_test), y_test
+    scaling = TemperatureScaling().fit(logits=network(x), targets=y)
+    return network(x_test) / scaling.temperature, y_test
 
 
 def compare(title: str, methods: Mapping[str, Callable[[int], Said]], options: argparse.Namespace) -> list[dict]:

@@ -1,9 +1,8 @@
-"""Fine-tuning: embeddings of a frozen backbone, and a meta-calibrated head on them. How large should the meta set be?
+"""Fine-tuning: embeddings of a frozen backbone, and a meta-calibrated head on them. How many labels to hold out?
 
 With METACAL_DATA (or METACAL_TEST_DATA) naming a folder with 20 Newsgroups and GloVe vectors, a document's embedding is
 the mean and the maximum of its words' frozen vectors. Without, the backbone is a small network that has learned the
-digits 0 to 4, frozen; the head learns 5 to 9. Every row has the same labels: those of the meta set are taken from the
-training set, and trained on in the end.
+digits 0 to 4, frozen; the head learns 5 to 9. All rows have the same labels; what is held out is not trained on.
 """
 
 import os
@@ -19,8 +18,9 @@ from torch import nn
 import metacal
 from metacal.errors import MissingDataError
 from metacal.integrations.sklearn import MetaCalibratedClassifier
-from metacal.integrations.sklearn.head_training import build_adamw, build_network, soft_label_loss, train
+from metacal.integrations.sklearn.head_training import build_adamw, build_network, plain_loss, train
 from metacal.integrations.sklearn.rows import Rows
+from metacal.posthoc import TemperatureScaling
 
 HIDDEN, PASSES = (256,), 60
 
@@ -46,7 +46,7 @@ def digit_embeddings() -> tuple[np.ndarray, np.ndarray]:
     backbone = build_network([64, 64, 5], 0, cpu)
     rows = Rows(X[known], torch.from_numpy(y[known]), cpu)
     optimizer = build_adamw(backbone, 1e-2, 1e-4)
-    train(backbone, optimizer, soft_label_loss(backbone, None), rows, batch_size=64, epochs=20, seed=0)
+    train(backbone, optimizer, plain_loss(backbone), rows, batch_size=64, epochs=20, seed=0)
     with torch.no_grad():
         return nn.Sequential(*backbone[:-1])(torch.from_numpy(X[~known])).numpy(), y[~known] - 5
 
@@ -61,20 +61,22 @@ def said(classifier, X: np.ndarray, y: np.ndarray) -> Said:
     return torch.from_numpy(np.log(np.clip(classifier.predict_proba(X), 1e-12, 1.0))), torch.from_numpy(y)
 
 
-def plain(X, y, labelled: int, passes: int, seed: int) -> Said:
-    """The same head trained on all labels with cross-entropy."""
-    X_few, y_few, X_test, y_test = split(X, y, labelled, seed)
+def plain(X, y, labelled: int, passes: int, seed: int, held_out: int = 0) -> Said:
+    """The same head trained with cross-entropy; then scaled by the best temperature for labels that are held out."""
+    X_few, y_few, X_test, y_test = (torch.from_numpy(part) for part in split(X, y, labelled, seed))
     network = build_network([X.shape[1], *HIDDEN, int(y.max()) + 1], seed, torch.device("cpu"))
-    rows = Rows(X_few, torch.from_numpy(y_few), torch.device("cpu"))
+    rows = Rows(X_few[held_out:].numpy(), y_few[held_out:], torch.device("cpu"))
     optimizer = build_adamw(network, 3e-3, 1e-4)
-    train(network, optimizer, soft_label_loss(network, None), rows, batch_size=64, epochs=passes, seed=seed)
+    train(network, optimizer, plain_loss(network), rows, batch_size=64, epochs=passes, seed=seed)
     with torch.no_grad():
-        return network(torch.from_numpy(X_test)), torch.from_numpy(y_test)
+        logits, known = network(X_test), network(X_few[:held_out])
+    temperature = TemperatureScaling().fit(logits=known, targets=y_few[:held_out]).temperature if held_out else 1.0
+    return logits / temperature, y_test
 
 
-def meta_calibrated(X, y, labelled: int, passes: int, seed: int, meta: int) -> Said:
+def meta_calibrated(X, y, labelled: int, passes: int, seed: int, held_out: int) -> Said:
     X_few, y_few, X_test, y_test = split(X, y, labelled, seed)
-    settings = {"max_iter": passes, "batch_size": 64, "random_state": seed, "meta_share": meta / labelled}
+    settings = {"max_iter": passes, "batch_size": 64, "random_state": seed, "validation_fraction": held_out / labelled}
     return said(MetaCalibratedClassifier(HIDDEN, **settings).fit(X_few, y_few), X_test, y_test)
 
 
@@ -99,10 +101,13 @@ if __name__ == "__main__":
     sizes = [labelled // 10] if options.quick else [labelled // part for part in (80, 40, 20, 10, 5, 2)]
     methods = {
         "MLP head, cross-entropy": lambda seed: plain(X, y, labelled, passes, seed),
+        f"... + temperature, {labelled // 10} held out": lambda seed: plain(
+            X, y, labelled, passes, seed, labelled // 10
+        ),
         "LogisticRegression": lambda seed: logistic(X, y, labelled, seed),
     }
     for size in sizes:
-        methods[f"meta-calibrated, {size} of them meta"] = lambda seed, size=size: meta_calibrated(
+        methods[f"meta-calibrated, {size} held out"] = lambda seed, size=size: meta_calibrated(
             X, y, labelled, passes, seed, size
         )
     compare(title, methods, options)

@@ -5,7 +5,8 @@ import warnings
 
 import lightning
 import torch
-from comparison import BATCH, STEPS, Said, arguments, compare, digits, mlp, optimizer_and_schedule
+from comparison import BATCH, STEPS, arguments, compare, digits, mlp, optimizer_and_schedule, three_ways
+from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader
 
@@ -26,30 +27,33 @@ class Classifier(lightning.LightningModule):
         self.log("train_loss", loss)
         return loss
 
+    def validation_step(self, batch, batch_idx):
+        x, y = batch
+        self.log("val_loss", functional.cross_entropy(self.net(x), y))
+
     def configure_optimizers(self):
         optimizer, scheduler = optimizer_and_schedule(self, self.steps)
         return [optimizer], [{"scheduler": scheduler, "interval": "step"}]
 
 
-def train(seed: int, steps: int, meta_calibrates: bool) -> Said:
+def train(seed: int, steps: int, meta_calibrates: bool) -> nn.Module:
     data = digits(seed)
     torch.manual_seed(seed)
     module = Classifier(steps)
-    callbacks = [MetaCalibration(head="net.4", meta=DataLoader(data.meta, BATCH))] if meta_calibrates else []
     trainer = lightning.Trainer(
         max_steps=steps,
         max_epochs=-1,
         accelerator="cpu",
-        callbacks=callbacks,
+        callbacks=[MetaCalibration()] if meta_calibrates else [],
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
+        check_val_every_n_epoch=50,
     )
-    dataset = data.train if meta_calibrates else data.labelled
-    trainer.fit(module, DataLoader(dataset, BATCH, shuffle=True, drop_last=True))
-    with torch.no_grad():
-        return module.net.eval()(data.test.tensors[0]), data.test.tensors[1]
+    train_loader = DataLoader(data.train, BATCH, shuffle=True, drop_last=True)
+    trainer.fit(module, train_loader, DataLoader(data.held_out, BATCH))
+    return module.net
 
 
 if __name__ == "__main__":
@@ -57,8 +61,5 @@ if __name__ == "__main__":
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     warnings.simplefilter("ignore")
     steps = 20 if options.quick else STEPS
-    methods = {
-        "cross-entropy": lambda seed: train(seed, steps, False),
-        "meta-calibrated": lambda seed: train(seed, steps, True),
-    }
+    methods = three_ways(lambda seed, meta_calibrates: train(seed, steps, meta_calibrates))
     compare("Lightning, digits, 120 labels", methods, options)

@@ -7,7 +7,6 @@ from metacal.data.arrays import from_arrays
 from metacal.data.augmentation import Normalise, PadCropFlip, make_transform, pad_crop_flip
 from metacal.data.batches import Batches
 from metacal.data.corruptions import CORRUPTIONS, corrupt
-from metacal.data.cycle import cycle
 from metacal.data.dataset import Dataset, Examples
 from metacal.data.folder import data_folder
 from metacal.data.registry import SOURCES, load_dataset
@@ -24,7 +23,6 @@ __all__ = [
     "PadCropFlip",
     "Splits",
     "corrupt",
-    "cycle",
     "data_folder",
     "from_arrays",
     "load_dataset",
