@@ -54,20 +54,21 @@ def temperature_with_prior(
         centred = (wide - wide.amax(dim=1, keepdim=True)).clamp(min=LOWEST)
         at_target = centred.gather(1, targets.unsqueeze(1)).sum()
         precision = 1.0 / prior_std**2
-        log_t = centred.new_zeros(())
+        cold = centred.new_zeros(())  # -log T
         low, high = centred.new_full((), -LARGEST), centred.new_full((), LARGEST)
         for _ in range(iterations):
-            inverse = torch.exp(-log_t)
-            probs = torch.softmax(centred * inverse, dim=1)
-            weighted = probs * centred
+            inverse = torch.exp(cold)
+            scaled = centred * inverse
+            # A softmax whose largest logit is 0; torch's own takes several times as long for few classes.
+            probs = torch.exp(scaled)
+            weighted = probs / probs.sum(dim=1, keepdim=True) * scaled
             means = weighted.sum(dim=1)
-            variance = (weighted * centred).sum() - means.square().sum()
-            slope = inverse * (means.sum() - at_target)  # of the NLL along -log T
-            gradient = precision * log_t - slope
-            curvature = precision + slope + inverse.square() * variance
-            safe = curvature - slope.clamp(max=0.0)  # never negative
+            flat = (weighted * scaled).sum() - means.square().sum() + precision
+            slope = means.sum() - inverse * at_target  # of the NLL
+            gradient = torch.add(slope, cold, alpha=precision)
+            curvature, safe = flat + slope, flat + slope.clamp(min=0.0)  # the second is never negative
             curvature = torch.where(curvature > 0.1 * safe, curvature, safe)
-            low, high = torch.where(gradient < 0.0, log_t, low), torch.where(gradient > 0.0, log_t, high)
-            newton = log_t - gradient / curvature
-            log_t = torch.where((newton >= low) & (newton <= high), newton, 0.5 * (low + high))
-        return torch.exp(log_t)
+            low, high = torch.where(gradient < 0.0, cold, low), torch.where(gradient > 0.0, cold, high)
+            newton = cold - gradient / curvature
+            cold = torch.where(newton == newton.clamp(low, high), newton, torch.lerp(low, high, 0.5))
+        return torch.exp(-cold)
