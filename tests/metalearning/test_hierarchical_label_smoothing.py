@@ -124,3 +124,15 @@ def test_its_summary_is_followed_in_the_history():
     meta.step(*batch(12, 1))
     assert {"base", "strength", "strength_min", "strength_max"} <= set(meta.history[0])
     assert "base 0.0" in meta.summary()
+
+
+def test_rows_that_are_looked_up_are_those_of_each_sample():
+    """To the bit: it is how labels are made where no gradient is asked for."""
+    torch.manual_seed(0)
+    smoothing = HierarchicalLabelSmoothing(4, threshold=0.1)
+    for parameter in smoothing.parameters():
+        nn.init.uniform_(parameter, 0.0, 0.3)
+    labels = torch.randint(4, (50,))
+    expected = torch.cat([smoothing.soft_labels(label.reshape(1)) for label in labels])
+    assert expected.requires_grad and torch.equal(smoothing.soft_labels(labels), expected)
+    assert torch.equal(smoothing.requires_grad_(False).soft_labels(labels), expected)

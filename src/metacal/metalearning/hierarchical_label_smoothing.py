@@ -72,14 +72,21 @@ class HierarchicalLabelSmoothing(LabelSmoothingHyperparameter):
     def strength(self) -> Tensor:
         """``(K,)``: the strength of each class; its gradient is that of base + deviation."""
         free = self.base + self.deviation
-        return free + ((free - self.threshold).clamp(0.0, MAX_STRENGTH) - free).detach()
+        value = (free.detach() - self.threshold).clamp(0.0, MAX_STRENGTH)
+        return value + (free - free.detach()) if free.requires_grad else value
 
     def soft_labels(self, labels: Tensor) -> Tensor:
         """``(n, K)``."""
-        one_hot = nn.functional.one_hot(labels, self.num_classes)
-        strength = self.strength[labels].unsqueeze(1)
-        wrong = torch.softmax(self.affinity[labels].masked_fill(one_hot == 1, -torch.inf), dim=1)
-        return one_hot * (1.0 - strength) + strength * wrong
+        rows = classes = torch.arange(self.num_classes, device=labels.device)
+        strength, affinity = self.strength, self.affinity
+        # With few classes, a row for each is less than one for each sample; a gradient would be less exact that way.
+        is_looked_up = len(labels) > self.num_classes and not (strength.requires_grad or affinity.requires_grad)
+        if not is_looked_up:
+            rows, strength, affinity = labels, strength[labels], affinity[labels]
+        is_true, strength = rows.unsqueeze(1) == classes, strength.unsqueeze(1)
+        wrong = torch.softmax(affinity.masked_fill(is_true, -torch.inf), dim=1)
+        soft = torch.where(is_true, 1.0 - strength, strength * wrong)
+        return soft[labels] if is_looked_up else soft
 
     def bounds(self) -> dict[str, tuple[float | None, float | None]]:
         """No more than the strongest smoothing takes."""
