@@ -9,11 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from metacal.errors import InvalidValueError
 from metacal.files import write_json
 from metacal.functional.arguments import check_choice
 from metacal.functional.inputs import as_rows, at_least_float32, class_logits
-from metacal.losses import DECE, AfterTemperature, CrossEntropy, Loss
+from metacal.losses import DECE, CrossEntropy, Loss
 from metacal.metalearning import checks
 from metacal.metalearning.batches import Batch, moved, share_samples, unwrapped
 from metacal.metalearning.finish import Finish, finish
@@ -24,16 +23,16 @@ from metacal.metalearning.hyperparameter import Hyperparameter
 from metacal.metalearning.hyperparameter_set import as_one
 from metacal.metalearning.meta_memory import MetaMemory
 from metacal.metalearning.meta_stream import MetaStream
-from metacal.metalearning.meta_task import MetaTask
-from metacal.metalearning.model_output import find_output_layer, named_layers
+from metacal.metalearning.meta_task import MetaTask, judged
+from metacal.metalearning.model_output import find_output_layer
 from metacal.metalearning.optimizer_step import OptimizerStep
 from metacal.metalearning.outer_step import AdamState, OuterStep, adam_step_
+from metacal.metalearning.path import choose_path
 from metacal.metalearning.problem import Hypergradient
 from metacal.metalearning.quiet_forward import leaving_no_trace
 from metacal.metalearning.steering import is_comparison_due, steer_gradient
 from metacal.metalearning.summary import Progress, warn_of_skipped
 from metacal.metalearning.through_head import ThroughHead
-from metacal.metalearning.through_model import ThroughModel
 
 COMPARED_BATCHES = 5
 """First meta batches that are compared with their training batch for samples in common."""
@@ -193,8 +192,9 @@ class MetaCalibrator:
             labels = self._task.labels(y, logits)
             self._advance((given, labels), boundary)
             self.last_logits = logits.detach()
-            inner, compares = self._task.inner(labels, logits), is_comparison_due(self._steered)
-            steer_gradient(loss, logits, inner, self._task.base_loss, compares=compares)
+            with self._task.training(labels, logits) as inner:
+                compares = is_comparison_due(self._steered)
+                steer_gradient(loss, logits, inner, self._task.base_loss, compares=compares)
         self._steered += 1
 
     def loss(self, x: Any, y: Tensor) -> Tensor:
@@ -306,8 +306,7 @@ class MetaCalibrator:
 
     def _advance(self, part: Batch, boundary: bool, x: Any = None) -> None:
         """The meta step, if one is due, for a training batch, all of whose parts are known at the boundary."""
-        is_known = not self.outer.scaled or self._task.optimizer.is_known
-        is_due = is_known and self.outer.is_due(self._iterations)
+        is_due = self.outer.is_due(self._iterations) and (not self.outer.scaled or self._task.optimizer.is_known)
         parts = [*self._pending, part] if is_due else []
         self._pending = [] if boundary else parts
         if boundary:
@@ -329,7 +328,7 @@ class MetaCalibrator:
         unit = lr if outer.per_unit_step and lr > 0.0 else 1.0
         grads = tuple(t / unit + d for t, d in zip(found.through, found.direct, strict=True))
         # What a meta-loss that is not finite says about the samples that are, is not to be followed either.
-        grads = tuple(torch.where(torch.isfinite(found.meta_loss), g, torch.nan) for g in grads)
+        grads = (torch.where(torch.isfinite(found.meta_loss), grads[0], torch.nan), *grads[1:])
         is_open = found.gap > 0.0 if outer.waits and found.gap is not None else True
         finite = adam_step_(self.hyperparameters, grads, self._adam, outer, outer.interval(self._iterations), is_open)
         self.hyperparameters.project_()
@@ -378,32 +377,3 @@ class MetaCalibrator:
             for module in (self.hyperparameters, self._task.objective, self._task.base_loss):
                 module.to(device)
             self._adam = self._adam.to(device)
-
-
-def judged(objective: Loss, outer: OuterStep, hyperparameters: Hyperparameter) -> Loss:
-    """An objective after the best temperature, unless one is learned or `OuterStep` says not to."""
-    return AfterTemperature(objective) if outer.refine and not hyperparameters.acts_on_meta_logits else objective
-
-
-def choose_path(
-    model: nn.Module,
-    through: str | None,
-    given: nn.Module | None,
-    found: nn.Module | None,
-    optimizer: OptimizerStep,
-    outer: OuterStep,
-) -> ThroughHead | ThroughModel:
-    """What steps are simulated on: as asked for, or the head, if it was named or is a linear layer that is trained."""
-    if through is None:
-        is_linear = isinstance(found, nn.Linear) and optimizer.trains(found)
-        through = "head" if given is not None or is_linear else "model"
-    check_choice("through", through, ("head", "model"))
-    if through == "model":
-        return ThroughModel(model, given, found)
-    head = found if given is None else given
-    if head is None:
-        raise InvalidValueError(
-            f"`head` must name the layer that returns the logits, got none whose output is the model's; "
-            f"{named_layers(model)}"
-        )
-    return ThroughHead(model, head, outer.estimator)

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
-from metacal.losses import Loss
+from metacal.losses import AfterTemperature, Loss
 from metacal.metalearning.checks import checked_labels, class_count
 from metacal.metalearning.gather import world_size
 from metacal.metalearning.hyperparameter import Hyperparameter
@@ -56,13 +55,21 @@ class MetaTask:
         with leaving_no_trace(module, mode=mode or self.outer.mode, seed=self.seed + self.meta_steps, device=device):
             yield
 
-    def inner(self, labels: Tensor, logits: Tensor) -> InnerLoss:
-        """The loss of a training batch, its slots filled with omega, which no gradient reaches."""
-        omega = {name: value.detach() for name, value in self.hyperparameters.named_parameters()}
-        start = InnerLoss.plain(labels, class_count(logits))
-        with torch.autocast(logits.device.type, enabled=False):
-            inner: InnerLoss = functional_call(self.hyperparameters, omega, (start,))
-        return inner
+    @contextmanager
+    def training(self, labels: Tensor, logits: Tensor) -> Iterator[InnerLoss]:
+        """The loss of a training batch, its slots filled with omega, which no gradient of what is done inside reaches.
+
+        Omega is not detached but marked: a functional call would take as long as all the rest.
+        """
+        omega = [value for value in self.hyperparameters.parameters() if value.requires_grad]
+        for value in omega:
+            value.requires_grad_(False)
+        try:
+            with torch.autocast(logits.device.type, enabled=False):
+                yield self.hyperparameters(InnerLoss.plain(labels, class_count(logits)))
+        finally:
+            for value in omega:
+                value.requires_grad_(True)
 
     def training_loss(self, logits: Tensor, labels: Tensor, penalised: nn.Module, *, boundary: bool = True) -> Tensor:
         """The mean or the sum over a batch, with history and omega as it is.
@@ -72,9 +79,14 @@ class MetaTask:
         """
         processes = world_size()
         share = 1.0 / processes if boundary else 0.0
-        inner = self.inner(labels, logits)
-        with torch.autocast(logits.device.type, enabled=False):
+        with self.training(labels, logits) as inner:
             if share != 1.0:
                 inner = inner.with_penalty_scaled(share)
-            total = inner.value(self.base_loss, logits, dict(penalised.named_parameters()))
+            parameters = {} if inner.penalty is None else dict(penalised.named_parameters())
+            total = inner.value(self.base_loss, logits, parameters)
         return total / len(inner.labels) if self.reduction == "mean" else total * processes
+
+
+def judged(objective: Loss, outer: OuterStep, hyperparameters: Hyperparameter) -> Loss:
+    """An objective after the best temperature, unless one is learned or `OuterStep` says not to."""
+    return AfterTemperature(objective) if outer.refine and not hyperparameters.acts_on_meta_logits else objective

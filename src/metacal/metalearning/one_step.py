@@ -1,9 +1,12 @@
 """One-step hypergradient: back through one simulated gradient step on the head, as long as the training's or small."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 
 from metacal.functional.hypergradient import head_gradient, label_hypergradient
+from metacal.functional.inputs import as_rows, class_logits
 from metacal.metalearning.head_tap import is_plain_linear
 from metacal.metalearning.implicit import implicit
 from metacal.metalearning.inner_loss import InnerLoss, is_plain_cross_entropy
@@ -62,11 +65,11 @@ def closed_form(problem: MetaProblem, inner: InnerLoss, *, looks_ahead: bool = T
     parameters = problem.parameters()
     features, step = problem.features.flatten(0, -2), problem.lr * problem.scale
     with torch.no_grad():
-        probs = torch.softmax(problem.logits(parameters, features), dim=1)
+        probs = torch.softmax(_linear(parameters, features), dim=1)
     penalty_steps = _penalty_gradient(inner, parameters)
     at = _stepped(problem, parameters, probs, inner, penalty_steps) if looks_ahead else parameters
 
-    meta_loss = problem.meta_value(at)
+    meta_loss = problem.meta_value_of(_linear(at, problem.meta_features))
     found = gradients(meta_loss, (*at.values(), *problem.omega))
     pulls = {name: problem.scaled(name, pull) for name, pull in zip(at, found[: len(at)], strict=True)}
     direct = found[len(at) :]
@@ -79,6 +82,11 @@ def closed_form(problem: MetaProblem, inner: InnerLoss, *, looks_ahead: bool = T
     for name, penalty_step in penalty_steps.items():
         change = change - step * (pulls[name] * penalty_step).sum()
     return Hypergradient(gradients(change, problem.omega), direct, meta_loss.detach())
+
+
+def _linear(parameters: Mapping[str, Tensor], features: Tensor) -> Tensor:
+    """The logits of a linear head, ``(n, K)``: what a functional call of it returns, in a fraction of the time."""
+    return class_logits(as_rows(nn.functional.linear(features, parameters["weight"], parameters.get("bias"))))
 
 
 @torch.no_grad()

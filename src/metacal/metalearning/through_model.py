@@ -108,7 +108,7 @@ class ThroughModel:
         found, held_out_nll = self._meta_gradient(task, tuple(scales), omega, meta)
         pulls = zip(scales.items(), found.through, strict=True)
         along = {parameter: scaled(scale, pull) for (parameter, scale), pull in pulls}
-        length = torch.stack([at_least_float32(part).square().sum() for part in along.values()]).sum().sqrt()
+        length = torch.stack([torch.linalg.vector_norm(at_least_float32(part)) for part in along.values()]).norm()
         size = move_size(next(iter(along)).dtype)
         distance = torch.where(length > 0.0, size / length, 0.0)
         (above, nll_above), (below, nll_below) = (
@@ -175,7 +175,7 @@ def moved_parameters(along: Mapping[nn.Parameter, Tensor], distance: Tensor) -> 
     originals = {parameter: parameter.data for parameter in along}
     try:
         for parameter, direction in along.items():
-            parameter.data = parameter.data + distance.to(parameter.dtype) * direction.to(parameter.dtype)
+            parameter.data = torch.addcmul(parameter.data, direction.to(parameter.dtype), distance.to(parameter.dtype))
         yield
     finally:
         for parameter, original in originals.items():

@@ -15,7 +15,7 @@ from metacal.data.domains import Turn
 from metacal.losses import Loss
 from metacal.metalearning import PAPER, Hyperparameter, OuterStep
 from metacal.metalearning.hyperparameter_set import as_one
-from metacal.metalearning.meta_calibrator import judged
+from metacal.metalearning.meta_task import judged
 from metacal.pipeline.data import batches_of
 from metacal.runs import RunSpec, Term
 from metacal.training import MetaObjective, Objective, PlainObjective
