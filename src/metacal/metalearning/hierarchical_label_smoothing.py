@@ -78,7 +78,8 @@ class HierarchicalLabelSmoothing(LabelSmoothingHyperparameter):
     def soft_labels(self, labels: Tensor) -> Tensor:
         """``(n, K)``."""
         rows = classes = torch.arange(self.num_classes, device=labels.device)
-        strength, affinity = self.strength, self.affinity
+        strength: Tensor = self.strength
+        affinity: Tensor = self.affinity
         # With few classes, a row for each is less than one for each sample; a gradient would be less exact that way.
         is_looked_up = len(labels) > self.num_classes and not (strength.requires_grad or affinity.requires_grad)
         if not is_looked_up:
