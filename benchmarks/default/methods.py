@@ -42,7 +42,6 @@ class Candidate:
         decay: of the smoothing.
         dece: weight of DECE beside cross-entropy in the objective.
         at_least: lowest temperature that held-out samples are judged after; None judges them as they are.
-        waits: whether nothing moves before the network over-fits.
         every: iterations from one meta step to the next.
         memory: of the outer step.
         learns: False lets the smoothing decay and nothing else, as a control.
@@ -57,7 +56,6 @@ class Candidate:
     decay: float = 0.0025
     dece: float = 0.0
     at_least: float | None = 0.0
-    waits: bool = False
     every: int = 4
     memory: int = 0
     learns: bool = True
@@ -78,7 +76,7 @@ class Candidate:
         objective: Loss = CrossEntropy() + self.dece * DECE() if self.dece else CrossEntropy()
         if self.at_least is not None:
             objective = Bounded(objective, self.at_least)
-        outer = OuterStep(every=self.every, dense_start=0, memory=self.memory, waits=self.waits)
+        outer = OuterStep(every=self.every, dense_start=0, memory=self.memory)
         if not self.learns:
             outer = replace(outer, adaptive=False, lr=1e-12)
         return {"hyperparameters": smoothing, "objective": objective, "through": self.through, "outer": outer}
@@ -109,7 +107,6 @@ CANDIDATES: dict[str, Candidate] = {
     "ce + dece as it is": replace(CENTRE, dece=0.5, at_least=None),
     "T at least .8": replace(CENTRE, at_least=0.8),
     "T at least 1": replace(CENTRE, at_least=1.0),
-    "waits": replace(CENTRE, waits=True),
     "every 8": replace(CENTRE, every=8),
     "every 16": replace(CENTRE, every=16),
     "every 32": replace(CENTRE, every=32),

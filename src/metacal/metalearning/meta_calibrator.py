@@ -329,15 +329,14 @@ class MetaCalibrator:
         grads = tuple(t / unit + d for t, d in zip(found.through, found.direct, strict=True))
         # What a meta-loss that is not finite says about the samples that are, is not to be followed either.
         grads = (torch.where(torch.isfinite(found.meta_loss), grads[0], torch.nan), *grads[1:])
-        is_open = found.gap > 0.0 if outer.waits and found.gap is not None else True
-        finite = adam_step_(self.hyperparameters, grads, self._adam, outer, outer.interval(self._iterations), is_open)
+        taken = adam_step_(self.hyperparameters, grads, self._adam, outer, outer.interval(self._iterations))
         self.hyperparameters.project_()
         self._task.meta_steps += 1
         norm = torch.stack([g.square().sum() for g in grads]).sum().sqrt()
         step = torch.full_like(norm, lr * (samples if self._task.reduction == "sum" else 1))
         values = {"meta_loss": found.meta_loss, "gradient_norm": norm, "inner_step": step}
         self._history.add(self._iterations, {**values, **self.hyperparameters.summary()})
-        if finite.device.type == "cpu" or self._task.meta_steps % WARNING_INTERVAL == 0:
+        if taken.device.type == "cpu" or self._task.meta_steps % WARNING_INTERVAL == 0:
             self._warn_if_skipped()
 
     def _warn_if_skipped(self) -> None:

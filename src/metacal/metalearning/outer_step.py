@@ -48,8 +48,6 @@ class OuterStep:
         scaled: simulate the step that the optimiser takes; False is a plain one in proportion to the gradient.
         estimator: of the step on the head: ``"one_step"``, ``"small_step"``, ``"implicit"``, ``"evograd"``, or a
             function of a `MetaProblem`.
-        waits: let nothing move or decay in a meta step whose training batch is not predicted better than its held-out
-            batch (by plain NLL): as long as a model does not over-fit, smoothing looks like a cost and nothing else.
         refine: judge the default objective after the temperature that is best for the held-out samples.
         memory: judge so many held-out samples at a time: those of earlier meta batches, as they were then, fill the new
             one up. A less noisy objective at no cost; 0 judges the new batch alone.
@@ -65,7 +63,6 @@ class OuterStep:
     per_unit_step: bool = True
     scaled: bool = True
     estimator: str | Callable[..., Any] = "small_step"
-    waits: bool = False
     refine: bool = True
     memory: int = 512
     mode: str = "train"
@@ -177,7 +174,6 @@ def adam_step_(
     state: AdamState,
     outer: OuterStep,
     interval: float = 1,
-    is_open: Tensor | bool = True,
 ) -> Tensor:
     """One step in place on omega and state; nothing changes where any gradient is not finite.
 
@@ -187,18 +183,16 @@ def adam_step_(
         state: changed in place.
         outer: step size and betas, per training step.
         interval: training steps that this step stands for: the size is multiplied by it, the betas raised to its power.
-        is_open: False changes nothing but the count of gradients that were not finite.
 
     Returns:
-        bool scalar on the device: whether all gradients were finite.
+        bool scalar on the device: whether the step was taken.
     """
     rates, decays = hyperparameters.rates(), hyperparameters.decays()
     # The square's sum: a gradient so large that its square overflows is as bad as an infinite one.
     finite = torch.isfinite(torch.stack([g.square().sum() for g in gradients])).all()
+    state.elapsed += finite * int(interval)
+    state.taken += finite
     state.skipped += ~finite
-    moves = finite & is_open
-    state.elapsed += moves * int(interval)
-    state.taken += moves
     beta_first, beta_second = (beta**interval for beta in outer.betas)
     elapsed = state.elapsed.to(gradients[0].dtype)
     first_weight, second_weight = (1.0 - beta**elapsed for beta in outer.betas)
@@ -206,14 +200,14 @@ def adam_step_(
     moments = zip(omega, gradients, state.first, state.second, state.sizes, strict=True)
     for (name, parameter), gradient, first, second, size in moments:
         safe = torch.where(finite, gradient, 0.0)
-        size.copy_(torch.where(moves, _adapted(size, safe, first, outer), size))
-        first.copy_(torch.where(moves, torch.lerp(safe, first, beta_first), first))
-        second.copy_(torch.where(moves, torch.lerp(safe.square(), second, beta_second), second))
+        size.copy_(torch.where(finite, _adapted(size, safe, first, outer), size))
+        first.copy_(torch.where(finite, torch.lerp(safe, first, beta_first), first))
+        second.copy_(torch.where(finite, torch.lerp(safe.square(), second, beta_second), second))
         change = (first / first_weight) / ((second / second_weight).sqrt() + EPSILON)
         if name in decays:
-            parameter.mul_(torch.where(moves, (1.0 - decays[name]) ** interval, 1.0).to(parameter.dtype))
+            parameter.mul_(torch.where(finite, (1.0 - decays[name]) ** interval, 1.0).to(parameter.dtype))
         distance = interval * rates.get(name, 1.0)
-        parameter.sub_(torch.where(moves, distance * size * change, 0.0).to(parameter.dtype))
+        parameter.sub_(torch.where(finite, distance * size * change, 0.0).to(parameter.dtype))
     return finite
 
 

@@ -7,7 +7,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn.functional import cross_entropy
 
 from metacal.errors import InvalidValueError
 from metacal.functional.inputs import as_rows, at_least_float32, class_logits
@@ -25,14 +24,12 @@ class Hypergradient(NamedTuple):
         direct: the part that acts on the held-out logits themselves, not through the training step.
         meta_loss: scalar, at the point where the estimator looked.
         judged: the held-out samples that were judged, as they can be judged again later, and their labels.
-        gap: NLL of the held-out samples minus that of the training batch; positive if the model over-fits.
     """
 
     through: tuple[Tensor, ...]
     direct: tuple[Tensor, ...]
     meta_loss: Tensor
     judged: tuple[Tensor, Tensor] | None = None
-    gap: Tensor | None = None
 
     @property
     def total(self) -> tuple[Tensor, ...]:
@@ -112,13 +109,6 @@ class MetaProblem:
     def meta_value_of(self, meta_logits: Tensor) -> Tensor:
         """The meta-loss of given held-out logits."""
         return meta_value(self.objective, self.hyperparameters, meta_logits, self.meta_labels)
-
-    @torch.no_grad()
-    def gap(self) -> Tensor:
-        """NLL of the held-out samples minus that of the training batch, with the head as it is."""
-        parameters = self.parameters()
-        held_out, train = (self.logits(parameters, features) for features in (self.meta_features, self.features))
-        return cross_entropy(held_out, self.meta_labels) - cross_entropy(train, self.labels)
 
     def scaled(self, name: str, gradient: Tensor) -> Tensor:
         """A gradient as the optimiser scales it, per unit of ``lr``."""

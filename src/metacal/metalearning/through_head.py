@@ -72,8 +72,7 @@ class ThroughHead:
         precision = torch.autocast(problem.labels.device.type, enabled=False)
         with task.quietly(self.penalised, "train"), torch.enable_grad(), precision, eagerly():
             found = self.estimator(problem)
-            gap = problem.gap() if task.outer.waits else None
-        return found._replace(judged=(problem.meta_features, problem.meta_labels), gap=gap)
+        return found._replace(judged=(problem.meta_features, problem.meta_labels))
 
     def _problem(self, task: MetaTask, parts: Sequence[Batch], meta: Batch) -> MetaProblem:
         head = self.penalised

@@ -20,7 +20,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from metacal.errors import InvalidTypeError
 from metacal.functional.inputs import as_rows, at_least_float32, class_logits
@@ -105,27 +104,21 @@ class ThroughModel:
         """Of the training batch, in the parts that it is run in, and a held-out batch; see the module's docstring."""
         omega = tuple(task.hyperparameters.omega().values())
         scales = task.optimizer.scales(adaptive=task.outer.scaled)
-        found, held_out_nll = self._meta_gradient(task, tuple(scales), omega, meta)
+        found = self._meta_gradient(task, tuple(scales), omega, meta)
         pulls = zip(scales.items(), found.through, strict=True)
         along = {parameter: scaled(scale, pull) for (parameter, scale), pull in pulls}
         length = torch.stack([torch.linalg.vector_norm(at_least_float32(part)) for part in along.values()]).norm()
         size = move_size(next(iter(along)).dtype)
         distance = torch.where(length > 0.0, size / length, 0.0)
-        (above, nll_above), (below, nll_below) = (
-            self._loss_at(task, parts, along, sign * distance) for sign in (1.0, -1.0)
-        )
-        nll, *slopes = summed_over_ranks((0.5 * (nll_above + nll_below), *gradients(above - below, omega)))
+        above, below = (self._loss_at(task, parts, along, sign * distance) for sign in (1.0, -1.0))
+        slopes = summed_over_ranks(gradients(above - below, omega))
         factor = task.optimizer.lr * length / (2.0 * size)
-        through = tuple(-factor.to(slope.dtype) * slope for slope in slopes)
-        return found._replace(through=through, gap=held_out_nll - nll)
+        return found._replace(through=tuple(-factor.to(slope.dtype) * slope for slope in slopes))
 
     def _meta_gradient(
         self, task: MetaTask, trained: tuple[nn.Parameter, ...], omega: tuple[nn.Parameter, ...], meta: Batch
-    ) -> tuple[Hypergradient, Tensor]:
-        """The meta-loss of all ranks' samples, its gradient with respect to what is trained, and to omega directly.
-
-        Also their plain NLL.
-        """
+    ) -> Hypergradient:
+        """The meta-loss of all ranks' samples, its gradient with respect to what is trained, and to omega directly."""
         model, device = unwrapped(self.model), trained[0].device
         with task.quietly(model), torch.enable_grad():
             logits = self._logits(model, moved(meta[0], device))
@@ -139,19 +132,16 @@ class ThroughModel:
                 pull, *direct = gradients(meta_loss, (leaf, *omega))
             found = torch.autograd.grad(rows, trained, pull[: len(joint)][own], allow_unused=True)
         pulls = tuple(torch.zeros_like(p) if g is None else g for g, p in zip(found, trained, strict=True))
-        seen = (judged.detach(), judged_labels)
-        found_here = Hypergradient(summed_over_ranks(pulls), tuple(direct), meta_loss.detach(), seen)
-        return found_here, cross_entropy(joint, joint_labels)
+        return Hypergradient(
+            summed_over_ranks(pulls), tuple(direct), meta_loss.detach(), (judged.detach(), judged_labels)
+        )
 
     def _loss_at(
         self, task: MetaTask, parts: Sequence[Batch], along: Mapping[nn.Parameter, Tensor], distance: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """The training loss of the batch some way along a direction, as a function of omega; and its plain NLL.
-
-        The NLL is a mean over all ranks' samples, of which this is the share of this rank's.
-        """
+    ) -> Tensor:
+        """The training loss of the whole batch some way along a direction, as a function of omega alone."""
         model, device = plain_model(self.model), distance.device
-        total, nll = torch.zeros((), device=device), torch.zeros((), device=device)
+        total = torch.zeros((), device=device)
         precision = torch.autocast(device.type, enabled=False)
         with moved_parameters(along, distance), precision, unconverted(model), eagerly():
             parameters = {name: parameter.detach() for name, parameter in self.penalised.named_parameters()}
@@ -159,14 +149,14 @@ class ThroughModel:
                 with task.quietly(model, "train"), torch.no_grad():
                     logits = self._logits(model, in_dtype(x, model))
                 labels = task.labels(y, logits)
-                nll = nll + cross_entropy(class_logits(as_rows(logits)), labels, reduction="sum")
                 with torch.enable_grad():
                     inner: InnerLoss = task.hyperparameters(InnerLoss.plain(labels, class_count(logits)))
                     # A penalty is there once a step: each process adds its share, with its first part.
                     inner = inner.with_penalty_scaled(0.0 if number else 1.0 / world_size())
                     total = total + inner.value(task.base_loss, logits, parameters)
-        count = joint_count(sum(y.numel() for _, y in parts), device)
-        return total if task.reduction == "sum" else total / count, nll / count
+        if task.reduction == "sum":
+            return total
+        return total / joint_count(sum(y.numel() for _, y in parts), device)
 
 
 @contextmanager
