@@ -13,7 +13,7 @@ Rows = dict[tuple[str, str], dict[int, Row]]
 
 AFTER = {"ce": "prior", "ls": "prior", "fl3": "prior"}
 """The fold that a method is judged with; `finish` for all others."""
-FOLDS = ("plain", "likelihood", "significant", "prior", "finish")
+FOLDS = ("plain", "likelihood", "likelihood, if significant", "prior", "prior, if significant")
 
 
 def grouped(rows: Sequence[Row]) -> Rows:

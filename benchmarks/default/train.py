@@ -130,9 +130,10 @@ def scores(held_out: Samples, test: Samples) -> dict[str, Any]:
     likelihood = fit_temperature(logits=logits, targets=targets).temperature
     prior = float(temperature_with_prior(logits=logits, targets=targets, iterations=60))
     ways = {"plain": 1.0, "likelihood": likelihood, "prior": prior}
-    for name, value in (("significant", likelihood), ("finish", prior)):
+    for name, value in (("likelihood, if significant", likelihood), ("prior, if significant", prior)):
         gain, error = gain_of(logits, targets, value)
         ways[name] = value if gain > error else 1.0
+    ways["finish"] = prior
     return {"temperatures": ways, **{name: figures(test[0] / t, test[1]) for name, t in ways.items()}}
 
 

@@ -92,7 +92,7 @@ class TemperatureScaled(nn.Module):
 
 
 def finish(model: nn.Module, head: nn.Module | None, logits: Tensor, labels: Tensor, *, folds: bool) -> Finish:
-    """Fit a temperature and fold it into the head, if that clearly helps and can be done.
+    """Fit a temperature and fold it into the head, if that can be done.
 
     Args:
         model: whose logits these are.
@@ -104,17 +104,15 @@ def finish(model: nn.Module, head: nn.Module | None, logits: Tensor, labels: Ten
     wide = logits.double() if logits.device.type != "mps" else logits.float()
     temperature = temperature_with_prior(logits=wide, targets=labels, iterations=ITERATIONS)
     gain, error = gain_of(wide, labels, temperature)
-    helps = gain > error
-    compared = "more" if helps else "not more"
-    reason = f"it improves held-out NLL by {gain:.4f}, {compared} than its standard error, {error:.4f}"
-    is_folded = folds and helps and can_fold(model, head)
+    reason = f"it lowers held-out NLL by {gain:.4f} (standard error {error:.4f})"
+    is_folded = folds and can_fold(model, head)
     if is_folded:
         assert head is not None
         fold(head, float(temperature))
-    elif folds and helps:
+    elif folds:
         reason += "; the last layer is not a plain linear one: use metacal.TemperatureScaled(model, temperature)"
     before, after = _figures(wide, labels), _figures(wide / temperature, labels)
-    return Finish(float(temperature), helps, is_folded, reason, len(labels), before, after)
+    return Finish(float(temperature), gain > error, is_folded, reason, len(labels), before, after)
 
 
 def can_fold(model: nn.Module, head: nn.Module | None) -> bool:

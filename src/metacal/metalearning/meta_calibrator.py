@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from metacal.files import write_json
 from metacal.functional.arguments import check_choice
 from metacal.functional.inputs import as_rows, at_least_float32, class_logits
-from metacal.losses import DECE, CrossEntropy, Loss
+from metacal.losses import CrossEntropy, Loss
 from metacal.metalearning import checks
 from metacal.metalearning.batches import Batch, moved, share_samples, unwrapped
+from metacal.metalearning.defaults import choose_path, default_objective
 from metacal.metalearning.finish import Finish, finish
 from metacal.metalearning.gather import joint_rows
 from metacal.metalearning.hierarchical_label_smoothing import HierarchicalLabelSmoothing
@@ -23,11 +24,10 @@ from metacal.metalearning.hyperparameter import Hyperparameter
 from metacal.metalearning.hyperparameter_set import as_one
 from metacal.metalearning.meta_memory import MetaMemory
 from metacal.metalearning.meta_stream import MetaStream
-from metacal.metalearning.meta_task import MetaTask, judged
+from metacal.metalearning.meta_task import MetaTask
 from metacal.metalearning.model_output import find_output_layer
 from metacal.metalearning.optimizer_step import OptimizerStep
 from metacal.metalearning.outer_step import AdamState, OuterStep, adam_step_
-from metacal.metalearning.path import choose_path
 from metacal.metalearning.problem import Hypergradient
 from metacal.metalearning.quiet_forward import leaving_no_trace
 from metacal.metalearning.steering import is_comparison_due, steer_gradient
@@ -54,11 +54,11 @@ class MetaCalibrator:
         meta: a loader of held-out samples, or any iterable of batches ``(x, y)``: the ones you validate on will do, as
             long as they are not trained on. Gone through again and again, in an order of its own.
         hyperparameters: one `Hyperparameter`, or a list or dictionary of several; default `HierarchicalLabelSmoothing`.
-        objective: any `Loss`; what held-out data is judged by. Default ``CrossEntropy() + 0.5 * DECE()``, after the
-            temperature that is best for the samples (`AfterTemperature`), unless a temperature is what is learned.
-        through: what the simulated step moves: ``"head"``, the layer that returns the logits, in closed form if it is
-            linear; ``"model"``, all that is trained, of any model (`metacal.metalearning.through_model`). Default: the
-            head if it is a linear layer, else the model.
+        objective: any `Loss`; what held-out data is judged by. Default ``CrossEntropy()``, after the temperature
+            that is best for the samples (`AfterTemperature`), unless a temperature is what is learned.
+        through: what the simulated step moves: ``"model"``, all that is trained, of any model
+            (`metacal.metalearning.through_model`); or ``"head"``, the layer that returns the logits, in closed form if
+            it is linear. Default: the model, unless a ``head`` or an estimator of its step is named.
         head: the layer that returns the logits (the module, or its attribute path such as ``"fc"``), where it is not
             found by itself: it is the one whose output is the model's.
         base_loss: any `Loss` of one value per sample, with soft labels if these are learned; default cross-entropy.
@@ -75,8 +75,8 @@ class MetaCalibrator:
         >>> meta = metacal.MetaCalibrator(model, optimizer, meta=[(x_val, y_val)])
         >>> loss = meta.step(x, y)
         >>> optimizer.zero_grad(); loss.backward(); optimizer.step()
-        >>> meta.through, round(meta.hyperparameters.base.item(), 2)
-        ('head', 0.05)
+        >>> meta.through, round(meta.hyperparameters.strength.mean().item(), 2)
+        ('model', 0.05)
     """
 
     def __init__(
@@ -101,11 +101,11 @@ class MetaCalibrator:
         self.stream = MetaStream(meta, seed=seed)
         outer, given = checks.checked_outer(outer), None if head is None else checks.find_head(model, head)
         logits, self.output_layer = self._probe(given)
-        self._path = choose_path(model, through, given, self.output_layer, steps, outer)
+        self._path = choose_path(model, through, given, self.output_layer, outer)
         self.num_classes = checks.class_count(logits)
         learned = HierarchicalLabelSmoothing(self.num_classes) if hyperparameters is None else hyperparameters
         learned = as_one(learned)
-        objective = judged(CrossEntropy() + 0.5 * DECE(), outer, learned) if objective is None else objective
+        objective = default_objective(outer, learned) if objective is None else objective
         self._task = MetaTask(
             hyperparameters=learned,
             objective=checks.checked_loss("objective", objective),
@@ -216,7 +216,7 @@ class MetaCalibrator:
         return dict(zip(self.hyperparameters.omega(), found.total, strict=True))
 
     def finish(self, *, fold: bool = True) -> Finish:
-        """Fit one temperature on the held-out samples and fold it into the last layer, if that clearly helps.
+        """Fit one temperature on the held-out samples, with a weak prior, and fold it into the last layer.
 
         Args:
             fold: False fits only: the model is left as it is.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from metacal.losses import AfterTemperature, Loss
+from metacal.losses import Loss
 from metacal.metalearning.checks import checked_labels, class_count
 from metacal.metalearning.gather import world_size
 from metacal.metalearning.hyperparameter import Hyperparameter
@@ -85,8 +85,3 @@ class MetaTask:
             parameters = {} if inner.penalty is None else dict(penalised.named_parameters())
             total = inner.value(self.base_loss, logits, parameters)
         return total / len(inner.labels) if self.reduction == "mean" else total * processes
-
-
-def judged(objective: Loss, outer: OuterStep, hyperparameters: Hyperparameter) -> Loss:
-    """An objective after the best temperature, unless one is learned or `OuterStep` says not to."""
-    return AfterTemperature(objective) if outer.refine and not hyperparameters.acts_on_meta_logits else objective

@@ -54,9 +54,9 @@ class OuterStep:
         mode: of the model on the meta batch, ``"train"``: normalised by the batch's own statistics; or ``"eval"``.
     """
 
-    every: float = 16
+    every: float = 48
     dense_start: int = 1000
-    dense_every: int = 4
+    dense_every: int = 16
     lr: float = 1e-3
     betas: tuple[float, float] = (0.9, 0.999)
     adaptive: bool = True

@@ -14,8 +14,8 @@ from metacal.data import Dataset, Splits
 from metacal.data.domains import Turn
 from metacal.losses import Loss
 from metacal.metalearning import PAPER, Hyperparameter, OuterStep
+from metacal.metalearning.defaults import judged
 from metacal.metalearning.hyperparameter_set import as_one
-from metacal.metalearning.meta_task import judged
 from metacal.pipeline.data import batches_of
 from metacal.runs import RunSpec, Term
 from metacal.training import MetaObjective, Objective, PlainObjective
