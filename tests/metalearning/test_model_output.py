@@ -7,7 +7,7 @@ import torch
 from tests.metalearning.models import K, batch, calibrator, make_net
 from torch import nn
 
-from metacal import VectorLabelSmoothing
+from metacal import PAPER, VectorLabelSmoothing
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.metalearning.model_output import find_output_layer, logits_of, named_layers
 
@@ -135,13 +135,20 @@ def test_no_single_layer_returns_them(name):
 
 
 @pytest.mark.parametrize("name", FOUND)
-def test_the_default_steps_a_linear_layer_and_else_the_model(name):
+def test_the_default_steps_the_model_and_finds_its_last_layer(name):
     make, layer = FOUND[name]
     net = make()
     meta = calibrator(net, VectorLabelSmoothing(K))
-    is_linear = isinstance(layer(net), nn.Linear)
-    assert meta.through == ("head" if is_linear else "model") and meta.output_layer is layer(net)
+    assert meta.through == "model" and meta.output_layer is layer(net)
     assert calibrator(make(), VectorLabelSmoothing(K), through="head").through == "head"
+
+
+def test_what_is_said_about_the_head_steps_the_head():
+    """Its name, an estimator of its step (the paper's), or parameters too coarse for all of them to be moved."""
+    assert calibrator(make_net(), head="fc").through == "head"
+    assert calibrator(make_net(), outer=PAPER).through == "head"
+    coarse = make_net(norm=False).to(torch.float16)
+    assert calibrator(coarse, meta=[batch(10, 2, dtype=torch.float16)]).through == "head"
 
 
 def test_a_head_that_is_given_says_what_the_logits_are():

@@ -136,12 +136,12 @@ def test_what_decays_stays_where_the_gradient_is_not_finite():
 
 
 def test_which_iterations_take_a_meta_step():
-    """Each fourth of the first thousand, then each sixteenth; `every` is never exceeded."""
-    assert [i for i in range(1040) if OuterStep().is_due(i)] == [*range(0, 1000, 4), 1008, 1024]
+    """Each 16th of the first thousand, then each 48th; `every` is never exceeded."""
+    assert [i for i in range(1100) if OuterStep().is_due(i)] == [*range(0, 1000, 16), 1008, 1056]
     assert [i for i in range(9) if OuterStep(every=2).is_due(i)] == [0, 2, 4, 6, 8]
     assert [i for i in range(5) if PAPER.is_due(i)] == [0, 1, 2, 3, 4]
     assert not any(replace(PAPER, every=math.inf).is_due(i) for i in range(5))
-    assert [i for i in range(99) if OuterStep(every=math.inf, dense_start=9).is_due(i)] == [0, 4, 8]
+    assert [i for i in range(99) if OuterStep(every=math.inf, dense_start=20).is_due(i)] == [0, 16]
 
 
 WRONG = {

@@ -199,7 +199,7 @@ def test_a_loss_that_cannot_be_seen(loss_of, message):
 
 def test_a_penalty_on_weights_is_refused():
     net = make_net()
-    meta = meta_of(net, UnitwiseL2(net.fc))
+    meta = meta_of(net, UnitwiseL2(net.fc), head=net.fc)
     x, y = batch(12, 0)
     with meta.watching():
         loss = functional.cross_entropy(net(x), y)

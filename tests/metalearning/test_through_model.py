@@ -194,11 +194,17 @@ def test_numbers_that_had_hardly_a_gradient_do_not_drown_the_others(way):
     assert float(found[0] @ found[1] / (found[0].norm() * found[1].norm())) > 0.99
 
 
+CALIBRATED = AfterTemperature(CrossEntropy() + 0.5 * DECE())
+"""By cross-entropy alone the terms of one strength happen to cancel to a part in a thousand on these samples."""
+
+
 @pytest.mark.parametrize("dtype", TOLERANCES)
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("name", [*HYPERPARAMETERS, *GENERAL])
 def test_for_every_hyperparameter(name, model, dtype):
-    meta, *batches = trained(model, "adam", {**HYPERPARAMETERS, **GENERAL}[name]().to(dtype), dtype)
+    meta, *batches = trained(
+        model, "adam", {**HYPERPARAMETERS, **GENERAL}[name]().to(dtype), dtype, objective=CALIBRATED
+    )
     compare(meta, *batches, TOLERANCES[dtype])
 
 
@@ -215,8 +221,11 @@ def several():
 @pytest.mark.parametrize("dtype", TOLERANCES)
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 def test_for_several_at_once(reduction, dtype):
-    meta, *batches = trained("perceptron", "adam", several(), dtype, reduction=reduction)
-    compare(meta, *batches, TOLERANCES[dtype])
+    meta, pair, held_out = trained("perceptron", "adam", several(), dtype, reduction=reduction, objective=CALIBRATED)
+    compare(meta, pair, held_out, 10.0 * TOLERANCES[dtype])  # single numbers among them nearly cancel
+    found, expected = meta.hypergradient(*pair, held_out).values(), exact(meta, pair, held_out)
+    ours, theirs = (torch.cat([gradient.flatten() for gradient in each]) for each in (found, expected))
+    assert (ours - theirs).norm() <= TOLERANCES[dtype] * theirs.norm()
 
 
 def margin(logits, targets):
