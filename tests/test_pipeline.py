@@ -11,6 +11,7 @@ import torch
 from lightning_fabric.accelerators import MPSAccelerator
 from pydantic import ValidationError
 
+import metacal
 from metacal.data import make_transform
 from metacal.errors import InvalidValueError, TrainingError
 from metacal.evaluation import score_predictions
@@ -64,7 +65,7 @@ def test_the_papers_methods_take_the_closed_form(method, tmp_path):
 
     sys.setprofile(record)
     try:
-        run(settings(method=method, epochs=1, milestones=[]), RunFolder(tmp_path))
+        run(settings(method=method, outer="paper", epochs=1, milestones=[]), RunFolder(tmp_path))
     finally:
         sys.setprofile(None)
     assert "closed_form" in called
@@ -210,7 +211,7 @@ def test_patience(select, what, tmp_path):
     [
         {"method": "mc", "outer": "paper", "meta": "split"},
         {"method": "mc", "outer": "steady", "meta": "split"},
-        {"method": "meta", "through": "head", "meta_every": None},
+        {"method": "meta", "through": "head", "meta_every": 2},
         {"method": "meta", "through": "model", "meta_every": 2},
         {"method": "meta", "through": "model", "optimizer": "adam", "lr": 0.01},
     ],
@@ -470,6 +471,18 @@ def test_the_outer_step_of_a_spec_reaches_its_calibrator(outer, expected, gradie
 @pytest.mark.parametrize("through", ["head", "model"])
 def test_what_a_step_is_simulated_on_is_said_by_the_spec(through):
     assert calibrator_of(build_spec({"dataset": "digits", "method": "meta", "through": through})).through == through
+
+
+def test_the_method_meta_is_the_librarys_default():
+    ours = calibrator_of(build_spec({"dataset": "digits", "method": "meta"}))
+    net = torch.nn.Linear(4, 3)
+    default = metacal.MetaCalibrator(
+        net, torch.optim.SGD(net.parameters(), 0.1), [(torch.zeros(4, 4), torch.arange(4) % 3)]
+    )
+    assert (ours.through, ours.outer) == (default.through, default.outer)
+    assert repr(ours._task.objective) == repr(default._task.objective)
+    assert type(ours.hyperparameters) is type(default.hyperparameters)
+    torch.testing.assert_close(ours.hyperparameters.base.detach(), default.hyperparameters.base.detach())
 
 
 def test_a_learned_temperature_is_not_judged_after_another_one():

@@ -72,7 +72,7 @@ def main_objective(
         batches_of(spec, dataset, splits, spec.meta_part, fabric, turn, follows=True),
         learned,
         judged(sum_of(judged_by(spec)), outer, learned),
-        through=spec.through or (None if spec.outer == "default" else "head"),
+        through=spec.through or ("model" if spec.outer == "default" else "head"),
         head=head,
         base_loss=sum_of(method.loss, reduction="none"),
         reduction=spec.reduction,
