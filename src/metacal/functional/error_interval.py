@@ -80,14 +80,7 @@ def calibration_error_interval(
     """
     check_num_bins(num_bins)
     check_choice("norm", norm, ("l1", "l2", "max"))
-    inputs = read_inputs(
-        logits=logits,
-        probs=probs,
-        targets=targets,
-        multilabel=multilabel,
-        ignore_index=ignore_index,
-        validate=validate,
-    )
+    inputs = read_inputs(targets, logits, probs, multilabel=multilabel, ignore_index=ignore_index, validate=validate)
     statistics = equal_width_statistics(*confidence_and_correctness(inputs), num_bins)
     return error_interval(statistics, norm, num_resamples=num_resamples, level=level, seed=seed)
 
