@@ -188,6 +188,19 @@ def test_names_cannot_command_the_terminal(metacal, tmp_path):
     assert "\ufffd1m as \ufffddog (9)" in output and "cat\u241b[31m (" in output and "a\u241b[2J" in output
 
 
+def test_a_line_feed_in_a_name_breaks_no_line(metacal, tmp_path):
+    path = tmp_path / "a\nb.parquet"
+    probs = np.array([[0.5, 0.25, 0.25], [0.25, 0.5, 0.25]] * 9)
+    write(path, {"p_cat": probs[:, 0], "p_dog\nECE 0.0": probs[:, 1], "p_eel": probs[:, 2], "label": [0, 2] * 9})
+    status, output, errors = metacal("evaluate", path, *FAST, "--fail-above", "nll=0.0001")
+    assert status == 1 and errors.count("\n") == 1 and "a\u240ab.parquet: nll" in errors
+    assert "a\u240ab.parquet: 18 samples" in output
+    assert "Most often confused: eel as dog\u240aECE 0.0 (9)." in output
+    assert "dog\u240aECE 0.0 (0." in output and not any(line.startswith("ECE") for line in output.splitlines())
+    status, output, _ = metacal("evaluate", path, path, *FAST)
+    assert status == 0 and "\na\u240ab.parquet: 18 samples" in output.replace(f"{tmp_path}/", "")
+
+
 def test_a_file_name_that_is_not_text(metacal, tmp_path):
     name = os.fsdecode(b"caf\xe9")
     np.savez(tmp_path / f"{name}.npz", probs=np.array([[0.5, 0.5], [0.25, 0.75]]), y=np.array([0, 1]))
