@@ -16,7 +16,7 @@ from torch import Tensor
 from metacal.errors import InvalidTypeError, InvalidValueError, NotFittedError, StorageError, needs, warn
 from metacal.files import write_whole
 from metacal.functional.arguments import check_integer
-from metacal.functional.calls import explained
+from metacal.functional.calls import explain_methods, explained
 from metacal.posthoc.arrays import Array, read_scores
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
         Calibrator.kinds[cls.__name__] = cls
+        explain_methods(cls, "__init__")
 
     @explained
     def fit(
