@@ -225,6 +225,9 @@ def test_options_name_columns(metacal, tmp_path):
     status, output, errors = metacal("evaluate", path, *options, *FAST)
     assert (status, errors) == (0, "") and "60 samples, 3 classes" in output
     assert metacal("evaluate", path, *options[:-1], "cat,dog,eel", *FAST)[0] == 0
+    (tmp_path / "names.txt").write_bytes(b"cat\ndog\ncaf\xe9\n")
+    status, _, errors = metacal("evaluate", path, *options, *FAST)
+    assert status == 2 and "names.txt: is not text in UTF-8; write it again as such" in errors
 
 
 def test_help_has_examples_and_exit_statuses():
