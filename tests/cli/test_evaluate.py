@@ -133,6 +133,9 @@ def test_out_of_distribution(metacal, said, tmp_path):
     figures = json.loads((tmp_path / "scores.json").read_text())
     assert status == 0 and set(OOD_FIGURES) <= set(figures) and "ood_auroc_max_prob" in output
     assert figures["ood_auroc_max_prob"] > 0.9 and figures["ood_fpr95_max_prob"] < 0.5
+    other = write(tmp_path / "other.parquet", {f"p_{name}": np.full(9, 0.25) for name in "abcd"})
+    status, _, errors = metacal("evaluate", said, "--ood", other, *FAST)
+    assert status == 2 and "other.parquet: must have 3 classes, as" in errors and "got 4" in errors
 
 
 def test_a_sample_and_too_few_rows_are_said(metacal, said, tmp_path):
