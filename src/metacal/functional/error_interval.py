@@ -142,7 +142,8 @@ def error_interval(
         before, after = torch.where(goes_on, middle, before), torch.where(goes_on, after, middle)
     low, high = line.error(line.gaps(torch.stack((before[0], after[1]))))
     is_chance = _share(calibrated >= estimate) >= 2.0 * tail
-    return Interval(estimate, torch.where(is_chance, 0.0, low), high)
+    low = torch.where(is_chance, 0.0, low)
+    return Interval(estimate, low, torch.maximum(low, high))  # a single draw finds one place for both
 
 
 class _Hypotheses:
