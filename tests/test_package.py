@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
@@ -21,6 +23,15 @@ ROOT = Path(__file__).parent.parent
 
 def test_version_is_the_installed_one():
     assert metacal.__version__ == version("metacal")
+
+
+def test_every_part_in_the_reference_is_an_attribute():
+    """After ``import metacal`` alone, as in a fresh process."""
+    pages = [page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "reference").glob("*.md")]
+    parts = [part for page in pages for part in re.findall(r"^# (metacal\.\w+)$", page, re.M)]
+    script = f"import metacal; print({', '.join(f'{part}.__name__' for part in parts)})"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (run.stderr, run.stdout.split()) == ("", parts) and "metacal.metalearning" in parts
 
 
 def test_parts_are_imported_on_first_use():

@@ -19,7 +19,7 @@ from metacal.errors import (
 )
 
 if TYPE_CHECKING:
-    from metacal import data, evaluation, functional, losses, metrics, models, posthoc, reporting
+    from metacal import data, evaluation, functional, losses, metalearning, metrics, models, posthoc, reporting
     from metacal.metalearning import (
         Hyperparameter,
         LearnableFocalGamma,
@@ -53,6 +53,7 @@ __all__ = [
     "evaluation",
     "functional",
     "losses",
+    "metalearning",
     "metrics",
     "models",
     "posthoc",
@@ -60,7 +61,7 @@ __all__ = [
 ]
 
 
-_PARTS = ("data", "evaluation", "functional", "losses", "metrics", "models", "posthoc", "reporting")
+_PARTS = ("data", "evaluation", "functional", "losses", "metalearning", "metrics", "models", "posthoc", "reporting")
 
 
 def __getattr__(name: str) -> Any:
