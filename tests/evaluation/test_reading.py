@@ -195,6 +195,13 @@ def test_numbers_that_the_caller_names_the_classes_by(suffix, tmp_path):
         read_predictions(path, class_names=["1", "0"])
 
 
+def test_numbers_are_positions_among_names_that_an_archive_holds(tmp_path):
+    probs, targets = np.array([[0.75, 0.25], [0.25, 0.75], [0.5, 0.5]]), np.array([0, 1, 1])
+    np.savez(tmp_path / "said.npz", probs=probs, targets=targets, class_names=np.array(["1", "0"]))
+    for names in (None, ["1", "0"], ["7", "3"]):
+        assert read_predictions(tmp_path / "said.npz", class_names=names).targets.tolist() == [0, 1, 1]
+
+
 def test_names_that_look_as_if_there_were_none(tmp_path):
     path = tmp_path / "said.csv"
     path.write_text("p_None,p_NA,p_null,label\n0.5,0.25,0.25,NA\n0.5,0.25,0.25,None\n0.5,0.25,0.25,null\n")

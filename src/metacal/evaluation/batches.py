@@ -89,7 +89,7 @@ class PredictionFile:
                 logits=logits,
                 target=target,
                 class_names=class_names if class_names is not None else self._table.class_names,
-                numbers_are_names=class_names is not None,  # an archive numbers its own from 0
+                numbers_are_names=self._table.class_names is None,  # an archive numbers its own from 0
                 is_arrays=is_npy or is_npz,
                 needs_target=needs_target,
             )
