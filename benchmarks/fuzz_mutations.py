@@ -8,6 +8,7 @@ import io
 import json
 import struct
 import zipfile
+import zlib
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -209,6 +210,23 @@ def some_bytes(data: bytes, random: Random) -> bytes:
         else:
             changed[place:place] = bytes(random.randrange(256) for _ in range(random.choice((1, 4))))
     return bytes(changed)
+
+
+def mat(data: bytes, random: Random) -> bytes:
+    """A file of MATLAB 5: the bytes of an array before they are compressed, most often those before its numbers."""
+    arrays, place = [], 128
+    while place < len(data):
+        kind, length = struct.unpack("<2I", data[place : place + 8])
+        content = data[place : place + 8 + length]
+        arrays.append(zlib.decompress(content[8:]) if kind == 15 else content)
+        place += 8 + length
+    chosen = random.randrange(len(arrays))
+    head = arrays[chosen][:64] if random.random() < 0.8 else arrays[chosen]
+    arrays[chosen] = some_bytes(head, random) + arrays[chosen][len(head) :]
+    if random.random() < 0.5:
+        return data[:128] + b"".join(arrays)
+    squeezed = [zlib.compress(array, 1) for array in arrays]
+    return data[:128] + b"".join(struct.pack("<2I", 15, len(each)) + each for each in squeezed)
 
 
 def safetensors(data: bytes, random: Random) -> bytes:

@@ -303,14 +303,18 @@ def svhn(path: Path) -> None:
     from metacal.data.sources.svhn import read_mat
 
     found = read_mat(path)
-    assert len(found.inputs) == len(found.targets)
+    assert len(found.inputs) == len(found.targets) > 0 and set(found.targets.tolist()) <= set(range(10))
 
 
 def mat_files() -> list[bytes]:
     from scipy.io import savemat
 
-    images, labels = np.zeros((32, 32, 3, 2), np.uint8), np.array([[1], [10]], np.uint8)
-    return [saved(savemat, {"X": images, "y": labels}, do_compression=packed) for packed in (True, False)]
+    images, labels = np.zeros((32, 32, 3, 2), np.uint8), np.array([[1], [10]])
+    return [
+        saved(savemat, {"X": images, "y": labels.astype(kind)}, do_compression=packed)
+        for packed in (True, False)
+        for kind in ("u1", "f8")
+    ]
 
 
 def glove(path: Path) -> None:
@@ -381,7 +385,7 @@ READERS = {
         ".safetensors", in_a_run("epochs/0001.safetensors"), run_file("epochs/0001.safetensors"), mutations.safetensors
     ),
     "cifar": Reader(".bin", cifar, lambda: [bytes(3073), bytes(2 * 3073)]),
-    "svhn": Reader(".mat", svhn, mat_files, mutations.some_bytes),
+    "svhn": Reader(".mat", svhn, mat_files, mutations.mat),
     "glove": Reader(".txt", glove, vectors),
     "newsgroups": Reader(".tar", newsgroups, messages, mutations.some_bytes),
     "dataset-npz": Reader(".npz", own_data, own_arrays, mutations.zipped(mutations.npy)),

@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
@@ -14,12 +16,22 @@ from tests.run_readme import LEFT_OUT, blocks, commands
 
 import metacal
 from metacal.data.registry import SOURCES
+from metacal.errors import EXTRAS
 
 ROOT = Path(__file__).parent.parent
 
 
 def test_version_is_the_installed_one():
     assert metacal.__version__ == version("metacal")
+
+
+def test_every_part_in_the_reference_is_an_attribute():
+    """After ``import metacal`` alone, as in a fresh process."""
+    pages = [page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "reference").glob("*.md")]
+    parts = [part for page in pages for part in re.findall(r"^# (metacal\.\w+)$", page, re.M)]
+    script = f"import metacal; print({', '.join(f'{part}.__name__' for part in parts)})"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (run.stderr, run.stdout.split()) == ("", parts) and "metacal.metalearning" in parts
 
 
 def test_parts_are_imported_on_first_use():
@@ -94,6 +106,26 @@ def test_extras_are_installed_in_the_versions_that_are_claimed(extra):
     for line in project["optional-dependencies"][extra]:
         requirement = Requirement(line)
         assert requirement.specifier.contains(version(requirement.name)), line
+
+
+def test_packages_of_extras_are_known_by_the_names_that_are_imported():
+    """So that a missing one is named with its extra."""
+    from importlib.metadata import packages_distributions
+
+    from packaging.requirements import Requirement
+
+    tomllib = pytest.importorskip("tomllib")  # from Python 3.11 on
+    stated = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    owners = {name: [owner.lower() for owner in found] for name, found in packages_distributions().items()}
+
+    def required(extra):
+        found = [Requirement(line) for line in stated[extra]]
+        inner = [name for each in found if each.name == "metacal" for name in each.extras]
+        return {each.name for each in found if each.name != "metacal"}.union(*map(required, inner))
+
+    assert set(EXTRAS) == set(stated) - {"all", "docs", "dev"}
+    for extra, packages in EXTRAS.items():
+        assert required(extra) == {owner for name in packages for owner in owners[name] if owner in required("all")}
 
 
 def test_requirements_have_a_lower_bound_and_no_other():

@@ -19,7 +19,7 @@ from metacal.errors import (
 )
 
 if TYPE_CHECKING:
-    from metacal import data, evaluation, functional, losses, metrics, models, posthoc, reporting
+    from metacal import data, evaluation, functional, losses, metalearning, metrics, models, posthoc, reporting
     from metacal.metalearning import (
         PAPER,
         Finish,
@@ -63,6 +63,7 @@ __all__ = [
     "evaluation",
     "functional",
     "losses",
+    "metalearning",
     "metrics",
     "models",
     "posthoc",
@@ -70,7 +71,7 @@ __all__ = [
 ]
 
 
-_PARTS = ("data", "evaluation", "functional", "losses", "metrics", "models", "posthoc", "reporting")
+_PARTS = ("data", "evaluation", "functional", "losses", "metalearning", "metrics", "models", "posthoc", "reporting")
 
 
 def __getattr__(name: str) -> Any:

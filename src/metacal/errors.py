@@ -10,6 +10,19 @@ from types import FrameType
 OURS_AND_BELOW = ("metacal", "torch", "torchmetrics")
 """Packages whose frames lie between a caller and a warning of ours."""
 
+_CLI = ("jinja2", "matplotlib", "pyarrow", "rich", "safetensors", "typer")
+_LAB = (*_CLI, "PIL", "filelock", "fsspec", "lightning_fabric", "pooch", "pydantic")
+EXTRAS = {
+    "cli": _CLI,
+    "lab": _LAB,
+    "lightning": ("lightning", "matplotlib"),
+    "transformers": ("accelerate", "transformers"),
+    "ray": (*_LAB, "ray"),
+    "tensorboard": ("tensorboard",),
+    "mlflow": ("mlflow",),
+}
+"""Packages that each extra brings, by the name that is imported."""
+
 
 class MetacalError(Exception):
     """Base of every error that metacal raises on purpose."""
@@ -65,21 +78,24 @@ class MissingExtraError(MetacalError, ImportError):
 
 @contextmanager
 def needs(extra: str) -> Iterator[None]:
-    """Name the extra to install if a package is missing; a context around imports, or a decorator.
+    """Name the extra to install if a package of it is missing; a context around imports, or a decorator.
+
+    Any other missing package is left as it is: a model of the user's may import what it likes.
 
     Examples:
         >>> with needs("cli"):
-        ...     import not_there
+        ...     raise ModuleNotFoundError(name="rich.table")
         Traceback (most recent call last):
-        metacal.errors.MissingExtraError: `not_there` must be installed for this: pip install 'metacal[cli]'
+        metacal.errors.MissingExtraError: `rich` must be installed for this: pip install 'metacal[cli]'
     """
     try:
         yield
     except ModuleNotFoundError as error:
         package = (error.name or extra).partition(".")[0]
-        if package == "metacal":  # a mistake of ours, not of the installation
+        brings = [name for name in (extra, *EXTRAS) if package in EXTRAS[name]]
+        if not brings:
             raise
-        raise MissingExtraError(f"`{package}` must be installed for this: pip install 'metacal[{extra}]'") from None
+        raise MissingExtraError(f"`{package}` must be installed for this: pip install 'metacal[{brings[0]}]'") from None
 
 
 def warn(message: str) -> None:

@@ -178,6 +178,29 @@ def test_what_is_missing_without_a_name_is_called_after_its_extra():
         raise ModuleNotFoundError("Neither `tensorboard` nor `tensorboardX` is available.")
 
 
+@pytest.mark.parametrize("said", ["metacal.runs", "metacal.engines", "metacal.experiments"])
+def test_the_lab_names_its_extra_to_who_imports_it(said):
+    script = f"import sys; sys.modules['pydantic'] = None; import {said}"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert "MissingExtraError: `pydantic` must be installed for this: pip install 'metacal[lab]'" in run.stderr
+
+
+@pytest.mark.parametrize(("package", "extra"), [("safetensors", "lab"), ("transformers", "transformers")])
+def test_a_missing_package_is_named_with_an_extra_that_brings_it(package, extra):
+    with pytest.raises(MissingExtraError, match=rf"`{package}` .* 'metacal\[{extra}\]'"), needs("lab"):
+        raise ModuleNotFoundError(name=package)
+
+
+def test_a_package_that_only_the_users_model_needs_is_no_missing_extra(metacal, tmp_path, monkeypatch):
+    """No extra of ours would install it."""
+    model = ["from torch import nn", "class Net(nn.Module):", "    def __init__(self, num_classes):"]
+    model += ["        super().__init__()", "        self.head = nn.Linear(64, 10)", "    def forward(self, x):"]
+    (tmp_path / "their_model.py").write_text("\n".join([*model, "        import their_package"]))
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="their_package"):
+        metacal("train", "dataset=digits", "model=their_model:Net", "epochs=1", "--run-dir", tmp_path / "run")
+
+
 def test_a_module_of_ours_that_is_missing_is_no_missing_extra():
     with pytest.raises(ModuleNotFoundError, match=r"metacal\.nothing"), needs("cli"):
         importlib.import_module("metacal.nothing")

@@ -133,6 +133,9 @@ def test_out_of_distribution(metacal, said, tmp_path):
     figures = json.loads((tmp_path / "scores.json").read_text())
     assert status == 0 and set(OOD_FIGURES) <= set(figures) and "ood_auroc_max_prob" in output
     assert figures["ood_auroc_max_prob"] > 0.9 and figures["ood_fpr95_max_prob"] < 0.5
+    other = write(tmp_path / "other.parquet", {f"p_{name}": np.full(9, 0.25) for name in "abcd"})
+    status, _, errors = metacal("evaluate", said, "--ood", other, *FAST)
+    assert status == 2 and "other.parquet: must have 3 classes, as" in errors and "got 4" in errors
 
 
 def test_a_sample_and_too_few_rows_are_said(metacal, said, tmp_path):
@@ -188,6 +191,19 @@ def test_names_cannot_command_the_terminal(metacal, tmp_path):
     assert "\ufffd1m as \ufffddog (9)" in output and "cat\u241b[31m (" in output and "a\u241b[2J" in output
 
 
+def test_a_line_feed_in_a_name_breaks_no_line(metacal, tmp_path):
+    path = tmp_path / "a\nb.parquet"
+    probs = np.array([[0.5, 0.25, 0.25], [0.25, 0.5, 0.25]] * 9)
+    write(path, {"p_cat": probs[:, 0], "p_dog\nECE 0.0": probs[:, 1], "p_eel": probs[:, 2], "label": [0, 2] * 9})
+    status, output, errors = metacal("evaluate", path, *FAST, "--fail-above", "nll=0.0001")
+    assert status == 1 and errors.count("\n") == 1 and "a\u240ab.parquet: nll" in errors
+    assert "a\u240ab.parquet: 18 samples" in output
+    assert "Most often confused: eel as dog\u240aECE 0.0 (9)." in output
+    assert "dog\u240aECE 0.0 (0." in output and not any(line.startswith("ECE") for line in output.splitlines())
+    status, output, _ = metacal("evaluate", path, path, *FAST)
+    assert status == 0 and "\na\u240ab.parquet: 18 samples" in output.replace(f"{tmp_path}/", "")
+
+
 def test_a_file_name_that_is_not_text(metacal, tmp_path):
     name = os.fsdecode(b"caf\xe9")
     np.savez(tmp_path / f"{name}.npz", probs=np.array([[0.5, 0.5], [0.25, 0.75]]), y=np.array([0, 1]))
@@ -212,6 +228,9 @@ def test_options_name_columns(metacal, tmp_path):
     status, output, errors = metacal("evaluate", path, *options, *FAST)
     assert (status, errors) == (0, "") and "60 samples, 3 classes" in output
     assert metacal("evaluate", path, *options[:-1], "cat,dog,eel", *FAST)[0] == 0
+    (tmp_path / "names.txt").write_bytes(b"cat\ndog\ncaf\xe9\n")
+    status, _, errors = metacal("evaluate", path, *options, *FAST)
+    assert status == 2 and "names.txt: is not text in UTF-8; write it again as such" in errors
 
 
 def test_help_has_examples_and_exit_statuses():

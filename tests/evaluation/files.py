@@ -269,6 +269,16 @@ BAD_FILES = {
         [],
         "bad.csv: row 2: column p holds 1.5, not a probability in [0, 1]",
     ),
+    "one name for two classes": (
+        text("bad.csv", "P_cat,p_cat,label\n0.9,0.1,cat\n"),
+        [],
+        "bad.csv: two classes are called cat; rename one",
+    ),
+    "one name for two classes of an npz": (
+        lambda folder: _npz(folder, probs=PROBS, targets=np.array([0, 1]), class_names=np.array(["cat", "cat"])),
+        [],
+        "bad.npz: two classes are called cat; rename one",
+    ),
     "target too high": (
         text("bad.csv", "p_a,p_b,label\n0.5,0.5,1\n0.5,0.5,2\n"),
         [],

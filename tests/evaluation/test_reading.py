@@ -166,6 +166,51 @@ def test_true_and_false(tmp_path):
     assert read_predictions(path).targets.tolist() == [0, 1]
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".arrow", ".jsonl", ".npz"])
+@pytest.mark.parametrize("names", [("False", "True"), ("True", "False"), ("TRUE", "FALSE"), ("0", "1"), ("1", "0")])
+def test_true_and_false_are_the_classes_of_these_names(names, suffix, tmp_path):
+    yes = names.index("1") if "1" in names else [name.lower() for name in names].index("true")
+    chances = [np.array([0.25, 0.625, 0.125]), np.array([0.75, 0.375, 0.875])]
+    truth = np.array([True, False, True])
+    table = {f"p_{name}": chances[place == yes] for place, name in enumerate(names)} | {"label": truth}
+    predictions = read_predictions(write(tmp_path / f"said{suffix}", table))
+    said = predictions.scores[torch.arange(3), predictions.targets]
+    assert said.tolist() == [0.75, 0.625, 0.875]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".jsonl", ".npz"])
+def test_true_and_false_are_not_guessed_to_be_other_names(suffix, tmp_path):
+    table = {"p_yes": np.array([0.75, 0.25]), "p_no": np.array([0.25, 0.75]), "label": np.array([True, False])}
+    path = write(tmp_path / f"said{suffix}", table)
+    with pytest.raises(InvalidFileError, match=r"row 1: label is '[tT]rue', not one of the classes 'yes', 'no'; mend"):
+        read_predictions(path)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".jsonl"])
+def test_numbers_that_the_caller_names_the_classes_by(suffix, tmp_path):
+    table = {"p_a": np.array([0.75, 0.25]), "p_b": np.array([0.25, 0.75]), "label": np.array([7, 3])}
+    path = write(tmp_path / f"said{suffix}", table)
+    assert read_predictions(path, class_names=["7", "3"]).targets.tolist() == [0, 1]
+    with pytest.raises(InvalidFileError, match="row 1: label is 7, classes are 1, 0; mend"):
+        read_predictions(path, class_names=["1", "0"])
+
+
+def test_numbers_are_positions_among_names_that_an_archive_holds(tmp_path):
+    probs, targets = np.array([[0.75, 0.25], [0.25, 0.75], [0.5, 0.5]]), np.array([0, 1, 1])
+    np.savez(tmp_path / "said.npz", probs=probs, targets=targets, class_names=np.array(["1", "0"]))
+    for names in (None, ["1", "0"], ["7", "3"]):
+        assert read_predictions(tmp_path / "said.npz", class_names=names).targets.tolist() == [0, 1, 1]
+
+
+def test_names_that_look_as_if_there_were_none(tmp_path):
+    path = tmp_path / "said.csv"
+    path.write_text("p_None,p_NA,p_null,label\n0.5,0.25,0.25,NA\n0.5,0.25,0.25,None\n0.5,0.25,0.25,null\n")
+    assert read_predictions(path).targets.tolist() == [1, 0, 2]
+    path.write_text("p_a,p_b,label\n0.5,0.5,a\nNA,0.5,b\n")
+    with pytest.raises(InvalidFileError, match="row 2: column p_a holds 'NA', not a number"):
+        read_predictions(path)
+
+
 def test_semicolons_byte_order_marks_and_gzip(tmp_path):
     content = "\ufeffp_cat;p_dog;label\n0.9;0.1;cat\n0.3;0.7;dog\n".encode()
     (tmp_path / "said.csv").write_bytes(content)

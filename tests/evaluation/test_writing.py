@@ -77,6 +77,17 @@ def test_names_that_a_spreadsheet_would_run(tmp_path, suffix, formula):
         assert {cells[2], cells[5]} == {"0", "1"} and not any(cell.startswith(("=", "+", "-", "@")) for cell in cells)
 
 
+@pytest.mark.parametrize("name", ["a\nb", "a\rb", " a", "a "])
+def test_names_that_a_csv_would_not_give_back(name, tmp_path):
+    probs, targets = torch.tensor([[0.75, 0.25], [0.5, 0.5]]), torch.tensor([0, 1])
+    with pytest.raises(InvalidValueError, match="`--out` must not be a CSV: a class name has a line break, or spaces"):
+        write_predictions(tmp_path / "out.csv", [(probs, targets)], [name, "dog"])
+    for place in (tmp_path / "out.parquet", tmp_path / "out.npz"):
+        write_predictions(place, [(probs, targets)], [name, "dog"])
+        back = read_predictions(place)
+        assert back.class_names == (name, "dog") and back.targets.tolist() == [0, 1]
+
+
 def test_formulas_among_numbers_are_not_written_as_csv(tmp_path):
     with pytest.raises(InvalidValueError, match=r"must not be a CSV: a spreadsheet .* write \.parquet"):
         write_predictions(tmp_path / "out.csv", batches(), ("1", "=1+1"))

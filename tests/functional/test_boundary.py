@@ -31,6 +31,7 @@ ECE = F.expected_calibration_error(probs=PROBS, targets=TARGETS)
         ([tuple(row) for row in PROBS.tolist()], tuple(TARGETS.tolist())),
         (pd.DataFrame(PROBS.numpy(), index=range(60, 120)), pd.Series(TARGETS.numpy(), index=range(60, 120))),
         (pd.DataFrame(PROBS.numpy()), pd.Series(TARGETS.numpy(), dtype="Int64")),
+        (pd.DataFrame(PROBS.numpy()).convert_dtypes(), pd.Series(TARGETS.numpy()).astype(object)),
         (pl.DataFrame(PROBS.numpy()), pl.Series(TARGETS.numpy())),
         (list(PROBS.numpy()), list(TARGETS)),
     ],

@@ -7,13 +7,16 @@ import pytest
 import torch
 
 from metacal import functional as F
+from metacal import losses as L
 from metacal import metrics as M
 from metacal.errors import InvalidTypeError
 from metacal.functional.calls import explained
-from metacal.posthoc import TemperatureScaling, choose_calibrator
+from metacal.posthoc import CALIBRATORS, TemperatureScaling, choose_calibrator
 
 LOGITS, TARGETS = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 1])
 PUBLIC = [name for name in F.__all__ if inspect.isfunction(getattr(F, name))]
+MODULES = [*(getattr(L, name) for name in L.__all__), *CALIBRATORS.values()]
+WITH_ARGUMENTS = [kind for kind in MODULES if "__init__" in vars(kind)]
 ECE = (
     "call it as expected_calibration_error(logits=... or probs=..., targets=..., num_bins=15, norm='l1', "
     "multilabel=False, ignore_index=None, validate=True)."
@@ -63,6 +66,19 @@ FIT = "call it as fit(logits=... or probs=..., targets=..., class_names=None)."
             lambda: TemperatureScaling().predict_proba(LOGITS),
             "`predict_proba` takes no positional arguments, got 1; call it as predict_proba(logits=... or probs=...).",
         ),
+        (
+            lambda: L.DECE(n_bins=9),
+            "`DECE` has no argument `n_bins` (here `num_bins`); call it as DECE(num_bins=15, tau_a=100.0, tau_b=0.01, "
+            "gradient='full').",
+        ),
+        (
+            lambda: L.CrossEntropy(label_smoothing=0.1),
+            "`CrossEntropy` has no argument `label_smoothing`; call it as CrossEntropy(",
+        ),
+        (
+            lambda: TemperatureScaling(n_bins=9),
+            "`TemperatureScaling` has no argument `n_bins` (here `num_bins`); call it as TemperatureScaling(method=",
+        ),
         (lambda: choose_calibrator(LOGITS, TARGETS), "`choose_calibrator` takes no positional arguments, got 2; call"),
         (
             lambda: M.ExpectedCalibrationError(task="multiclass", num_classes=2, n_bins=9),
@@ -104,6 +120,13 @@ def test_every_metric_explains_itself(name):
         InvalidTypeError, match=r"`update` has no argument `colour`; call it as update\(scores, targets"
     ):
         metric(2).update(colour="red")
+
+
+@pytest.mark.parametrize("kind", WITH_ARGUMENTS, ids=lambda kind: kind.__name__)
+def test_every_loss_and_calibrator_with_arguments_explains_itself(kind):
+    name = kind.__name__
+    with pytest.raises(InvalidTypeError, match=rf"`{name}` has no argument `n_bins`.*; call it as {name}\(.*\)\.$"):
+        kind(n_bins=9)
 
 
 def test_what_torchmetrics_says_of_its_own_arguments_is_left_alone():

@@ -158,6 +158,14 @@ def test_ends_lie_in_the_domain_and_hold_the_estimate_of_one_bin(num_right, norm
         assert interval.low < interval.high, confidence
 
 
+def test_a_single_draw_gives_an_interval_too():
+    for seed in range(20):
+        generator = torch.Generator().manual_seed(seed)
+        probs, targets = torch.rand(10, generator=generator), torch.randint(2, (10,), generator=generator)
+        low, high = ends(calibration_error_interval(probs=probs, targets=targets, num_bins=2, num_resamples=1))
+        assert 0.0 <= low <= high <= 1.0
+
+
 def test_ten_right_answers_do_not_make_a_model_certain():
     """It may be wrong three times in ten: ``0.7 ** 10`` is 0.028."""
     for confidence in (0.999, 1.0):

@@ -119,6 +119,27 @@ def test_save_and_load_without_pickle(kind, tmp_path):
         assert torch.equal(back.predict_proba(logits=logits), calibrator.predict_proba(logits=logits))
 
 
+@every
+def test_probabilities_to_what_was_fitted_on_logits(kind, tmp_path):
+    """Are as good where a number added to all logits of a sample changes nothing, and refused elsewhere."""
+    logits, targets = drawn(n=300)
+    logits = logits + 3.0 * torch.randn(300, 1, generator=torch.Generator().manual_seed(0), dtype=logits.dtype)
+    fitted = kind().fit(logits=logits, targets=targets)
+    fitted.save(tmp_path / "fitted.safetensors")
+    wanted = fitted.predict_proba(logits=logits)
+
+    def agree(said):  # but for samples on an edge of histogram binning, where a rounding decides
+        return bool(((said - wanted).abs().amax(1) < 1e-9).double().mean() > 0.9)
+
+    for calibrator in (fitted, Calibrator.load(tmp_path / "fitted.safetensors")):
+        assert agree(calibrator.predict_proba(logits=logits + 1.0)) != kind.shift_matters
+        if kind.shift_matters:
+            with pytest.raises(InvalidValueError, match=r"`logits` must be given, as in fit, got `probs`"):
+                calibrator.predict_proba(probs=torch.softmax(logits, 1))
+        else:
+            assert agree(calibrator.predict_proba(probs=torch.softmax(logits, 1)))
+
+
 def test_class_names_are_kept_and_files_without_them_load(tmp_path):
     logits, targets = drawn(n=300)
     path = tmp_path / "calibrator.safetensors"
@@ -349,6 +370,8 @@ def test_a_parameter_beyond_any_float_is_not_loaded(tmp_path):
         ("fit_report", '{"iterations": []}', r"`iterations` must be an integer >= 0, got \[\]"),
         ("fit_report", '{"converged": 2}', "`converged` and `at_bound` must be true or false, got"),
         ("fit_report", '{"warning": 2}', "`warning` must be None or a sentence, got 2"),
+        ("fitted_on", '"scores"', "`fitted_on` must be one of 'logits', 'probs', got 'scores'"),
+        ("fitted_on", "[]", r"`fitted_on` must be one of 'logits', 'probs', got \[\]"),
         ("class_names", '["a"]', "`class_names` must hold 4 names, got 1"),
         ("class_names", "5", "not iterable"),
     ],

@@ -109,10 +109,10 @@ def calibrate(
         except InvalidValueError as error:
             raise InvalidValueError(f"{fit_on}: {error}") from None
     rows = write_predictions(out, calibrated(opened, calibrator), opened.class_names)
-    console.print(f"Wrote {rows:,} rows to {out}.", highlight=False, markup=False)
+    console.say(f"Wrote {rows:,} rows to {out}.")
     if save is not None and calibrator is not None:
         calibrator.save(save)
-        console.print(f"Saved the calibrator to {save}.", highlight=False, markup=False)
+        console.say(f"Saved the calibrator to {save}.")
     if json_file is not None:
         write_json(json_file, about | {"rows": rows})
 
@@ -146,7 +146,7 @@ def fit_calibrator(
         about["temperature"] = calibrator.temperature
         found = f": T = {calibrator.temperature:.4g}"
     classes = "stay" if calibrator.keeps_predictions else "may change"
-    console.print(f"Fitted {method}{found} on {len(fitting):,} samples; predicted classes {classes}.", highlight=False)
+    console.say(f"Fitted {method}{found} on {len(fitting):,} samples; predicted classes {classes}.")
     return calibrator, about
 
 

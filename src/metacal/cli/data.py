@@ -10,7 +10,7 @@ from rich.table import Table
 
 from metacal.cli import corrupt
 from metacal.cli.places import check_places
-from metacal.cli.terminal import Console, visible
+from metacal.cli.terminal import Console, one_line
 from metacal.errors import needs
 from metacal.files import write_json
 
@@ -45,7 +45,7 @@ def show_stock(data_dir: Folder = None, json_file: JsonFile = None) -> None:
     check_places(json=json_file)
     stocks = take_stock(data_dir)
     console = Console()
-    console.print(f"Data folder: {data_folder(data_dir)}", highlight=False, soft_wrap=True, markup=False)
+    console.say(f"Data folder: {data_folder(data_dir)}")
     table = Table()
     for column in ("name", "state", "MB", "what it is", "where, or how to get it"):
         table.add_column(column, justify="right" if column == "MB" else "left", overflow="fold")
@@ -82,17 +82,17 @@ def fetch(
     console = Console(stderr=True)
     for source, remotes in wanted.items():
         if source.built_in:
-            console.print(f"{source.name} is built in: nothing to download.", highlight=False)
+            console.say(f"{source.name} is built in: nothing to download.")
             continue
         size = sum(remote.megabytes for remote in remotes)
         line = f"{source.name}: to {data_folder(data_dir)}, {size:,.0f} MB unless they are there"
-        console.print(line, highlight=False, soft_wrap=True, markup=False)
+        console.say(line)
         with _progress(console) as progress:
             files = fetch_dataset(
                 source.name, folder=data_dir, mirror=mirror, progress=lambda remote: RichBar(progress, remote)
             )
         for file in files:
-            typer.echo(visible(str(file)))
+            typer.echo(one_line(str(file)))
 
 
 @app.command("check")
@@ -115,8 +115,8 @@ def check(names: Names, data_dir: Folder = None, json_file: JsonFile = None) -> 
         for verdict in verdicts:
             said = "as published" if verdict.is_good else "no published hash to compare with"
             line = f"{source.name}: {verdict.path}: {said} ({verdict.found})"
-            console.print(line, highlight=False, soft_wrap=True, markup=False)
-        console.print(f"{source.name}: read without an error", highlight=False)
+            console.say(line)
+        console.say(f"{source.name}: read without an error")
     if json_file is not None:
         write_json(json_file, found)
 

@@ -9,7 +9,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from metacal.cli.places import check_places
 from metacal.cli.prediction_options import ClassNames, Logits, Probs, Target, read_class_names
-from metacal.cli.terminal import Console
+from metacal.cli.terminal import Console, one_line
 from metacal.errors import InvalidValueError
 from metacal.files import write_json
 
@@ -129,9 +129,10 @@ def evaluate(
         disable=not console.is_terminal,
     ) as progress:
         for number, file in enumerate(opened):
-            task = progress.add_task(f"reading {file.name}", total=None)
+            shown = one_line(file.name)
+            task = progress.add_task(f"reading {shown}", total=None)
 
-            def show(rows: int, task: object = task, name: str = file.name) -> None:
+            def show(rows: int, task: object = task, name: str = shown) -> None:
                 progress.update(task, description=f"{name}: {rows:,} rows")  # type: ignore[arg-type]
 
             others = outside[number if len(outside) > 1 else 0] if outside else None
@@ -187,7 +188,5 @@ def check_bound(evaluation: "Evaluation", key: str, bound: float, is_ceiling: bo
     verb = "is" if holds else "FAILS:"
     side = ("at most" if holds else "above") if is_ceiling else ("at least" if holds else "below")
     line = f"{evaluation.path}: {key} {value:.4g} {verb} {side} {bound:g}"
-    Console(stderr=not holds).print(
-        line, style="green" if holds else "bold red", highlight=False, markup=False, soft_wrap=True
-    )
+    Console(stderr=not holds).say(line, "green" if holds else "bold red")
     return holds

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from rich.markup import escape
 from rich.table import Table
 
-from metacal.cli.terminal import Console
+from metacal.cli.terminal import Console, one_line
 from metacal.evaluation.evaluation import ERRORS, STREAMED, Evaluation
 
 ROWS = {
@@ -36,7 +36,7 @@ SIDE_BY_SIDE = 2
 def print_evaluations(evaluations: Sequence[Evaluation], console: Console) -> None:
     """Draw the figures side by side, then what they mean, file by file."""
     if len(evaluations) == 1:
-        console.print(_title(evaluations[0]), style="bold", highlight=False, markup=False, soft_wrap=True)
+        console.say(_title(evaluations[0]), "bold")
     table = Table()
     table.add_column("measure", no_wrap=True)
     for heading in _headings(evaluations):
@@ -71,7 +71,7 @@ def _headings(evaluations: Sequence[Evaluation]) -> list[str]:
     if len(evaluations) == 1:
         return ["value"]
     names = [evaluation.name for evaluation in evaluations]
-    return [escape(e.name if names.count(e.name) == 1 else e.path) for e in evaluations]
+    return [escape(one_line(e.name if names.count(e.name) == 1 else e.path)) for e in evaluations]
 
 
 def _cells(evaluation: Evaluation, name: str, with_interval: bool) -> list[str]:
@@ -96,11 +96,10 @@ def _number(value: float) -> str:
 
 
 def _print_meaning(evaluation: Evaluation, console: Console, is_named: bool) -> None:
-    def say(text: str, style: str | None = None) -> None:
-        console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
-
+    say = console.say
     if is_named:
-        say(f"\n{_title(evaluation)}", "bold")
+        console.print()
+        say(_title(evaluation), "bold")
     figures = evaluation.figures
     say(evaluation.verdict)
     gain = evaluation.gain

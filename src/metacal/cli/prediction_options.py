@@ -39,7 +39,11 @@ def read_class_names(text: str | None) -> list[str] | None:
     if text is None:
         return None
     if Path(text).is_file():
-        names = [line.strip() for line in Path(text).read_text(encoding="utf-8").splitlines() if line.strip()]
+        from metacal.evaluation.tables import readable
+
+        with readable(Path(text)):
+            lines = Path(text).read_text(encoding="utf-8-sig").splitlines()
+        names = [line.strip() for line in lines if line.strip()]
     else:
         names = [name.strip() for name in text.split(",")]
     if len(set(names)) != len(names) or not all(names):

@@ -11,7 +11,7 @@ from rich.markup import escape
 import metacal
 from metacal.cli.places import check_places
 from metacal.cli.prediction_options import ClassNames, Logits, Probs, Target, read_class_names
-from metacal.cli.terminal import Console, visible
+from metacal.cli.terminal import Console, one_line
 from metacal.errors import InvalidValueError, needs
 from metacal.files import write_json, write_text
 
@@ -104,11 +104,11 @@ def report(
 
             drawn = len(write_figures(prepared, figures))
     size = output.stat().st_size
-    typer.echo(visible(f"{output} ({size / 1000:,.0f} kB)"))
+    typer.echo(one_line(f"{output} ({size / 1000:,.0f} kB)"))
     if figures is not None:
-        typer.echo(visible(f"{figures} ({drawn} files)"))
+        typer.echo(one_line(f"{figures} ({drawn} files)"))
     if json_file is not None:
-        typer.echo(visible(f"{json_file} ({json_file.stat().st_size / 1000:,.0f} kB)"))
+        typer.echo(one_line(f"{json_file} ({json_file.stat().st_size / 1000:,.0f} kB)"))
     if size > LARGEST:
         console.print(f"The page has {size / 1e6:.1f} MB: a report of fewer files opens faster.", style="yellow")
     if show:
@@ -151,10 +151,10 @@ def report_exhibits(
         for exhibit in exhibits
     ]
     page = write_paper_page(prepared, output, PAGE_TITLE if title is None else title)
-    typer.echo(visible(f"{page} ({page.stat().st_size / 1000:,.0f} kB)"))
+    typer.echo(one_line(f"{page} ({page.stat().st_size / 1000:,.0f} kB)"))
     if figures is not None:
         write_exhibits(prepared, figures)
-        typer.echo(visible(f"{figures} (tables and figures)"))
+        typer.echo(one_line(f"{figures} (tables and figures)"))
     if json_file is not None:
         write_json(json_file, {data.name: data.as_dict() for data in prepared})
-        typer.echo(visible(f"{json_file} ({json_file.stat().st_size / 1000:,.0f} kB)"))
+        typer.echo(one_line(f"{json_file} ({json_file.stat().st_size / 1000:,.0f} kB)"))

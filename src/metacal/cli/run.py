@@ -121,7 +121,7 @@ def run(
         about = prepare_provenance(["metacal", *sys.argv[1:]], preset, specs.values(), runs, draws)
         write_json(output / "about.json", about)
         page = write_paper_page(prepared, output / "report.html")
-        Console().print(f"{page}: open it in a browser.", highlight=False, markup=False, soft_wrap=True)
+        Console().say(f"{page}: open it in a browser.")
     print_failures(failed)
     raise typer.Exit(1 if failed else 0)
 

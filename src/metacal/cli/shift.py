@@ -68,18 +68,14 @@ def evaluate_shift(
 
 def print_shift(path: Path, shift: "Shift", console: Console) -> None:
     """Draw the heat maps and say what they mean."""
-
-    def say(text: str, style: str | None = None) -> None:
-        console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
-
-    say(f"{path}: {shift.name} ({shift.source}), {shift.samples:,} images per domain", "bold")
+    console.say(f"{path}: {shift.name} ({shift.source}), {shift.samples:,} images per domain", "bold")
     for each in shift.maps:
         console.print(heat_table(shift, each))
-        say(
+        console.say(
             f"{each.title}: clean {each.clean:.4f}, average {each.average:.4f}, "
             f"worst {each.worst:.4f} ({each.worst_at})."
         )
-    say(shift.reading)
+    console.say(shift.reading)
 
 
 def heat_table(shift: "Shift", each: "HeatMap") -> Table:

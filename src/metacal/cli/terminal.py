@@ -21,6 +21,16 @@ def visible(text: str) -> str:
     return UNSAFE.sub(lambda match: _picture(ord(match[0])), text)
 
 
+def one_line(text: str) -> str:
+    r"""Text that is one line whatever the names in it hold: a line feed is shown too.
+
+    Examples:
+        >>> one_line("cat\nECE 0.00")
+        'cat␊ECE 0.00'
+    """
+    return visible(text).replace("\n", "\u240a")
+
+
 def _picture(code: int) -> str:
     """The picture that Unicode has for a control character, or the sign for one that cannot be shown."""
     return chr(0x2400 + code) if code < 0x20 else "\u2421" if code == 0x7F else "\ufffd"
@@ -28,11 +38,15 @@ def _picture(code: int) -> str:
 
 def warn(text: str) -> None:
     """One line on the terminal's other stream."""
-    Console(stderr=True).print(f"warning: {text}", style="yellow", highlight=False, markup=False, soft_wrap=True)
+    Console(stderr=True).say(f"warning: {text}", "yellow")
 
 
 class Console(console.Console):
     """Rich's console, for text from anywhere."""
+
+    def say(self, text: str, style: str | None = None) -> None:
+        """Print text as it stands, brackets and all, in one line of any length."""
+        self.print(one_line(text), style=style, highlight=False, markup=False, soft_wrap=True)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Segments of text and style; what moves the cursor is a segment of its own, and stays."""

@@ -44,12 +44,10 @@ def validate(store: Annotated[str, STORE] = "runs") -> None:
         except MetacalError as error:
             problems.append(str(error))
     for problem in problems:
-        console.print(problem, style="red", markup=False, soft_wrap=True)
-    console.print(
+        console.say(problem, "red")
+    console.say(
         f"{len(EXHIBITS)} tables and figures; {len(folders)} runs in {store}, {complete} complete; "
-        f"{len(problems)} problems.",
-        markup=False,
-        soft_wrap=True,
+        f"{len(problems)} problems."
     )
     raise typer.Exit(1 if problems else 0)
 

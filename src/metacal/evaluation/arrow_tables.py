@@ -119,7 +119,7 @@ class CSVTable:
             include_columns=list(written.values()),
             column_types={name: pa.string() for name in written.values()},
             strings_can_be_null=True,
-            null_values=["", "NA", "N/A", "null", "NULL", "None"],
+            null_values=[""],
         )
         try:
             reader = pa.csv.open_csv(
@@ -196,8 +196,9 @@ def _column(name: str, array: Any) -> Column:
     if pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return _lists(name, array)
     if pa.types.is_boolean(kind):
-        array = array.cast(pa.int8())
-    elif pa.types.is_decimal(kind):
+        values = _values(array.cast(pa.int8()))
+        return values if array.null_count else values.astype(bool)
+    if pa.types.is_decimal(kind):
         array = array.cast(pa.float64())
     elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind)):
         raise BadRow(0, f"column {name} holds {kind}, not numbers; write it as numbers")

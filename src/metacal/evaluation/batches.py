@@ -89,6 +89,7 @@ class PredictionFile:
                 logits=logits,
                 target=target,
                 class_names=class_names if class_names is not None else self._table.class_names,
+                numbers_are_names=self._table.class_names is None,  # an archive numbers its own from 0
                 is_arrays=is_npy or is_npz,
                 needs_target=needs_target,
             )
@@ -103,6 +104,9 @@ class PredictionFile:
         for name in self.class_names:
             if any(0xD800 <= ord(letter) < 0xE000 for letter in name):  # halves of characters: nothing can write them
                 raise InvalidFileError(f"{self.path}: the class name {name!r} is not text; rename it.")
+        if len(set(self.class_names)) < self.num_classes:
+            twice = next(name for name in self.class_names if self.class_names.count(name) > 1)
+            raise InvalidFileError(f"{self.path}: two classes are called {twice}; rename one.")
 
     @classmethod
     def models(
@@ -162,7 +166,8 @@ class PredictionFile:
         scores, target = self._scores(table), self._layout.target
         if target is None:
             return Batch(scores, None)
-        numbers = class_numbers(table[target], self.class_names, self._layout.numbers, target)
+        names = self.class_names
+        numbers = class_numbers(table[target], names, self._layout.numbers, target, is_binary=self._is_single)
         return Batch(scores, torch.from_numpy(numbers))
 
     def _check_unrivalled(self) -> None:
@@ -178,7 +183,7 @@ class PredictionFile:
 
     def _name_classes(self) -> tuple[str, ...]:
         """Names by the layout; for a single column, which may hold lists, by a look at the first row."""
-        layout = self._layout
+        layout, self._is_single = self._layout, False
         if len(layout.scores) > 1:
             assert layout.class_names is not None
             return layout.class_names
@@ -191,7 +196,7 @@ class PredictionFile:
             raise InvalidFileError(f"{self.path}: holds no rows, only a header; write the predictions again.")
         column = first[layout.scores[0]]
         shape = () if isinstance(column, Strings) else column.shape[1:]
-        num_classes = shape[0] if shape else 2
+        num_classes, self._is_single = shape[0] if shape else 2, not shape
         if len(shape) > 1 or num_classes < 2:
             raise InvalidFileError(
                 f"{self.path}: {layout.scores[0]} must have a row of K scores for each sample, got shape "

@@ -1,7 +1,7 @@
 """Which columns of a table hold the scores and which the target: by clear rules, or as named. Never by values."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from metacal.errors import InvalidValueError
@@ -42,6 +42,7 @@ def find_layout(
     logits: str | None = None,
     target: str | None = None,
     class_names: Sequence[str] | None = None,
+    numbers_are_names: bool = True,
     is_arrays: bool = False,
     needs_target: bool = True,
 ) -> Layout:
@@ -51,6 +52,7 @@ def find_layout(
     ``prob_*``, ``p_*``, ... or ``logit_*``, or one column ``probs`` or ``logits`` that holds lists. Target: the one
     that ``target`` names, else ``target``, ``label``, ``y``, ... What the columns' names have after the common part
     are the class names; where all of these are numbers, they order the columns and are what an integer target means.
+    So do ``class_names`` that are numbers, if ``numbers_are_names``.
 
     Raises:
         InvalidValueError: nothing fits, or several do; the message says what to name.
@@ -74,7 +76,10 @@ def find_layout(
     repeated = [name for name in (*found, target) if name is not None and list(names).count(name) > 1]
     if repeated:
         raise InvalidValueError(f"column {repeated[0]} is there twice; rename one.")
-    return _ordered(found, labels, is_logits, target, class_names)
+    layout = _ordered(found, labels, is_logits, target, class_names)
+    if class_names is not None and numbers_are_names and all(map(_is_class_number, class_names)):
+        return replace(layout, numbers=tuple(map(int, class_names)))
+    return layout
 
 
 def _find_target(names: Sequence[str], target: str | None, needs_target: bool) -> str | None:

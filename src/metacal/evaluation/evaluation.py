@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from metacal.errors import InvalidFileError
 from metacal.evaluation.batches import PredictionFile
 from metacal.evaluation.confusion import ClassFigures, ConfusedPair, class_figures, confused_pairs, confusion_counts
 from metacal.evaluation.intervals import RESAMPLES, Bound, Ends, figure_intervals, only_bound
@@ -129,6 +130,11 @@ def evaluate_file(
     Raises:
         InvalidFileError: something is wrong in the file; the message says where.
     """
+    if ood is not None and ood.num_classes != file.num_classes:
+        raise InvalidFileError(
+            f"{ood.place}: must have {file.num_classes} classes, as {file.place} has, got {ood.num_classes}; name "
+            "predictions of the same model."
+        )
     streamed = StreamedScores(file.is_logits, num_bins)
     reservoir = Reservoir.for_classes(file.num_classes, sample, seed)
     with one_thread():

@@ -68,6 +68,8 @@ def _lifted(record: dict[str, Any]) -> dict[str, Any]:
 def _column(name: str, values: list[Any]) -> Column:
     if any(isinstance(value, str) for value in values):
         return _strings(name, values)
+    if all(isinstance(value, bool) for value in values):
+        return np.array(values)
     if any(isinstance(value, list) for value in values):
         length = len(next(value for value in values if isinstance(value, list)))
         for row, value in enumerate(values):

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from metacal.errors import InvalidValueError
+from metacal.functional.boundary import public
 
 
 class Detection(NamedTuple):
@@ -31,6 +32,7 @@ def entropy_scores(probs: Tensor) -> Tensor:
     return products.sum(dim=1)
 
 
+@public
 def detection(inside: Tensor, outside: Tensor) -> Detection:
     """Compare scores ``(n,)`` of samples inside with scores ``(m,)`` of samples outside.
 
@@ -41,6 +43,10 @@ def detection(inside: Tensor, outside: Tensor) -> Detection:
     """
     if not len(inside) or not len(outside):
         raise InvalidValueError(f"`inside` and `outside` must hold samples, got {len(inside)} and {len(outside)}.")
+    inside, outside = inside.double(), outside.double()
+    for name, scores in (("inside", inside), ("outside", outside)):
+        if bool(scores.isnan().any()):
+            raise InvalidValueError(f"`{name}` must hold numbers, got nan.")
     ordered = outside.sort().values
     below = torch.searchsorted(ordered, inside.contiguous())
     not_above = torch.searchsorted(ordered, inside.contiguous(), right=True)
@@ -50,6 +56,7 @@ def detection(inside: Tensor, outside: Tensor) -> Detection:
     return Detection(auroc, (outside >= threshold).double().mean().item())
 
 
+@public
 def ood_figures(inside: Tensor, outside: Tensor) -> dict[str, float]:
     """AUROC and FPR95 of the top probability and of the entropy, from probabilities ``(n, K)`` and ``(m, K)``."""
     figures: dict[str, float] = {}

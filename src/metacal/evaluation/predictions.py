@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from metacal.errors import InvalidValueError
+from metacal.functional.boundary import to_tensor
 from metacal.functional.inputs import Inputs, at_least_float32, log_probs, read_inputs
 
 
@@ -42,15 +43,16 @@ class Predictions:
     def from_logits(
         cls, logits: Tensor, targets: Tensor, class_names: Sequence[str] | None = None, name: str = "predictions"
     ) -> "Predictions":
-        """Predictions from raw scores."""
-        return cls._checked(logits, targets, class_names, name, is_logits=True)
+        """Predictions from raw scores; arrays and lists are taken too, as in `from_probs`."""
+        return cls._checked(to_tensor("logits", logits), targets, class_names, name, is_logits=True)
 
     @classmethod
     def from_probs(
         cls, probs: Tensor, targets: Tensor, class_names: Sequence[str] | None = None, name: str = "predictions"
     ) -> "Predictions":
         """Predictions from probabilities ``(n, K)``; ``(n,)`` is a binary model's probability of class 1."""
-        if isinstance(probs, Tensor) and probs.ndim == 1:
+        probs = to_tensor("probs", probs)
+        if probs.ndim == 1:
             probs = torch.stack((1.0 - probs, probs), dim=1)
         return cls._checked(probs, targets, class_names, name, is_logits=False)
 
@@ -59,7 +61,7 @@ class Predictions:
         cls, scores: Tensor, targets: Tensor, class_names: Sequence[str] | None, name: str, *, is_logits: bool
     ) -> "Predictions":
         logits, probs = (scores, None) if is_logits else (None, scores)
-        inputs = read_inputs(logits=logits, probs=probs, targets=targets, classes_only=True)
+        inputs = read_inputs(to_tensor("targets", targets), logits, probs, classes_only=True)
         for _ in inputs.chunks():  # checks values as it goes
             pass
         names = tuple(str(number) for number in range(inputs.num_classes)) if class_names is None else class_names

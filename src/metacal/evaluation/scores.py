@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from torch import Tensor
 
 from metacal.functional.binning import calibration_error, equal_width_statistics
+from metacal.functional.boundary import public
 from metacal.functional.brier_score import brier_sums, split_brier
 from metacal.functional.classwise_calibration_error import class_statistics
 from metacal.functional.confidence import confidence_and_correctness
@@ -41,6 +42,7 @@ class Scores:
         return asdict(self)
 
 
+@public
 def score_predictions(
     *, logits: Tensor | None = None, probs: Tensor | None = None, targets: Tensor, num_bins: int = 15, seed: int = 0
 ) -> Scores:

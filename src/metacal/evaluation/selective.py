@@ -7,6 +7,7 @@ from torch import Tensor
 
 from metacal.errors import InvalidValueError
 from metacal.functional.arguments import check_samples, check_share
+from metacal.functional.boundary import public
 
 
 class RiskCoverage(NamedTuple):
@@ -30,10 +31,11 @@ class RiskCoverage(NamedTuple):
     def coverage_at_risk(self, risk: float) -> float:
         """The largest coverage whose risk is at most ``risk``; 0 if there is none."""
         check_share("risk", risk)
-        fits = (self.is_cut & (self.risks <= risk + 1e-12)).nonzero()
-        return float(self.coverages[fits[-1, 0]]) if len(fits) else 0.0
+        fits = self.coverages[self.is_cut & (self.risks <= risk + 1e-12)]
+        return float(fits[-1]) if len(fits) else 0.0
 
 
+@public
 def risk_coverage(confidences: Tensor, correct: Tensor) -> RiskCoverage:
     """Sort by confidence and count errors.
 

@@ -9,20 +9,26 @@ from numpy.typing import NDArray
 from metacal.evaluation.tables import BadRow, Column, Strings
 
 DROP = "mend or drop the row"
-YES_OR_NO = {"false": 0, "true": 1}
-"""How booleans are written as text: the two classes of a binary model."""
+TRUTHS = ("false", "true")
 
 
 def class_numbers(
-    column: Column, class_names: Sequence[str], numbers: Sequence[int] | None = None, name: str = "target"
+    column: Column,
+    class_names: Sequence[str],
+    numbers: Sequence[int] | None = None,
+    name: str = "target",
+    *,
+    is_binary: bool = False,
 ) -> NDArray[np.int64]:
     """Class numbers 0..K-1 of a column that holds names, or integers.
 
     Args:
-        column: text (names, else true and false of two classes, else integers), integers, whole floats or booleans.
+        column: text (names, else true and false, else integers), integers, whole floats or booleans. True and false
+            are the classes of these names, or 1 and 0 if the two classes are numbered or ``is_binary``.
         class_names: K names.
         numbers: integer k stands for the class at the position of k in here; None if k is the position.
         name: of the column, for messages.
+        is_binary: whether scores are one column, that of the class "true".
 
     Raises:
         BadRow: a target is missing, unknown or out of range.
@@ -34,15 +40,17 @@ def class_numbers(
         >>> class_numbers(Strings(np.array([0, 1, 0]), ("dog", "cat")), ["cat", "dog"]).tolist()
         [1, 0, 1]
     """
+    if not isinstance(column, Strings) and column.dtype.kind == "b" and column.ndim == 1:
+        column = Strings(column.astype(np.int64), TRUTHS)
     if isinstance(column, Strings):
-        return _from_text(column, class_names, numbers, name)
+        return _from_text(column, class_names, numbers, name, is_binary)
     if column.ndim != 1:
         raise BadRow(
             0, f"{name} has {column.shape[1:]} values a row, not one; of one-hot targets save the argmax over classes"
         )
     if column.dtype.kind == "f":
         return _from_numbers(_whole(column, name), class_names, numbers, name)
-    if column.dtype.kind not in "iub":
+    if column.dtype.kind not in "iu":
         raise BadRow(0, f"{name} holds {column.dtype}, not class names or integers; write it as either")
     return _from_numbers(column.astype(np.int64), class_names, numbers, name)
 
@@ -62,8 +70,9 @@ def _from_numbers(
     values: NDArray[np.int64], class_names: Sequence[str], numbers: Sequence[int] | None, name: str
 ) -> NDArray[np.int64]:
     if numbers is not None:
-        known = np.asarray(numbers, dtype=np.int64)  # in rising order
-        places = np.searchsorted(known, values).clip(0, len(known) - 1)
+        known = np.asarray(numbers, dtype=np.int64)
+        order = np.argsort(known)
+        places: NDArray[np.int64] = order[np.searchsorted(known, values, sorter=order).clip(0, len(known) - 1)]
         bad = np.flatnonzero(known[places] != values)
         allowed = ", ".join(map(str, numbers[:8])) + (", ..." if len(numbers) > 8 else "")
     else:
@@ -80,7 +89,7 @@ def _from_numbers(
 
 
 def _from_text(
-    column: Strings, class_names: Sequence[str], numbers: Sequence[int] | None, name: str
+    column: Strings, class_names: Sequence[str], numbers: Sequence[int] | None, name: str, is_binary: bool
 ) -> NDArray[np.int64]:
     missing = np.flatnonzero(column.codes < 0)
     if len(missing):
@@ -91,8 +100,13 @@ def _from_text(
     unknown = np.flatnonzero(found < 0)
     if not len(unknown):
         return found
-    if len(class_names) == 2 and all(value.lower() in YES_OR_NO for value in column.values):
-        return np.array([YES_OR_NO[value.lower()] for value in column.values], dtype=np.int64)[column.codes]
+    if all(value.lower() in TRUTHS for value in column.values):
+        truths = np.array([TRUTHS.index(value.lower()) for value in column.values], dtype=np.int64)
+        spelled = [class_name.lower() for class_name in class_names]
+        if all(spelled.count(truth) == 1 for truth in TRUTHS):
+            return np.array([spelled.index(truth) for truth in TRUTHS], dtype=np.int64)[truths[column.codes]]
+        if len(class_names) == 2 and (is_binary or numbers is not None or spelled == ["0", "1"]):
+            return _from_numbers(truths[column.codes], class_names, numbers, name)
     try:
         as_numbers = np.array([float(value) for value in column.values])
     except ValueError:

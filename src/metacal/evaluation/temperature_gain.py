@@ -7,6 +7,7 @@ from torch import Tensor
 
 from metacal.errors import InvalidValueError
 from metacal.functional.arguments import check_integer
+from metacal.functional.boundary import public
 from metacal.functional.expected_calibration_error import expected_calibration_error
 from metacal.functional.negative_log_likelihood import negative_log_likelihood
 from metacal.functional.temperature import fit_temperature
@@ -50,6 +51,7 @@ class TemperatureGain:
         return {name: value for name, value in asdict(self).items() if name != "temperatures"}
 
 
+@public
 def temperature_gain(
     *, logits: Tensor, targets: Tensor, num_bins: int = 15, folds: int = FOLDS, seed: int = 0
 ) -> TemperatureGain | None:

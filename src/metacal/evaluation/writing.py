@@ -1,5 +1,6 @@
 """Probabilities to a file, batch by batch, in a form that `read_predictions` reads back."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -35,7 +36,7 @@ def write_predictions(path: Path, batches: Iterable[tuple[Tensor, Tensor | None]
     ``targets`` and ``class_names``. The file appears under its name only when it is whole (see `write_whole`).
 
     Raises:
-        InvalidValueError: the path is not one to write to, or names of classes look like formulas and like numbers.
+        InvalidValueError: the path is not one to write to, or a CSV would not be read back as it was written.
         StorageError: the file cannot be written.
     """
     check_writable(path)
@@ -95,6 +96,13 @@ def _write_table(
                 "`--out` must not be a CSV: a spreadsheet would take a class name for a formula, and numbers in its "
                 "place would be taken for other classes; write .parquet."
             )
+    # The header's names and the target's cells are read without spaces around them.
+    is_kept = re.compile(r"[^\n\r]*\S" if is_numbered else r"\S([^\n\r]*\S)?").fullmatch
+    if suffix == ".csv" and not all(map(is_kept, class_names)):
+        raise InvalidValueError(
+            "`--out` must not be a CSV: a class name has a line break, or spaces at an end, which are not read back; "
+            "write .parquet."
+        )
     open_writer = {".parquet": pa.parquet.ParquetWriter, ".csv": pa.csv.CSVWriter}.get(suffix, pa.ipc.new_file)
     writer = None
     with ExitStack() as opened:

@@ -49,12 +49,5 @@ def adaptive_calibration_error(
     """
     check_num_bins(num_bins)
     check_choice("norm", norm, ("l1", "l2", "max"))
-    inputs = read_inputs(
-        logits=logits,
-        probs=probs,
-        targets=targets,
-        multilabel=multilabel,
-        ignore_index=ignore_index,
-        validate=validate,
-    )
+    inputs = read_inputs(targets, logits, probs, multilabel=multilabel, ignore_index=ignore_index, validate=validate)
     return calibration_error(equal_mass_statistics(*confidence_and_correctness(inputs), num_bins), norm)

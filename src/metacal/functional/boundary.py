@@ -65,6 +65,8 @@ def to_tensor(name: str, values: Any) -> Tensor:
         array = np.asarray(values)
     except (RuntimeError, TypeError, ValueError) as error:  # rows of different lengths, a list of tensors with a graph
         raise InvalidTypeError(f"`{name}` must be a tensor or an array of numbers, got none: {error}") from None
+    if array.dtype.kind == "O" and array.size and all(isinstance(value, Real) for value in array.flat):
+        array = np.array(array.tolist())  # of pandas' own types of numbers, say
     if array.dtype.kind not in "fiub":
         kind = type(values).__name__ + (f" of dtype {array.dtype}" if array.ndim else "")
         raise InvalidTypeError(f"`{name}` must be a tensor or an array of numbers, got {kind}.")

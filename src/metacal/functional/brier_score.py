@@ -33,14 +33,7 @@ def brier_score(
         >>> round(brier_score(probs=torch.tensor([[0.8, 0.2]]), targets=torch.tensor([0])).item(), 4)
         0.08
     """
-    inputs = read_inputs(
-        logits=logits,
-        probs=probs,
-        targets=targets,
-        multilabel=multilabel,
-        ignore_index=ignore_index,
-        validate=validate,
-    )
+    inputs = read_inputs(targets, logits, probs, multilabel=multilabel, ignore_index=ignore_index, validate=validate)
     total, count = brier_sums(inputs)
     return total / count
 
@@ -87,14 +80,7 @@ def brier_decomposition(
         >>> [round(part.item(), 4) for part in parts]
         [0.16, 0.25]
     """
-    inputs = read_inputs(
-        logits=logits,
-        probs=probs,
-        targets=targets,
-        multilabel=multilabel,
-        ignore_index=ignore_index,
-        validate=validate,
-    )
+    inputs = read_inputs(targets, logits, probs, multilabel=multilabel, ignore_index=ignore_index, validate=validate)
     total, count = brier_sums(inputs)
     inputs = replace(inputs, validate=False)  # the sums have checked every value
     return split_brier(total / count, count, class_statistics(inputs, num_bins))

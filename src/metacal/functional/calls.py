@@ -46,6 +46,12 @@ def explained(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
+def explain_methods(cls: type, *names: str) -> None:
+    """Explain wrong calls of those of these methods that a class defines itself; for ``__init_subclass__``."""
+    for name in vars(cls).keys() & set(names):
+        setattr(cls, name, explained(vars(cls)[name]))
+
+
 def parameters_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
     """The parameters of a function in order."""
     return list(inspect.signature(function).parameters.values())

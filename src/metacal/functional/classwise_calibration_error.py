@@ -56,14 +56,7 @@ def classwise_calibration_error(
         0.4
     """
     check_choice("norm", norm, ("l1", "l2", "max"))
-    inputs = read_inputs(
-        logits=logits,
-        probs=probs,
-        targets=targets,
-        multilabel=multilabel,
-        ignore_index=ignore_index,
-        validate=validate,
-    )
+    inputs = read_inputs(targets, logits, probs, multilabel=multilabel, ignore_index=ignore_index, validate=validate)
     return calibration_error(class_statistics(inputs, num_bins, threshold), norm).nanmean()
 
 

@@ -57,14 +57,7 @@ def debiased_calibration_error(
     check_num_bins(num_bins)
     check_choice("norm", norm, ("l1", "l2"))
     check_choice("binning", binning, ("equal_mass", "equal_width"))
-    inputs = read_inputs(
-        logits=logits,
-        probs=probs,
-        targets=targets,
-        multilabel=multilabel,
-        ignore_index=ignore_index,
-        validate=validate,
-    )
+    inputs = read_inputs(targets, logits, probs, multilabel=multilabel, ignore_index=ignore_index, validate=validate)
     if binning == "equal_width":
         return debiased_error(confidence_statistics(inputs, num_bins), norm)
     return debiased_error(equal_mass_statistics(*confidence_and_correctness(inputs), num_bins), norm)

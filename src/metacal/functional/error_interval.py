@@ -80,14 +80,7 @@ def calibration_error_interval(
     """
     check_num_bins(num_bins)
     check_choice("norm", norm, ("l1", "l2", "max"))
-    inputs = read_inputs(
-        logits=logits,
-        probs=probs,
-        targets=targets,
-        multilabel=multilabel,
-        ignore_index=ignore_index,
-        validate=validate,
-    )
+    inputs = read_inputs(targets, logits, probs, multilabel=multilabel, ignore_index=ignore_index, validate=validate)
     statistics = equal_width_statistics(*confidence_and_correctness(inputs), num_bins)
     return error_interval(statistics, norm, num_resamples=num_resamples, level=level, seed=seed)
 
@@ -149,7 +142,8 @@ def error_interval(
         before, after = torch.where(goes_on, middle, before), torch.where(goes_on, after, middle)
     low, high = line.error(line.gaps(torch.stack((before[0], after[1]))))
     is_chance = _share(calibrated >= estimate) >= 2.0 * tail
-    return Interval(estimate, torch.where(is_chance, 0.0, low), high)
+    low = torch.where(is_chance, 0.0, low)
+    return Interval(estimate, low, torch.maximum(low, high))  # a single draw finds one place for both
 
 
 class _Hypotheses:

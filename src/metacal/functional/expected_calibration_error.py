@@ -57,14 +57,7 @@ def expected_calibration_error(
         0.25
     """
     check_choice("norm", norm, ("l1", "l2", "max"))
-    inputs = read_inputs(
-        logits=logits,
-        probs=probs,
-        targets=targets,
-        multilabel=multilabel,
-        ignore_index=ignore_index,
-        validate=validate,
-    )
+    inputs = read_inputs(targets, logits, probs, multilabel=multilabel, ignore_index=ignore_index, validate=validate)
     return calibration_error(confidence_statistics(inputs, num_bins), norm)
 
 
@@ -89,14 +82,7 @@ def bin_statistics(
         >>> bin_statistics(probs=probs, targets=targets, num_bins=5).counts.tolist()
         [0, 0, 0, 1, 1]
     """
-    inputs = read_inputs(
-        logits=logits,
-        probs=probs,
-        targets=targets,
-        multilabel=multilabel,
-        ignore_index=ignore_index,
-        validate=validate,
-    )
+    inputs = read_inputs(targets, logits, probs, multilabel=multilabel, ignore_index=ignore_index, validate=validate)
     return confidence_statistics(inputs, num_bins)
 
 

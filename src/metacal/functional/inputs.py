@@ -116,10 +116,10 @@ class Inputs:
 
 
 def read_inputs(
-    *,
+    targets: Tensor,
     logits: Tensor | None = None,
     probs: Tensor | None = None,
-    targets: Tensor,
+    *,
     multilabel: bool = False,
     classes_only: bool = False,
     ignore_index: int | None = None,
@@ -129,9 +129,9 @@ def read_inputs(
     """Check types and shapes at once, values later (as the chunks are read), and flatten to rows.
 
     Args:
+        targets: integer labels.
         logits: raw scores of any float dtype; give these or ``probs``, not both.
         probs: probabilities of any float dtype.
-        targets: integer labels.
         multilabel: scores and targets of one shape are labels ``(N, L, ...)``.
         classes_only: refuse yes/no events, of one label too.
         ignore_index: targets with this value are left out.

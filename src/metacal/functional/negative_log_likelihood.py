@@ -37,14 +37,7 @@ def negative_log_likelihood(
         >>> round(negative_log_likelihood(probs=torch.tensor([[0.5, 0.5]]), targets=torch.tensor([1])).item(), 4)
         0.6931
     """
-    inputs = read_inputs(
-        logits=logits,
-        probs=probs,
-        targets=targets,
-        multilabel=multilabel,
-        ignore_index=ignore_index,
-        validate=validate,
-    )
+    inputs = read_inputs(targets, logits, probs, multilabel=multilabel, ignore_index=ignore_index, validate=validate)
     total, count = likelihood_sums(inputs)
     return total / count
 
@@ -103,14 +96,7 @@ def likelihood_decomposition(
         >>> [round(part.item(), 3) for part in parts]  # 3 of 4 right, at a confidence of 0.9999
         [1.688, 0.562]
     """
-    inputs = read_inputs(
-        logits=logits,
-        probs=probs,
-        targets=targets,
-        classes_only=True,
-        ignore_index=ignore_index,
-        validate=validate,
-    )
+    inputs = read_inputs(targets, logits, probs, classes_only=True, ignore_index=ignore_index, validate=validate)
     total, count = likelihood_sums(inputs)
     whole = total / count
     scores = inputs.scores if inputs.is_logits else log_probs(inputs.scores)

@@ -38,14 +38,7 @@ def smooth_calibration_error(
         >>> round(smooth_calibration_error(probs=probs, targets=(torch.arange(1000) < 700).long()).item(), 3)
         0.2
     """
-    inputs = read_inputs(
-        logits=logits,
-        probs=probs,
-        targets=targets,
-        multilabel=multilabel,
-        ignore_index=ignore_index,
-        validate=validate,
-    )
+    inputs = read_inputs(targets, logits, probs, multilabel=multilabel, ignore_index=ignore_index, validate=validate)
     return smooth_error(*confidence_and_correctness(inputs))
 
 

@@ -51,14 +51,7 @@ def sweep_calibration_error(
         0.25
     """
     check_choice("norm", norm, ("l1", "l2", "max"))
-    inputs = read_inputs(
-        logits=logits,
-        probs=probs,
-        targets=targets,
-        multilabel=multilabel,
-        ignore_index=ignore_index,
-        validate=validate,
-    )
+    inputs = read_inputs(targets, logits, probs, multilabel=multilabel, ignore_index=ignore_index, validate=validate)
     return calibration_error(sweep_statistics(*confidence_and_correctness(inputs)), norm)
 
 

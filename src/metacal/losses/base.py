@@ -2,12 +2,14 @@
 
 import functools
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from metacal.errors import InvalidTypeError
 from metacal.functional.boundary import public
+from metacal.functional.calls import explain_methods
 
 
 class Loss(nn.Module):
@@ -26,6 +28,10 @@ class Loss(nn.Module):
         >>> bool(objective(logits, targets) == parts)
         True
     """
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        explain_methods(cls, "__init__")
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
         """The loss of a batch: logits ``(n, K)`` (or one per sample), integer targets ``(n,)``."""

@@ -12,7 +12,7 @@ from metacal.errors import InvalidTypeError, InvalidValueError, warn
 from metacal.functional.arguments import check_choice, check_ignore_index, check_integer
 from metacal.functional.binning import MOST_SAMPLES, BinStatistics, equal_width_edges
 from metacal.functional.boundary import to_tensor
-from metacal.functional.calls import CallSignature, explained
+from metacal.functional.calls import CallSignature, explain_methods
 from metacal.functional.confidence import confidence_and_correctness
 from metacal.functional.inputs import Inputs, read_inputs
 
@@ -44,8 +44,7 @@ class ScoreMetric(Metric):
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
-        for name in {"__init__", "update"} & vars(cls).keys():
-            setattr(cls, name, explained(vars(cls)[name]))
+        explain_methods(cls, "__init__", "update")
 
     def __init__(
         self,

@@ -32,6 +32,11 @@ class Given:
     is_flat: bool
 
     @property
+    def name(self) -> str:
+        """The keyword that the scores came in by."""
+        return "logits" if self.is_logits else "probs"
+
+    @property
     def logits(self) -> Tensor:
         """Logits; see `log_probs` for those of probabilities."""
         return self.scores if self.is_logits else log_probs(self.scores)

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from metacal.errors import InvalidTypeError, InvalidValueError, NotFittedError, StorageError, needs, warn
 from metacal.files import write_whole
-from metacal.functional.arguments import check_integer
-from metacal.functional.calls import explained
+from metacal.functional.arguments import check_choice, check_integer
+from metacal.functional.calls import explain_methods, explained
 from metacal.posthoc.arrays import Array, read_scores
 
 if TYPE_CHECKING:
@@ -53,21 +53,25 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         keeps_predictions: whether the most likely class of every sample stays what it was.
         num_classes: K of the samples it was fitted on.
         class_names: the K classes in order; None where nobody said.
+        fitted_on: ``"logits"`` or ``"probs"``; None where a file does not say.
         fit_report: how the fit went.
     """
 
     keeps_predictions: ClassVar[bool]
     reads: ClassVar[Literal["logits", "probs"]]
     fitted: ClassVar[tuple[str, ...]]
+    shift_matters: ClassVar[bool] = False  # whether a number added to all logits of a sample changes its probabilities
     kinds: ClassVar[dict[str, type[Calibrator]]] = {}
 
     num_classes: int
     class_names: tuple[str, ...] | None = None
+    fitted_on: str | None = None
     fit_report: FitReport
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
         Calibrator.kinds[cls.__name__] = cls
+        explain_methods(cls, "__init__")
 
     @explained
     def fit(
@@ -96,6 +100,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         names = _checked_names(class_names, scores.shape[1])
         report = self._fit(scores, labels)
         self.num_classes, self.class_names, self.fit_report = scores.shape[1], names, report
+        self.fitted_on = given.name
         message = self._degeneracy(scores, labels, report)
         if message is not None:
             self.fit_report = report._replace(warning=message)
@@ -111,6 +116,11 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         if not self.__sklearn_is_fitted__():
             raise NotFittedError(f"{type(self).__name__} must be fitted before `predict_proba`: call `fit` or `load`.")
         given, _ = read_scores(logits, probs, num_classes=self.num_classes)
+        if self.shift_matters and self.fitted_on not in (None, given.name):
+            raise InvalidValueError(
+                f"`{self.fitted_on}` must be given, as in fit, got `{given.name}`: logarithms of probabilities are "
+                f"logits only up to a number for each sample, which changes what {type(self).__name__} says."
+            )
         scores = given.logits if self.reads == "logits" else given.probs
         with torch.no_grad():
             result: Array = given.give_back(self._apply(scores))
@@ -135,6 +145,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
             "params": self.get_params(),
             "num_classes": self.num_classes,
             "class_names": self.class_names,
+            "fitted_on": self.fitted_on,
             "fit_report": self.fit_report._asdict(),
         }
         text = json.dumps(about, default=lambda number: number.item())  # a parameter may be one of NumPy's numbers
@@ -184,7 +195,10 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         calibrator._check_params()
         check_integer("num_classes", about["num_classes"], 2)
         calibrator.num_classes, calibrator.fit_report = about["num_classes"], _checked_report(about["fit_report"])
-        # Absent from files that were written before names were kept.
+        # These two are absent from files that were written before they were kept.
+        calibrator.fitted_on = about.get("fitted_on")
+        if calibrator.fitted_on is not None:
+            check_choice("fitted_on", calibrator.fitted_on, ("logits", "probs"))
         calibrator.class_names = _checked_names(about.get("class_names"), calibrator.num_classes)
         for name, array in arrays.items():
             setattr(calibrator, name, float(array) if array.ndim == 0 else array)

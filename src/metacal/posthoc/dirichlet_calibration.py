@@ -30,5 +30,7 @@ class DirichletCalibration(MatrixScaling):
         True
     """
 
+    shift_matters = False
+
     def _features(self, scores: Tensor) -> Tensor:
         return torch.log_softmax(scores, dim=1)

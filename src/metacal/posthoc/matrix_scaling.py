@@ -36,6 +36,7 @@ class MatrixScaling(Calibrator):
 
     keeps_predictions = False
     reads = "logits"
+    shift_matters = True
     fitted = ("weight", "bias")
 
     weight: NDArray[np.float64]

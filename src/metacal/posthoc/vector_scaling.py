@@ -32,6 +32,7 @@ class VectorScaling(Calibrator):
 
     keeps_predictions = False
     reads = "logits"
+    shift_matters = True
     fitted = ("weight", "bias")
 
     weight: NDArray[np.float64]

@@ -2,10 +2,13 @@
 
 from typing import TYPE_CHECKING, Any
 
-from metacal.runs.domains import Domains
-from metacal.runs.method import METHODS, Method, Term
-from metacal.runs.recipes import are_of_hardware, build_spec, read_assignments, read_hardware
-from metacal.runs.spec import Hardware, RunSpec
+from metacal.errors import needs
+
+with needs("lab"):
+    from metacal.runs.domains import Domains
+    from metacal.runs.method import METHODS, Method, Term
+    from metacal.runs.recipes import are_of_hardware, build_spec, read_assignments, read_hardware
+    from metacal.runs.spec import Hardware, RunSpec
 
 if TYPE_CHECKING:
     from metacal.runs.store import RunFolder
@@ -28,7 +31,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Import `RunFolder` on first use: what a run is can be said without torch."""
     if name == "RunFolder":
-        from metacal.runs.store import RunFolder
-
+        with needs("lab"):
+            from metacal.runs.store import RunFolder
         return RunFolder
     raise AttributeError(f"module 'metacal.runs' has no attribute {name!r}")

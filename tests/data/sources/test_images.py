@@ -169,7 +169,10 @@ def test_damaged_svhn(tmp_path):
             load_dataset("svhn", folder=tmp_path)
     for arrays, message in (
         ({"X": np.zeros((32, 32, 3, 2), np.uint8)}, "must hold the arrays X and y"),
-        ({"X": np.zeros((32, 32, 3, 2), np.uint8), "y": [[0], [1]]}, r"labels must lie in 1..10, got 0..1"),
+        ({"X": np.zeros((32, 32, 3, 2), np.uint8), "y": [[0], [1]]}, "labels must be the numbers 1..10, got 0"),
+        ({"X": np.zeros((32, 32, 3, 2), np.uint8), "y": [[1], [np.nan]]}, "labels must be .* 1..10, got nan"),
+        ({"X": np.zeros((32, 32, 3, 2), np.uint8), "y": [[1], [2.5]]}, "labels must be the numbers 1..10, got 2.5"),
+        ({"X": np.zeros((32, 32, 3, 0), np.uint8), "y": np.zeros((0, 1))}, "for n >= 1 labels, got uint8 .* for 0"),
         ({"X": np.zeros((32, 32, 3, 2)), "y": [[1], [1]]}, r"X must be uint8 \(32, 32, 3, n\)"),
     ):
         savemat(path, arrays)

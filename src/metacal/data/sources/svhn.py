@@ -8,6 +8,7 @@ import torch
 from metacal.data.dataset import Dataset, Examples
 from metacal.data.files import damaged, first_found, missing
 from metacal.data.sources.cifar_binary import MEAN, STD
+from metacal.data.sources.mat5 import read_arrays
 
 
 def find(folder: Path) -> tuple[Path, ...]:
@@ -43,36 +44,17 @@ def load(folder: Path) -> Dataset:
 
 def read_mat(path: Path) -> Examples:
     """Images ``X`` (32, 32, 3, n) and labels ``y`` (n, 1), 1..10, of one file."""
-    from scipy.io import loadmat
-    from scipy.io.matlab import MatReadError
-
-    try:
-        arrays = loadmat(path, variable_names=("X", "y"))
-    except (
-        ValueError,
-        TypeError,
-        OSError,
-        EOFError,
-        KeyError,
-        NotImplementedError,
-        MatReadError,
-        MemoryError,
-    ) as error:
-        raise damaged(path, f"it cannot be read as a MATLAB 5 file ({type(error).__name__}: {error})") from None
-    except Exception as error:  # zlib and struct errors come through as they are
-        raise damaged(path, f"it cannot be read as a MATLAB 5 file ({type(error).__name__})") from None
-    images, labels = arrays.get("X"), arrays.get("y")
-    if images is None or labels is None:
-        raise damaged(path, "it must hold the arrays X and y")
-    labels = np.asarray(labels).reshape(-1)
-    if (
-        images.dtype != np.uint8
-        or images.ndim != 4
-        or images.shape[:3] != (32, 32, 3)
-        or len(labels) != images.shape[3]
-    ):
-        raise damaged(path, f"X must be uint8 (32, 32, 3, n) for n labels, got {images.dtype} {images.shape}")
-    if labels.min() < 1 or labels.max() > 10:
-        raise damaged(path, f"labels must lie in 1..10, got {labels.min()}..{labels.max()}")
-    pixels = np.ascontiguousarray(images.transpose(3, 2, 0, 1))
+    arrays = read_arrays(path, ("X", "y"))
+    if len(arrays) < 2:
+        raise damaged(path, "it must hold the arrays X and y of numbers")
+    images, labels = arrays["X"], arrays["y"].reshape(-1)
+    if images.dtype != np.uint8 or images.shape != (32, 32, 3, len(labels)) or not len(labels):
+        got = f"{images.dtype} {images.shape} for {len(labels)}"
+        raise damaged(path, f"X must be uint8 (32, 32, 3, n) for n >= 1 labels, got {got}")
+    is_digit = np.isin(labels, np.arange(1, 11))
+    if not is_digit.all():
+        raise damaged(path, f"labels must be the numbers 1..10, got {labels[~is_digit][0]}")
+    pixels = images.transpose(3, 2, 1, 0)  # as they lie in memory; columns go before rows
+    for start in range(0, len(pixels), 1024):
+        pixels[start : start + 1024] = pixels[start : start + 1024].swapaxes(2, 3)
     return Examples(torch.from_numpy(pixels), torch.from_numpy(labels.astype(np.int64) % 10))
