@@ -232,7 +232,7 @@ def finished_run() -> Path:
     from metacal.runs import RunFolder, build_spec
 
     place = Path(tempfile.mkdtemp(prefix="metacal-fuzz-"))
-    settings = {"dataset": "digits", "method": "mc", "epochs": 2, "milestones": [1], "train_size": 64, "val_size": 20}
+    settings = {"dataset": "digits", "method": "meta", "epochs": 2, "milestones": [1], "train_size": 64, "val_size": 20}
     spec = build_spec({**settings, "model_options": {"hidden": [4]}})
     folder = RunFolder(place / "run")
     run(spec, folder)

@@ -1,7 +1,8 @@
 """Runs killed at random moments and resumed: how many end bit for bit like a run that was left alone.
 
-Each trial trains a network with dropout by MC, kills its process (SIGKILL) after a random time, anywhere between start
-and end, resumes it, kills it again, and so on until two kills have hit; then everything that was kept is compared.
+Each trial trains a network with dropout by ``method=meta``, kills its process (SIGKILL) after a random time, anywhere
+between start and end, resumes it, kills it again, and so on until two kills have hit; then everything that was kept is
+compared.
 """
 
 import argparse
@@ -23,7 +24,7 @@ from metacal.runs import RunFolder
 from metacal.training.checkpoints import Checkpoints
 
 WORDS = [
-    *("dataset=digits", "method=mc", "epochs=60", "milestones=30,45", "batch_size=16"),
+    *("dataset=digits", "method=meta", "epochs=60", "milestones=30,45", "batch_size=16"),
     *("train_size=256", "model_options.hidden=[64]", "model_options.dropout=0.2"),
 ]
 KILLS = 2

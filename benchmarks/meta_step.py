@@ -1,13 +1,15 @@
-"""What meta-calibration costs: steps of a ResNet18 side by side with plain cross-entropy, and with the published form.
+"""What meta-calibration costs: training steps side by side with plain cross-entropy, and with the published form.
 
-A second part times the product's own loop: the step that `metacal train` takes, with a method and with plain
-cross-entropy, on the same data. Run: ``python -m benchmarks.meta_step``.
-Figures go to results/benchmarks/meta_step.json.
+Run: ``python -m benchmarks.meta_step``, or with the names of parts (network-10, network-100, perceptron, memory,
+product) to measure these alone. Figures of the whole go to results/benchmarks/meta_step.json.
 """
 
 import argparse
+import math
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -16,10 +18,12 @@ import torch
 from torch import Tensor, nn
 
 import metacal
+from benchmarks.meta_step_memory import measure_memory
 from benchmarks.meta_step_published import PublishedStep
 from benchmarks.report import Part, Row, Target, measured, publish
-from benchmarks.timing import interleave_cycles
+from benchmarks.timing import interleave, interleave_runs
 from metacal.data import Dataset, Examples, make_splits
+from metacal.metalearning import OuterStep
 from metacal.models.resnet import BasicBlock, ResNet
 from metacal.pipeline import make_fabric
 from metacal.pipeline.model import build_model
@@ -30,93 +34,151 @@ from metacal.training.events import silence
 from metacal.training.loop import train_batch
 
 BATCH = 64
-CYCLE = 16
-ROUNDS = 2
 LR = 0.1
+ITERATIONS = 10_000
+WARM, ROUNDS = 9, 12
+"""Steps before any is timed, after which held-out samples fill the memory, and steps that are."""
 PLAIN = "cross-entropy"
 FLOOR = "cross-entropy, and a forward pass"
+IDLE = "no meta step due"
+HEAD, MODEL = "every=1", "every=1, through the model"
 PUBLISHED = "every=1, as published"
-TARGETS = {1: 1.40, 4: 1.12, 16: 1.05}
-FLOOR_TARGET = 1.05
+TARGETS = {HEAD: 1.36, MODEL: 2.75}
+SCHEDULE_TARGET = 1.06
+PERCEPTRON_BATCH, PERCEPTRON_TARGET = 128, 1.35
 PRODUCT_BATCH = 128
 PRODUCT_TARGETS = {10: 1.40, 100: 1.50}
+EACH = replace(OuterStep(), every=1, dense_start=0)
+OUTERS = {IDLE: replace(EACH, every=math.inf), HEAD: EACH, MODEL: EACH}
 
 
-def batches(num_classes: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Fresh batches of random images from memory, without end."""
+def batches(inputs: Tensor, num_classes: int, size: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Fresh batches of random samples from memory, without end."""
     generator = torch.Generator().manual_seed(seed)
-    images = torch.randn(16 * BATCH, 3, 32, 32, generator=generator)
-    labels = torch.randint(num_classes, (len(images),), generator=generator)
+    labels = torch.randint(num_classes, (len(inputs),), generator=generator)
     while True:
-        for rows in torch.split(torch.randperm(len(images), generator=generator), BATCH):
-            yield images[rows], labels[rows]
+        for rows in torch.split(torch.randperm(len(inputs), generator=generator), size):
+            yield inputs[rows], labels[rows]
+
+
+def images(seed: int) -> Tensor:
+    """Random ones, for 16 batches."""
+    return torch.randn(16 * BATCH, 3, 32, 32, generator=torch.Generator().manual_seed(seed))
 
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
-def training_loss(model: ResNet, num_classes: int, kind: str) -> Loss:
-    """The loss of a training batch: plain, after a look at a meta batch, after ours, or after a step as published."""
+def training_loss(model: ResNet, optimizer: torch.optim.Optimizer, num_classes: int, kind: str) -> Loss:
+    """The loss of a training batch: plain, after a pass over a held-out batch, as ours, or as published."""
     if kind == PLAIN:
         return lambda x, y: nn.functional.cross_entropy(model(x), y)
-    meta_stream = batches(num_classes, seed=2)
+    held_out = batches(images(2), num_classes, BATCH, seed=2)
     if kind == FLOOR:
 
-        def loss_after_look(x: Tensor, y: Tensor) -> Tensor:
+        def loss_after_pass(x: Tensor, y: Tensor) -> Tensor:
             with torch.no_grad():
-                model(next(meta_stream)[0])
+                model(next(held_out)[0])
             return nn.functional.cross_entropy(model(x), y)
 
-        return loss_after_look
+        return loss_after_pass
     if kind == PUBLISHED:
         step = PublishedStep(model, num_classes, LR)
-        return lambda x, y: step((x, y), meta_stream)
-    smoothing = metacal.NonUniformLabelSmoothing(num_classes)
-    meta = metacal.MetaCalibrator(model, model.head, smoothing, every=int(kind.removeprefix("every=")))
-    return lambda x, y: meta.step(x, y, meta=meta_stream, lr=LR)
+        return lambda x, y: step((x, y), held_out)
+    meta = [next(held_out) for _ in range(16)]
+    through = {HEAD: "head", MODEL: "model"}.get(kind)
+    return metacal.MetaCalibrator(model, optimizer, meta, through=through, outer=OUTERS[kind]).step
 
 
-def trainer(num_classes: int, kind: str) -> Callable[[], object]:
+def trainer(num_classes: int, kind: str) -> Callable[[], float]:
     """A training step of a ResNet18 in training mode."""
     torch.manual_seed(0)
     model = ResNet(BasicBlock, (2, 2, 2, 2), num_classes)
     optimizer = torch.optim.SGD(model.parameters(), lr=LR, momentum=0.9)
-    stream = batches(num_classes, seed=1)
-    loss_of = training_loss(model, num_classes, kind)
+    loss_of = training_loss(model, optimizer, num_classes, kind)
+    return stepper(optimizer, loss_of, batches(images(1), num_classes, BATCH, seed=1))
 
-    def step() -> None:
+
+def stepper(
+    optimizer: torch.optim.Optimizer, loss_of: Loss, stream: Iterator[tuple[Tensor, Tensor]]
+) -> Callable[[], float]:
+    """What a loop does with a batch."""
+
+    def step() -> float:
         loss = loss_of(*next(stream))
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
+        return 0.0
 
     return step
 
 
-def measure_step() -> Part:
-    """Time of a training step with meta-calibration over that of a plain one, K = 10 and 100."""
-    rows: list[Row] = []
-    targets = []
-    for num_classes in (10, 100):
-        kinds = (PLAIN, FLOOR, *(f"every={every}" for every in TARGETS), PUBLISHED)
-        seconds = interleave_cycles({kind: trainer(num_classes, kind) for kind in kinds}, CYCLE, ROUNDS)
-        ratios = {kind: each / seconds[PLAIN] for kind, each in seconds.items()}
-        rows += [{"K": num_classes, "step": k, "ms": 1e3 * seconds[k], "ratio": ratios[k]} for k in kinds]
-        for every, bound in TARGETS.items():
-            name = f"K={num_classes}, every={every} / {PLAIN}"
-            targets.append(Target(name, ratios[f"every={every}"], bound, at_least=False))
-        over_floor = ratios["every=1"] / ratios[FLOOR]
-        targets.append(Target(f"K={num_classes}, every=1 / {FLOOR}", over_floor, FLOOR_TARGET, at_least=False))
-    note = "A fresh meta batch costs a forward pass: a plain step and that is the floor for every=1."
-    title = (
-        f"ResNet18, 32 x 32, training and meta batch {BATCH}, {ROUNDS} cycles of {CYCLE} steps, taking turns step by "
-        "step; mean over a cycle of the better time at each place"
+def default_path() -> str:
+    """What the library steps through by itself where the last layer is linear."""
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=LR)
+    meta = metacal.MetaCalibrator(model, optimizer, [(torch.zeros(2, 2), torch.tensor([0, 1]))])
+    return {"head": HEAD, "model": MODEL}[meta.through]
+
+
+def measure_network(num_classes: int) -> Part:
+    """Time of a training step with meta-calibration over that of a plain one."""
+    steps = {kind: trainer(num_classes, kind) for kind in (PLAIN, FLOOR, IDLE, HEAD, MODEL, PUBLISHED)}
+    for kind, step in steps.items():
+        for _ in range(WARM if kind in OUTERS else 1):
+            step()
+    timings = interleave(steps, ROUNDS, patience=math.inf)
+    ratios = {kind: timing.seconds / timings[PLAIN].seconds for kind, timing in timings.items()}
+    rows: list[Row] = [{"K": num_classes, "step": k, "ms": 1e3 * timings[k].seconds, "ratio": ratios[k]} for k in steps]
+    due, path = sum(map(OuterStep().is_due, range(ITERATIONS))) / ITERATIONS, default_path()
+    schedule = due * ratios[path] + (1.0 - due) * ratios[IDLE]
+    bounds = {kind: (ratios[kind], bound) for kind, bound in TARGETS.items()}
+    bounds[f"the default over {ITERATIONS:,} iterations"] = schedule, SCHEDULE_TARGET
+    targets = [
+        Target(f"K={num_classes}, {name} / {PLAIN}", value, bound, at_least=False)
+        for name, (value, bound) in bounds.items()
+    ]
+    note = (
+        "Through the head, where nothing else is said: a fresh held-out batch costs a forward pass, so a plain step "
+        f"and that is the floor. The default's cost is computed: {due:.1%} of {ITERATIONS:,} iterations take a meta "
+        f"step ({path}), the others cost as much as one with none due."
     )
+    title = f"ResNet18, 32 x 32, training and held-out batch {BATCH}, {ROUNDS} steps in turn, the best of each"
     return Part(title, rows, targets, [note])
 
 
-def product_step(method: str, num_classes: int, folder: str, **settings: Any) -> Callable[[], object]:
-    """A training step of `metacal train dataset=cifar10 model=resnet8 method=...`, on random images."""
+def perceptron(kind: str) -> Callable[[], object]:
+    """A training step of a network of three linear layers."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    samples = torch.randn(16 * PERCEPTRON_BATCH, 784, generator=torch.Generator().manual_seed(1))
+    stream, held_out = (batches(part, 10, PERCEPTRON_BATCH, seed=3) for part in samples.chunk(2))
+    loss_of: Loss = lambda x, y: nn.functional.cross_entropy(model(x), y)  # noqa: E731
+    if kind != PLAIN:
+        loss_of = metacal.MetaCalibrator(model, optimizer, [next(held_out) for _ in range(8)]).step
+    return stepper(optimizer, loss_of, stream)
+
+
+def measure_perceptron() -> Part:
+    """Whole runs of a small network in the default schedule."""
+    runs = {kind: partial(perceptron, kind) for kind in (PLAIN, "the default")}
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # it gains nothing from more
+    seconds = interleave_runs(runs, ITERATIONS, rounds=2, block=20)
+    torch.set_num_threads(threads)
+    rows: list[Row] = [{"step": k, "ms": 1e3 * s, "ratio": s / seconds[PLAIN]} for k, s in seconds.items()]
+    target = Target("the default / cross-entropy", seconds["the default"] / seconds[PLAIN], PERCEPTRON_TARGET, False)
+    title = (
+        f"784-256-256-10, batch {PERCEPTRON_BATCH}, one thread: all of {ITERATIONS:,} iterations, twice, 20 in turn, "
+        "the better of each 20"
+    )
+    return Part(title, rows, [target])
+
+
+def product_step(folder: str, num_classes: int, **settings: Any) -> Callable[[], float]:
+    """A training step of `metacal train dataset=cifar10 model=resnet8 ...`, on random images."""
     generator = torch.Generator().manual_seed(0)
     examples = Examples(
         torch.randint(256, (20 * PRODUCT_BATCH, 3, 32, 32), generator=generator, dtype=torch.uint8),
@@ -124,8 +186,8 @@ def product_step(method: str, num_classes: int, folder: str, **settings: Any) ->
     )
     names = tuple(map(str, range(num_classes)))
     dataset = Dataset("random", "image", examples, examples, names, mean=(0.5,) * 3, std=(0.25,) * 3, augment=True)
-    spec = build_spec({"dataset": "cifar10", "model": "resnet8", "method": method, **settings})
-    splits = make_splits(dataset, seed=0, with_meta=spec.method.needs_meta)
+    spec = build_spec({"dataset": "cifar10", "model": "resnet8", **settings})
+    splits = make_splits(dataset, seed=0, with_meta=spec.sets_meta_aside)
     fabric = make_fabric(spec, Hardware(accelerator="cpu"))
     torch.manual_seed(0)
     model = build_model(spec, dataset)
@@ -133,31 +195,54 @@ def product_step(method: str, num_classes: int, folder: str, **settings: Any) ->
     phase = training.phases[0]
     stream = (batch for epoch in count() for batch in phase.batches.epoch(epoch))
     training.model.train()
-    return lambda: train_batch(training, phase, *next(stream), lr=LR, whole=PRODUCT_BATCH)
+    return lambda: train_batch(training, phase, *next(stream), whole=PRODUCT_BATCH)[0].item()
 
 
 def measure_product() -> Part:
     """Time of a step of `metacal train` with meta-calibration over one with cross-entropy, K = 10 and 100."""
     rows: list[Row] = []
     targets = []
+    methods: dict[str, dict[str, Any]] = {
+        "method=ce": {"method": "ce"},
+        "method=mc meta_every=1": {"method": "mc", "meta_every": 1},
+        "method=meta meta_every=1": {"method": "meta", "meta_every": 1},
+        "method=meta, no meta step due": {"method": "meta", "meta_every": 10**9},
+    }
     for num_classes in (10, 100):
         with tempfile.TemporaryDirectory() as folder:
-            steps = {
-                "method=ce": product_step("ce", num_classes, f"{folder}/ce"),
-                "method=mc meta_every=1": product_step("mc", num_classes, f"{folder}/mc", meta_every=1),
-            }
-            seconds = interleave_cycles(steps, CYCLE, 2 * ROUNDS)
-        plain, ours = seconds.values()
-        rows += [{"K": num_classes, "step": k, "ms": 1e3 * s, "ratio": s / plain} for k, s in seconds.items()]
-        targets.append(Target(f"K={num_classes}, mc / ce", ours / plain, PRODUCT_TARGETS[num_classes], at_least=False))
+            steps = {name: product_step(f"{folder}/{name}", num_classes, **each) for name, each in methods.items()}
+            for step in (*steps.values(),) * 5:
+                step()
+            timings = interleave(steps, 3 * ROUNDS, patience=math.inf)
+        plain, published, *_ = (timing.seconds for timing in timings.values())
+        rows += [
+            {"K": num_classes, "step": name, "ms": 1e3 * timing.seconds, "ratio": timing.seconds / plain}
+            for name, timing in timings.items()
+        ]
+        bound = PRODUCT_TARGETS[num_classes]
+        targets.append(Target(f"K={num_classes}, mc / ce", published / plain, bound, at_least=False))
     return Part(f"The step of metacal train, ResNet8, 32 x 32, batch {PRODUCT_BATCH}", rows, targets)
+
+
+PARTS: dict[str, Callable[[], Part]] = {
+    "network-10": partial(measure_network, 10),
+    "network-100": partial(measure_network, 100),
+    "perceptron": measure_perceptron,
+    "memory": lambda: measure_memory((PLAIN, HEAD, MODEL, PUBLISHED), (HEAD, MODEL)),
+    "product": measure_product,
+}
 
 
 def main() -> None:
     """Measure, save, print; exit with 1 if a target was missed."""
-    argparse.ArgumentParser(prog="python -m benchmarks.meta_step", description=__doc__).parse_args()
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.meta_step", description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; all of them if none is named")
+    named = parser.parse_args().parts
+    if unknown := set(named) - set(PARTS):
+        parser.error(f"no such part: {', '.join(sorted(unknown))}")
     torch.set_num_threads(2)
-    publish("meta_step", {"step": measured(measure_step), "product": measured(measure_product)})
+    parts = {name: measured(measure) for name, measure in PARTS.items() if not named or name in named}
+    publish("meta_step", parts, is_whole=not named)
 
 
 if __name__ == "__main__":

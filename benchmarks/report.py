@@ -209,7 +209,7 @@ def describe_run(command: str, versions: Mapping[str, str] | None = None) -> dic
         **provenance(command, Path(__file__).parent),
         **(versions or {}),
         "torch_threads": torch.get_num_threads(),
-        "wall_seconds": round(time.perf_counter() - STARTED, 1),
+        "wall_seconds": round(time.perf_counter() - STARTED, 2),
     }
 
 

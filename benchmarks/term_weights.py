@@ -25,7 +25,10 @@ CHOSEN = {  # method -> (which terms, of the loss or the objective)
     "mc-sbece": "objective",
     "mc-savuc": "objective",
 }
-SETTINGS = {"dataset": "digits", "train_size": 300, "val_size": 500, "meta_size": 150, "batch_size": 32}
+SETTINGS = {
+    **{"dataset": "digits", "train_size": 300, "val_size": 500, "meta_size": 150, "batch_size": 32},
+    **{"meta": "split", "outer": "first", "select": "accuracy", "finish": False},  # as they were chosen
+}
 
 
 def weighted(method: Method, part: str, weight: float) -> Method:

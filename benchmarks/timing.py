@@ -50,20 +50,25 @@ def interleave(
     return {name: Timing(best[name], turns[name], values[name]) for name in variants}
 
 
-def interleave_cycles(variants: Mapping[str, Callable[[], object]], length: int, rounds: int) -> dict[str, float]:
-    """Mean seconds a call, where some calls of a cycle cost more than the others; variants take turns call by call.
+def interleave_runs(
+    runs: Mapping[str, Callable[[], Callable[[], object]]], length: int, rounds: int, block: int
+) -> dict[str, float]:
+    """Mean seconds a call over whole runs, where some calls cost more than others.
 
     Args:
-        variants: what to call, by name.
-        length: calls of a cycle.
-        rounds: cycles; of each of its places the best counts.
+        runs: begin a run and give what to call, by name.
+        length: calls of a run, a multiple of ``block``.
+        rounds: how often each is run; of each of its blocks the best counts.
+        block: calls until the next run takes its turn.
     """
-    best = {name: [float("inf")] * length for name in variants}
+    best = {name: [float("inf")] * (length // block) for name in runs}
     for _ in range(rounds):
-        for place in range(length):
-            for name, variant in variants.items():
+        begun = {name: begin() for name, begin in runs.items()}
+        for place in range(length // block):
+            for name, call in begun.items():
                 start = time.perf_counter()
-                variant()
+                for _ in range(block):
+                    call()
                 best[name][place] = min(best[name][place], time.perf_counter() - start)
     return {name: sum(seconds) / length for name, seconds in best.items()}
 

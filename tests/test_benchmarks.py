@@ -5,7 +5,7 @@ import json
 import pytest
 from benchmarks import report, timing
 from benchmarks.report import Part, Target, measured, publish, save_about
-from benchmarks.timing import interleave, interleave_cycles
+from benchmarks.timing import interleave, interleave_runs
 
 
 class Clock:
@@ -40,12 +40,15 @@ def test_the_best_turn_counts_and_who_is_slow_takes_fewer(clock):
     assert (found["slow"].seconds, found["slow"].rounds) == (5, 2)
 
 
-def test_a_cycle_costs_the_mean_of_the_best_at_each_of_its_places(clock):
-    # Every fourth call is dear; the machine is busy in the first cycle's second call and the second cycle's first.
-    variants = {"plain": clock.variant("plain", [1] * 8), "meta": clock.variant("meta", [4, 9, 1, 1, 40, 1, 1, 1])}
-    found = interleave_cycles(variants, length=4, rounds=2)
-    assert found == {"plain": 1.0, "meta": (4 + 1 + 1 + 1) / 4}
-    assert clock.calls == ["plain", "meta"] * 8
+def test_a_run_costs_the_mean_of_the_best_of_each_of_its_blocks(clock):
+    # The first call of a run is dear; the machine is busy in the second block of one and the first of the other.
+    costs = iter([[4, 1, 9, 1], [40, 1, 1, 1]])
+    runs = {
+        "plain": lambda: clock.variant("plain", [1] * 4),
+        "meta": lambda: clock.variant("meta", next(costs)),
+    }
+    assert interleave_runs(runs, length=4, rounds=2, block=2) == {"plain": 1.0, "meta": (4 + 1 + 1 + 1) / 4}
+    assert clock.calls == ["plain", "plain", "meta", "meta"] * 4
 
 
 @pytest.mark.parametrize(("wait", "shares", "kept"), [(0.0, [0.5], 0.5), (60.0, [0.5, 0.01], 0.01)])

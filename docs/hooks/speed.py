@@ -11,7 +11,7 @@ LONG = 30
 TITLES = {
     "calibration": "Calibration errors and DECE",
     "meta_step": "A training step with meta-calibration",
-    "meta_step_size": "Meta-calibration: memory, arithmetic, growth",
+    "meta_step_size": "Meta-calibration: arithmetic, growth",
     "temperature": "Temperature scaling",
     "evaluate_stream": "Files of predictions",
     "startup": "Short commands",
