@@ -39,6 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "integrations": {
         "bf16",
         "functional",
+        "losses",
         "metalearning",
         "metrics",
         "data",

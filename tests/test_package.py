@@ -1,6 +1,7 @@
 """The package as a whole: lazy parts, version, licence files, and the README's code as printed."""
 
 import ast
+import dataclasses
 import re
 import subprocess
 import sys
@@ -39,6 +40,21 @@ def test_parts_are_imported_on_first_use():
     assert set(dir(metacal)) >= {"functional", "losses", "metrics"}
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         metacal.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("name", metacal.__all__)
+def test_every_name_can_be_used(name):
+    assert getattr(metacal, name) is not None and name in dir(metacal)
+
+
+def test_what_the_calibrator_takes_and_returns_is_at_hand():
+    from metacal import metalearning
+
+    names = "MetaCalibrator OuterStep PAPER Finish TemperatureScaled HierarchicalLabelSmoothing ScalarLabelSmoothing"
+    names += " VectorLabelSmoothing NonUniformLabelSmoothing UnitwiseL2 LearnableTemperature LearnableFocalGamma"
+    for name in names.split():
+        assert name in metacal.__all__ and getattr(metacal, name) is getattr(metalearning, name)
+    assert dataclasses.replace(metacal.PAPER, every=4).every == 4
 
 
 NEEDS_A_CLUSTER = ROOT / "docs" / "scaling.md"

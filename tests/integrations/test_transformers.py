@@ -273,6 +273,14 @@ def test_a_decoder_that_scores_every_token(tmp_path):
     assert trainer.calibrator.output_layer is None and not trainer.finished.is_folded
 
 
+@pytest.mark.bf16
+def test_a_decoder_in_mixed_precision_is_refused(tmp_path):
+    """Accelerate converts its logits on the way out: the loss, computed inside, does not depend on what is seen."""
+    config = GPT2Config(vocab_size=30, n_embd=16, n_layer=1, n_head=2, n_positions=8, num_labels=K, pad_token_id=0)
+    with pytest.raises(InvalidValueError, match="to be trained in bf16, got GPT2ForSequenceClassification, which has"):
+        trained(tmp_path, GPT2ForSequenceClassification(config), bf16=True)
+
+
 def test_bad_input(tmp_path):
     with pytest.raises(InvalidValueError, match=r"`meta_dataset` must be a dataset of held-out samples.*got none"):
         MetaCalibrationTrainer(model=bert(), args=arguments(tmp_path), train_dataset=Rows(8, 0))

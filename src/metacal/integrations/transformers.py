@@ -122,6 +122,12 @@ class MetaCalibrationMixin:
         )
         learned = copy.deepcopy(settings.pop("hyperparameters", None))
         self.calibrator = MetaCalibrator(model, self.optimizer, meta, learned, **settings)
+        if self.calibrator.output_layer is None and self.accelerator.native_amp:
+            precision, name = self.accelerator.mixed_precision, type(model).__name__
+            raise InvalidValueError(
+                f"`model` must have a layer that returns its logits to be trained in {precision}, got {name}, which "
+                "has none; train it in float32."
+            )
         if self._saved_meta is not None:
             self.calibrator.load_state_dict(self._saved_meta)
             self._saved_meta = None
