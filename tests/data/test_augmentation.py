@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from metacal.data import Normalise, PadCropFlip, from_arrays, load_dataset, make_transform, pad_crop_flip
-from metacal.seeding import mixed, random_bits
 from metacal.errors import InvalidValueError
+from metacal.seeding import mixed, random_bits
 
 IMAGES = torch.randint(1, 256, (64, 3, 12, 10), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 SAMPLES = torch.arange(64) * 7 + 3

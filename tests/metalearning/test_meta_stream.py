@@ -270,6 +270,24 @@ def test_loaders_of_accelerate_do_not_become_the_one_in_use():
     assert everything(stream.once()) == list(range(10))
 
 
+@pytest.mark.parametrize("name", ["shuffled", "in order"])
+def test_samples_of_accelerates_loaders_are_reordered_too(name):
+    """It gives them a batch sampler, and a shuffled one a sampler of its own, with the same order in each pass."""
+    from accelerate import Accelerator
+
+    prepared = Accelerator(cpu=True).prepare(SOURCES[name]())
+    assert drawn(MetaStream(prepared), 6) == drawn(MetaStream(SOURCES[name]()), 6)
+
+
+def test_the_share_of_a_process_that_accelerate_cuts_off_is_not_cut_again():
+    from accelerate.data_loader import BatchSamplerShard
+
+    whole = SOURCES["in order"]()
+    shard = BatchSamplerShard(whole.batch_sampler, num_processes=2, process_index=1)
+    stream = MetaStream(DataLoader(whole.dataset, batch_sampler=shard))
+    assert everything(stream.once()) == list(range(10))  # of one process here, as far as torch knows
+
+
 def test_batches_may_be_dictionaries_or_longer_tuples():
     y = torch.tensor([1, 0])
     by_name = next(MetaStream([{"x": 1, "label": y}]))

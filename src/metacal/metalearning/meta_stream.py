@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils.data import (
+    BatchSampler,
     DataLoader,
     DistributedSampler,
     IterableDataset,
@@ -127,7 +128,8 @@ class MetaStream(Iterator[Batch]):
         if samples is None:
             return map(split_batch, self.meta)
         own = Subset(samples, range(own_rank(), len(samples), world_size()))
-        return map(split_batch, DataLoader(own, batch_size=self.meta.batch_size, **loading_of(self.meta)))
+        batch_size = batches_of(self.meta).batch_size
+        return map(split_batch, DataLoader(own, batch_size=batch_size, **loading_of(self.meta)))
 
     def peek(self) -> Batch:
         """A few samples, to see what they look like; nothing is drawn."""
@@ -146,7 +148,7 @@ class MetaStream(Iterator[Batch]):
             return _passes(self.meta, self.drawn)
         samples = samples_of(self.meta)
         if samples is not None:
-            order = EndlessOrder(len(samples), self.meta.batch_size, self.seed, self.drawn)
+            order = EndlessOrder(len(samples), batches_of(self.meta).batch_size, self.seed, self.drawn)
             with self._random_numbers_of(0):  # one is drawn for workers
                 return iter(DataLoader(samples, batch_sampler=order, **loading_of(self.meta)))
         batches = cycle(self.meta)
@@ -194,6 +196,12 @@ def loading_of(loader: DataLoader[Any]) -> dict[str, Any]:
     }
 
 
+def batches_of(loader: DataLoader[Any]) -> Any:
+    """What makes batches of a loader's samples: all of them, where Accelerate has cut out a share of this process."""
+    batches: Any = loader.batch_sampler
+    return batches.batch_sampler if type(batches).__name__ == "BatchSamplerShard" else batches
+
+
 def samples_of(loader: Any) -> Any:
     """The samples that a loader goes through once per pass, as a dataset; None if it is not known.
 
@@ -201,13 +209,14 @@ def samples_of(loader: Any) -> Any:
     """
     if not isinstance(loader, DataLoader) or type(loader).__iter__ is not DataLoader.__iter__:
         return None
-    if loader.batch_size is None or isinstance(loader.dataset, IterableDataset):
+    batches = batches_of(loader)
+    if type(batches) is not BatchSampler or isinstance(loader.dataset, IterableDataset):
         return None
-    sampler: Any = loader.sampler
+    sampler: Any = batches.sampler
     source: Any = None
     if type(sampler) is SubsetRandomSampler and len(sampler):
         return Subset(loader.dataset, sampler.indices)
-    if type(sampler) in (RandomSampler, SequentialSampler):
+    if type(sampler) in (RandomSampler, SequentialSampler) or type(sampler).__name__ == "SeedableRandomSampler":
         source = sampler.data_source
     elif type(sampler) is DistributedSampler:
         source = sampler.dataset
