@@ -224,7 +224,7 @@ def test_the_default_is_that_of_the_calibrator(tmp_path):
     )
     trainer.train()
     assert isinstance(trainer.calibrator.hyperparameters, HierarchicalLabelSmoothing)
-    assert trainer.calibrator.outer == OuterStep() and trainer.calibrator.through == "head"
+    assert trainer.calibrator.outer == OuterStep() and trainer.calibrator.output_layer is trainer.model.classifier
     assert trainer.finished.samples == 24
 
 

@@ -29,8 +29,8 @@ class MetaCalibrationMixin:
 
     The trainer's loss, and what it logs, stay what they are; the gradient that flows into the logits is exchanged for
     that of the learned loss (see `metacal.MetaCalibrator.steer`). When `train` ends, one temperature is fitted on the
-    held-out samples and folded into the last layer, if that clearly helps: the saved model is a plain one. Omega and
-    the place among the held-out samples are saved in, and resumed from, the trainer's checkpoints.
+    held-out samples and folded into the last layer: the saved model is a plain one. Omega and the place among the
+    held-out samples are saved in, and resumed from, the trainer's checkpoints.
 
     Args:
         *args: of the trainer.

@@ -41,8 +41,8 @@ class UnitwiseL2(Hyperparameter):
             own, theirs = ({n: tuple(v.shape) for n, v in x.items()} for x in (coefficients, parameters))
             if own != theirs:
                 raise InvalidValueError(
-                    f"`UnitwiseL2` must be made for the head in use, {theirs}, got {own}; name it to MetaCalibrator, such "
-                    "as head=model.fc."
+                    f"`UnitwiseL2` must be made for the head in use, {theirs}, got {own}; name it to MetaCalibrator, "
+                    "such as head=model.fc."
                 )
             terms = [(coefficients[name] * parameters[name].square()).sum() for name in coefficients]
             return torch.stack(terms).sum()

@@ -248,7 +248,7 @@ def test_the_layer_of_the_logits_is_found_by_forward(tmp_path):
     fit.fit(module, loader(), loader(30, 1, 10))
     _, strength, _ = by_hand()
     torch.testing.assert_close(found.calibrator.hyperparameters.strength.detach(), strength, rtol=1e-4, atol=1e-7)
-    assert found.calibrator.through == "head" and found.calibrator.output_layer is module.head
+    assert found.calibrator.output_layer is module.head
     assert 0.0 < fit.callback_metrics["val_ece"] < 1.0
 
 
@@ -424,6 +424,22 @@ def test_a_meta_loader_with_a_sampler_of_its_own(tmp_path):
     assert seen and seen <= {row[0].item() for row in samples(30, 1).tensors[0][20:]}
 
 
+def test_a_validation_step_that_does_not_run_the_head(tmp_path):
+    class Averaged(Plain):
+        def __init__(self):
+            super().__init__()
+            self.average = nn.Sequential(nn.Linear(5, 16), nn.ReLU(), nn.Linear(16, K))
+
+        def validation_step(self, batch, batch_idx):
+            self.average(batch[0])
+
+    with pytest.raises(InvalidValueError, match=r"`head` must be run by `validation_step`.*as `meta` to run them"):
+        trainer(tmp_path, callback(meta=None, head="net.2")).fit(Averaged(), loader(), loader(30, 1, 10))
+    found = callback(head="net.2")
+    trainer(tmp_path, found).fit(Averaged(), loader(), loader(30, 1, 10))
+    assert found.calibrator.hyperparameters.strength.max().item() > 0.0005
+
+
 def test_losses_that_the_callback_cannot_see(tmp_path):
     class ByHand(Manual):
         def training_step(self, batch):
@@ -433,7 +449,7 @@ def test_losses_that_the_callback_cannot_see(tmp_path):
         trainer(tmp_path, callback()).fit(Plain(label_smoothing=0.2), loader())
     with pytest.raises(InvalidValueError, match="manual_backward"):
         trainer(tmp_path, callback()).fit(ByHand(), loader())
-    penalty = callback(hyperparameters=UnitwiseL2(Plain().net[2]))
+    penalty = callback(head="net.2", hyperparameters=UnitwiseL2(Plain().net[2]))
     with pytest.raises(InvalidValueError, match="adds a penalty on weights"):
         trainer(tmp_path, penalty).fit(Plain(), loader())
 

@@ -8,7 +8,7 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.utilities import rank_zero_info
-from torch import Tensor, nn
+from torch import Tensor
 
 from metacal.bf16 import check_bf16
 from metacal.errors import InvalidTypeError, InvalidValueError
@@ -19,7 +19,6 @@ from metacal.integrations.lightning.up_to_head import UpToHead, as_steps_get_it
 from metacal.metalearning import Finish, Hyperparameter, MetaCalibrator
 from metacal.metalearning.labels import Targets, labels_of
 from metacal.metalearning.meta_stream import MetaStream
-from metacal.metalearning.optimizer_step import OptimizerStep
 
 PATIENCE = 3
 """Batches without a backward pass that the callback could see before it complains."""
@@ -34,7 +33,7 @@ class MetaCalibration(Callback):
     the logits for that of the learned loss. The module's loss, and what it logs, stay what they are: cross-entropy with
     hard labels. Terms that do not depend on the logits (weight penalties, auxiliary losses of other layers) stay too.
     Held-out batches go through the module's own steps as far as the logits. When training ends, one temperature is
-    fitted on the held-out samples and folded into the last layer, if that clearly helps.
+    fitted on the held-out samples and folded into the last layer.
 
     Works with automatic and manual optimisation (``self.manual_backward``), gradient accumulation, mixed precision,
     DDP; omega and the place among the held-out samples are saved in, and resumed from, the trainer's checkpoints.
@@ -103,12 +102,10 @@ class MetaCalibration(Callback):
         meta = with_labels(batches, self.targets)
         (few,), _ = MetaStream(meta, seed=self.seed).peek()
         head = find_logits_layer(pl_module, self.head, as_steps_get_it(few, pl_module, trainer))
-        settings = {"through": self._through(trainer, head), **self.settings}
         model = UpToHead(pl_module, head, trainer, validates=is_validation)
+        settings = {"head": None if self.head is None else head, "seed": self.seed, **self.settings}
         learned = copy.deepcopy(self.hyperparameters)
-        self.calibrator = MetaCalibrator(
-            model, trainer.optimizers, meta, learned, head=head, seed=self.seed, **settings
-        )
+        self.calibrator = MetaCalibrator(model, trainer.optimizers, meta, learned, **settings)
         self.finished, self._unseen = None, 0
         if self._saved is not None:
             self.calibrator.load_state_dict(self._saved)
@@ -187,13 +184,6 @@ class MetaCalibration(Callback):
         if self.calibrator is None:
             raise InvalidValueError("The callback must have been used in a fit: pass it to Trainer(callbacks=[...]).")
         return self.calibrator
-
-    def _through(self, trainer: Trainer, head: nn.Module) -> str | None:
-        """A layer that was found by itself is stepped on if it is linear and trained, as `MetaCalibrator` has it."""
-        if self.head is not None:
-            return None
-        is_linear = isinstance(head, nn.Linear) and OptimizerStep(trainer.optimizers).trains(head)
-        return "head" if is_linear else "model"
 
     def _listen(self) -> None:
         self._watch = ExitStack()

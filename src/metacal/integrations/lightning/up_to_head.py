@@ -9,6 +9,8 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from torch import nn
 
+from metacal.errors import InvalidValueError
+
 SILENCED = (
     *("log", "log_dict", "print"),
     *("manual_backward", "clip_gradients", "toggle_optimizer", "untoggle_optimizer"),
@@ -16,7 +18,15 @@ SILENCED = (
 
 
 class HeadReachedError(BaseException):
-    """The head has returned; not an `Exception`, so that no ``except Exception`` of the module stops it."""
+    """The head has returned; not an `Exception`, so that no ``except Exception`` of the module stops it.
+
+    Args:
+        output: what it returned.
+    """
+
+    def __init__(self, output: Any) -> None:
+        super().__init__()
+        self.output = output
 
 
 class UpToHead(nn.Module):
@@ -34,8 +44,8 @@ class UpToHead(nn.Module):
         self.module, self.head, self.trainer = module, head, trainer
         self.validates = validates and type(module).validation_step is not LightningModule.validation_step
 
-    def forward(self, batch: Any, is_trained_on: bool = False) -> None:
-        """Run a step until the head has returned.
+    def forward(self, batch: Any, is_trained_on: bool = False) -> Any:
+        """What the head returns; a step is run until then.
 
         Args:
             batch: a held-out batch as its loader gives it.
@@ -48,10 +58,14 @@ class UpToHead(nn.Module):
                     self._training_step(batch)
                 else:
                     self._held_out_step(batch)
-        except HeadReachedError:
-            pass
+        except HeadReachedError as reached:
+            return reached.output
         finally:
             handle.remove()
+        raise InvalidValueError(
+            f"`head` must be run by `{'validation_step' if self.validates else 'training_step'}`, got one that is not; "
+            f"pass held-out samples as `meta` to run them through `training_step`."
+        )
 
     def _training_step(self, batch: Any) -> None:
         precision = self.trainer.precision_plugin.train_step_context()
@@ -96,8 +110,8 @@ class IdleOptimizer:
         return nullcontext()
 
 
-def _stop(*_: Any) -> None:
-    raise HeadReachedError
+def _stop(head: nn.Module, given: Any, output: Any) -> None:
+    raise HeadReachedError(output)
 
 
 def _call(step: Callable[..., Any], batch: Any) -> None:

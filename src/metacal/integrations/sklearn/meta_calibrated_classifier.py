@@ -37,7 +37,7 @@ from metacal.integrations.sklearn.head_training import (
     train,
 )
 from metacal.integrations.sklearn.rows import RowBatches, Rows
-from metacal.metalearning import MetaCalibrator
+from metacal.metalearning import Finish, MetaCalibrator
 from metacal.seeding import mixed
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class MetaCalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             ``"scalar"``, one strength; ``"vector"``, one for each class; ``"non_uniform"``, also which classes it goes
             to.
         validation_fraction: share of the samples set aside, where `fit` is not given ``X_val`` and ``y_val``.
-        finish: fold the temperature into the last layer, if it clearly helps.
+        finish: fold the temperature into the last layer.
         max_iter: passes over the samples; None: as many as make 1,500 steps, but 5 to 200.
         batch_size: samples in a step; None: a twentieth of all, but 32 to 256.
         lr: Adam's first step size, which then goes down along a cosine; None: 0.01 for a linear model, else 0.003.
@@ -88,6 +88,7 @@ class MetaCalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         ((150, 3), True)
     """
 
+    finished_: Finish | None
     # What `partial_fit` keeps between calls.
     _held_out: Rows | None = None
     _unfinished: dict[str, Any] | None = None
