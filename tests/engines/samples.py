@@ -9,6 +9,7 @@ SMALL = {
     "dataset": "digits",
     "train_size": 64,
     "val_size": 64,
+    "meta": "split",
     "meta_size": 32,
     "batch_size": 32,
     "epochs": 3,
