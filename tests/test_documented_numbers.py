@@ -24,6 +24,7 @@ OUTER_STEPS = (
 
 # page -> the files its numbers come from (under results/), and decimals that are settings, versions or names
 PAGES: dict[str, tuple[list[str], set[str]]] = {
+    "docs/design/default.md": (["default/develop.md"], {"1.00", "1.03", "1.5"}),
     "README.md": (
         [
             "study/methods.md",
@@ -108,7 +109,7 @@ OTHERS = {
     **dict.fromkeys(
         [
             f"docs/{n}.md"
-            for n in ("evaluate", "posthoc", "quickstart", "report", "train", "design/inputs", "design/fidelity")
+            for n in ("evaluate", "method", "posthoc", "quickstart", "report", "train", "design/inputs", "design/fidelity")
         ],
         "settings and definitions",
     ),

@@ -17,10 +17,10 @@ from metacal.runs.recipes import read_overrides
 RESULTS = Path(__file__).parent.parent / "results"
 PAPER = RESULTS / "paper"
 QUOTED = RESULTS / "benchmarks" / "published_code.json"
-STORED = RESULTS / "study" / "runs.jsonl"
+STORED = {*RESULTS.glob("*/*.jsonl")}
 EARLIER = {"cifar10-equal-data-seed0": {"processor"}}  # gathered before that was kept, of runs that are gone
 TABLES = sorted(
-    path for path in RESULTS.rglob("*") if path.is_file() and path.name != "about.json" and path not in (QUOTED, STORED)
+    path for path in RESULTS.rglob("*") if path.is_file() and path.name != "about.json" and path not in {QUOTED, *STORED}
 )
 
 

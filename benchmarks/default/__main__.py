@@ -95,6 +95,7 @@ def main() -> None:
         store.with_suffix(".md"),
         f"python -m benchmarks.default {arguments.plan}",
         table,
+        seeds=sorted({row["seed"] for row in rows}),
         runs=len(rows),
         train_seconds=round(sum(row["seconds"] for row in rows)),
     )
