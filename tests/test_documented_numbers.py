@@ -24,7 +24,7 @@ OUTER_STEPS = (
 
 # page -> the files its numbers come from (under results/), and decimals that are settings, versions or names
 PAGES: dict[str, tuple[list[str], set[str]]] = {
-    "docs/design/default.md": (["default/develop.md"], {"1.00", "1.03", "1.5"}),
+    "docs/design/default.md": (["default/develop.md", "default/confirm.md"], {"1.00", "1.03", "1.3", "1.5"}),
     "README.md": (
         [
             "study/methods.md",
@@ -93,6 +93,7 @@ PAGES: dict[str, tuple[list[str], set[str]]] = {
 
 # page -> the files whose tables it holds as they are
 QUOTED = {
+    "docs/design/default.md": ["default/confirm.md"],
     "docs/design/intervals.md": [f"coverage/{n}.md" for n in ("interval_coverage", "other_intervals")],
     "docs/design/outer-step.md": [f"study/{n}.md" for n in ("robustness", "every", "gradient_noise")],
     "docs/design/reporting.md": ["coverage/share_coverage.md"],
