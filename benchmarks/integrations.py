@@ -10,6 +10,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -23,11 +24,13 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from benchmarks.report import Part, Row, Target, measured, publish
 from metacal.integrations.lightning import MetaCalibration
 from metacal.integrations.sklearn import MetaCalibratedClassifier
+from metacal.metalearning import OuterStep
 from metacal.models import create_model
 
 BOUND = 1.5
 SECONDS_BOUND = 30.0
 BATCH = 64
+OUTERS = {f"every={every}": replace(OuterStep(), every=every, dense_start=0) for every in (1, 16)}
 
 
 class Module(lightning.LightningModule):
@@ -165,8 +168,10 @@ def measure_lightning(options: argparse.Namespace) -> Part:
         options.rounds,
         lambda: lightning_fit(steps, []),
         {
-            "MetaCalibration, every=1": lambda: lightning_fit(steps, [MetaCalibration("net.head", meta, every=1)]),
-            "MetaCalibration, every=16": lambda: lightning_fit(steps, [MetaCalibration("net.head", meta, every=16)]),
+            f"MetaCalibration, {name}": lambda outer=outer: lightning_fit(  # type: ignore[misc]
+                steps, [MetaCalibration(meta, head="net.head", outer=outer)]
+            )
+            for name, outer in OUTERS.items()
         },
     )
     return trainers("Lightning, ResNet8, batch 64", rows, options)
@@ -179,8 +184,8 @@ def measure_transformers(options: argparse.Namespace) -> Part:
         options.rounds,
         lambda: transformers_fit(steps, None),
         {
-            "MetaCalibrationTrainer, every=1": lambda: transformers_fit(steps, {"every": 1}),
-            "MetaCalibrationTrainer, every=16": lambda: transformers_fit(steps, {"every": 16}),
+            f"MetaCalibrationTrainer, {name}": lambda outer=outer: transformers_fit(steps, {"outer": outer})  # type: ignore[misc]
+            for name, outer in OUTERS.items()
         },
     )
     return trainers("Transformers, ViT of 4 layers, batch 64", rows, options)
