@@ -51,7 +51,8 @@ def estimate_seconds(specs: Sequence[RunSpec], store: RunStore) -> float:
 
 
 def _likeness(spec: RunSpec) -> tuple[object, ...]:
-    return (spec.dataset, spec.model, options_of(spec), spec.train_size, spec.epochs, spec.method.needs_meta)
+    cost = (spec.method.needs_meta, spec.outer)
+    return (spec.dataset, spec.model, options_of(spec), spec.train_size, spec.epochs, *cost)
 
 
 def options_of(spec: RunSpec) -> str:
@@ -74,7 +75,7 @@ def _seconds_by_size(spec: RunSpec) -> float:
     if shape is None:
         return 0.0
     samples = min(spec.train_size or shape.samples, shape.samples)
-    learning = LEARNING if spec.method.hyperparameters else 1.0
+    learning = LEARNING if spec.method.hyperparameters and spec.outer == "paper" else 1.0  # others hardly show
     return learning * spec.epochs * samples * training_flops(spec.model, options_of(spec), shape) / speed()
 
 

@@ -1,4 +1,4 @@
-"""How the hyper-parameters are stepped: as published, as this library does by default, or steadily.
+"""How the hyper-parameters are stepped: as published, or in the two ways of the first edition, default and steady.
 
 Command: ``metacal run outer-step``. Cost: 96 runs in full, 45 of them shared with the other tables.
 """
@@ -8,7 +8,7 @@ from metacal.runs.paper import Column, PaperTable
 
 
 def stepped(name: str) -> tuple[Column, Column, Column]:
-    """A method with each outer step: the published one, the library's default, and ``preset="steady"``."""
+    """A method with each outer step: the published one, and the two of the first edition."""
     label = name.upper()
     default = Column(f"{label}, default", {"method": name, "outer": "first"})
     return method(label, name), default, Column(f"{label}, steady", {"method": name, "outer": "steady"})
