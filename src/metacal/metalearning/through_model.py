@@ -5,8 +5,7 @@ With P the optimiser's scaling and :math:`v = P \nabla_\theta L_{meta}(\theta)`,
 :math:`-\alpha\, v \cdot \nabla_\theta L(\theta, \omega)`. Its derivative with respect to omega is the derivative of
 :math:`\partial_\omega L` along v:
 
-.. math:: -\frac{\alpha}{2 \epsilon} \left(\partial_\omega L(\theta + \epsilon v, \omega)
-          - \partial_\omega L(\theta - \epsilon v, \omega)\right).
+.. math:: -\frac{\alpha}{2 \epsilon} (g(\theta + \epsilon v) - g(\theta - \epsilon v)), \quad g = \partial_\omega L.
 
 Omega acts on logits, labels, weights or a penalty, so the two terms need nothing but the training batch's logits: two
 forward passes without a graph, no second derivative, any model. What is approximated: the effect of omega on training
