@@ -148,9 +148,9 @@ class MetaCalibration(Callback):
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Fold a temperature; say what was learned and done."""
         calibrator = self._at_work()
-        if self.finish == "best":
-            best = trainer.strategy.load_checkpoint(trainer.checkpoint_callback.best_model_path)  # type: ignore[union-attr]
-            pl_module.load_state_dict(best["state_dict"])
+        best = trainer.checkpoint_callback.best_model_path if self.finish == "best" else ""  # type: ignore[union-attr]
+        if best:  # none, if nothing was saved
+            pl_module.load_state_dict(trainer.strategy.load_checkpoint(best)["state_dict"])
         self.finished = calibrator.finish() if self.finish else None
         rank_zero_info("\n".join(map(str, filter(None, (calibrator.summary(), self.finished)))))
 
