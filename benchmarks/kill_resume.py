@@ -1,15 +1,14 @@
 """Runs killed at random moments and resumed: how many end bit for bit like a run that was left alone.
 
-Each trial trains a network with dropout by ``method=meta``, kills its process (SIGKILL) after a random time, anywhere
-between start and end, resumes it, kills it again, and so on until two kills have hit; then everything that was kept is
-compared.
+Each trial trains a network with dropout by ``method=meta`` and kills its process (SIGKILL) twice, each time after a
+random number of epochs and a random part of one more, so anywhere between start and end; then the run is resumed to its
+end, and everything that was kept is compared.
 """
 
 import argparse
 import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -23,8 +22,9 @@ from benchmarks.report import Part, Row, Target, publish
 from metacal.runs import RunFolder
 from metacal.training.checkpoints import Checkpoints
 
+EPOCHS = 60
 WORDS = [
-    *("dataset=digits", "method=meta", "epochs=60", "milestones=30,45", "batch_size=16"),
+    *("dataset=digits", "method=meta", f"epochs={EPOCHS}", "milestones=30,45", "batch_size=16"),
     *("train_size=256", "model_options.hidden=[64]", "model_options.dropout=0.2"),
 ]
 KILLS = 2
@@ -39,13 +39,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         whole = RunFolder(Path(scratch) / "whole")
         started = time.perf_counter()
-        subprocess.run(command(whole), check=True, stdout=subprocess.DEVNULL, env=environment())
-        duration = time.perf_counter() - started
+        run_to_the_end(whole)
+        epoch = (time.perf_counter() - started) / EPOCHS
         kept, kills = outcome(whole), 0
         same = 0
         for trial in range(options.trials):
             cut = RunFolder(Path(scratch) / f"cut{trial}")
-            kills += run_and_kill(cut, duration, draw)
+            kills += run_and_kill(cut, epoch, draw)
             place = difference(outcome(cut), kept)
             same += place is None
             told = "" if place is None else f"; differs at {place}"
@@ -67,18 +67,27 @@ def environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
-def run_and_kill(folder: RunFolder, duration: float, draw: random.Random) -> int:
-    """Run to the end, with kills on the way; returns how many hit."""
+def run_to_the_end(folder: RunFolder) -> None:
+    """Begin a run or go on with it; what it says is shown if it fails."""
+    done = subprocess.run(command(folder), capture_output=True, text=True, env=environment())
+    if done.returncode:
+        raise SystemExit(done.stderr)
+
+
+def run_and_kill(folder: RunFolder, epoch: float, draw: random.Random) -> int:
+    """Run to the end, with kills on the way; returns how many hit. An epoch takes so many seconds."""
     kills = 0
-    while not folder.is_complete:
-        process = subprocess.Popen(command(folder), stdout=subprocess.DEVNULL, env=environment())
-        if kills < KILLS:
-            try:
-                process.wait(timeout=draw.uniform(0.3, 1.0) * duration)
-            except subprocess.TimeoutExpired:
-                process.send_signal(signal.SIGKILL)
-                kills += 1
+    for after in sorted(draw.sample(range(EPOCHS), KILLS)):
+        process = subprocess.Popen(
+            command(folder), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment()
+        )
+        while process.poll() is None and len(list(folder.path.glob("epochs/*.safetensors"))) < after:
+            time.sleep(0.01)
+        time.sleep(draw.uniform(0.0, epoch))
+        kills += process.poll() is None
+        process.kill()
         process.wait()
+    run_to_the_end(folder)
     return kills
 
 
