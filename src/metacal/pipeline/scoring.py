@@ -73,7 +73,7 @@ def finish(
 
 
 def finished(best: dict[str, Any], training: Training, val: Batches) -> dict[str, Any]:
-    """The best state with a temperature folded into its head, if that clearly helps; it takes the place of the old."""
+    """The best state with a temperature folded into its head, if that can be done; it takes the place of the old."""
     fabric, model = training.fabric, training.model
     logits, targets = predict(fabric, model, val)
     head = model.module.head

@@ -64,7 +64,7 @@ class RunSpec(BaseModel):
         meta_memory: held-out samples that are judged at a time; 0 is that of ``outer``.
         select: the checkpoint that is scored: that of the best validation ``accuracy``, or ``refinement``: the lowest
             validation NLL after temperature scaling.
-        finish: fit a temperature on the validation samples in the end, and fold it in if it clearly helps.
+        finish: fit a temperature on the validation samples in the end, and fold it into the last layer.
         seed: of splits, weights, order, augmentation and dropout.
 
     Examples:
