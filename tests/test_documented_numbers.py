@@ -110,7 +110,16 @@ OTHERS = {
     **dict.fromkeys(
         [
             f"docs/{n}.md"
-            for n in ("evaluate", "method", "posthoc", "quickstart", "report", "train", "design/inputs", "design/fidelity")
+            for n in (
+                "evaluate",
+                "method",
+                "posthoc",
+                "quickstart",
+                "report",
+                "train",
+                "design/inputs",
+                "design/fidelity",
+            )
         ],
         "settings and definitions",
     ),

@@ -20,7 +20,9 @@ QUOTED = RESULTS / "benchmarks" / "published_code.json"
 STORED = {*RESULTS.glob("*/*.jsonl")}
 EARLIER = {"cifar10-equal-data-seed0": {"processor"}}  # gathered before that was kept, of runs that are gone
 TABLES = sorted(
-    path for path in RESULTS.rglob("*") if path.is_file() and path.name != "about.json" and path not in {QUOTED, *STORED}
+    path
+    for path in RESULTS.rglob("*")
+    if path.is_file() and path.name != "about.json" and path not in {QUOTED, *STORED}
 )
 
 
