@@ -76,7 +76,7 @@ class MetaCalibrator:
         >>> loss = meta.step(x, y)
         >>> optimizer.zero_grad(); loss.backward(); optimizer.step()
         >>> meta.through, round(meta.hyperparameters.strength.mean().item(), 2)
-        ('model', 0.05)
+        ('model', 0.06)
     """
 
     def __init__(
