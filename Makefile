@@ -11,7 +11,7 @@ PEER_PIP := $(PEER)/pip install --quiet --disable-pip-version-check --only-binar
 BENCH_PIP := PIP_BUILD_CONSTRAINT=benchmarks/constraints.txt $(BENCH)/pip install --quiet --disable-pip-version-check -c benchmarks/constraints.txt
 
 # All but those of the clone itself: pages, benchmarks, stored results.
-LIBRARY_TESTS := $(addprefix tests/,functional metrics losses metalearning posthoc evaluation reporting models data runs training engines cli integrations test_pipeline.py)
+LIBRARY_TESTS := $(addprefix tests/,functional metrics losses metalearning posthoc evaluation reporting cli integrations lab)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo wheel test test-slow test-lowest test-ray check format bench bench-corruptions conformance docs clean

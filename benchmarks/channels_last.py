@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from benchmarks.report import Part, Row, measured, publish
 from benchmarks.timing import interleave
-from metacal.models import create_model
+from metacal.lab.models import create_model
 
 NETWORKS = ("resnet8", "resnet20", "resnet18")
 

@@ -22,9 +22,9 @@ from torch import Tensor
 
 from benchmarks.report import Part, Row, Target, measured, publish
 from benchmarks.timing import interleave
-from metacal.data import load_dataset
-from metacal.data.corruptions import CORRUPTIONS, SEVERITIES, corrupt
 from metacal.errors import MetacalError
+from metacal.lab.data import load_dataset
+from metacal.lab.data.corruptions import CORRUPTIONS, SEVERITIES, corrupt
 
 IMAGES, PEER_IMAGES, PSNR_IMAGES, ROUNDS, SEVERITY = 2048, 48, 256, 5, 3
 TIMES_FASTER = 20.0

@@ -22,9 +22,9 @@ from torch.utils.data import Dataset as TorchDataset
 
 from benchmarks.report import Part, Row, Target, measured, publish
 from benchmarks.timing import interleave
-from metacal.data import Batches, Examples, PadCropFlip, load_dataset
-from metacal.data.sources.cifar_binary import MEAN, STD
-from metacal.models.global_pooling_cnn import GlobalPoolingCNN
+from metacal.lab.data import Batches, Examples, PadCropFlip, load_dataset
+from metacal.lab.data.sources.cifar_binary import MEAN, STD
+from metacal.lab.models.global_pooling_cnn import GlobalPoolingCNN
 
 BATCH = 128
 IMAGES = 6_400
@@ -36,7 +36,7 @@ TEXT_ROUNDS = 4
 TEXT_TARGET = 2.5
 LENGTH = 1000
 SAME = "The losses drift apart by float32 rounding, which Adam enlarges; in float64 the two ways are equal to 1e-15."
-OURS, PLAIN = "metacal.data.Batches", "Pillow + DataLoader"
+OURS, PLAIN = "metacal.lab.data.Batches", "Pillow + DataLoader"
 
 
 class PlainImages(TorchDataset[tuple[Tensor, int]]):

@@ -246,7 +246,7 @@ def safetensors(data: bytes, random: Random) -> bytes:
 
 def checkpoint(data: bytes, random: Random) -> bytes:
     """What is behind the hash, with a hash that fits."""
-    from metacal.training.checkpoints import DIGEST, MARK
+    from metacal.lab.training.checkpoints import DIGEST, MARK
 
     payload = data[len(MARK) + DIGEST :]
     inside = some_bytes if random.random() < 0.3 else zipped(some_bytes, 1.0)

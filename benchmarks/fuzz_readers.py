@@ -228,8 +228,8 @@ def finished_run() -> Path:
     """The folder of a small complete run that learns something."""
     import tempfile
 
-    from metacal.pipeline import run
-    from metacal.runs import RunFolder, build_spec
+    from metacal.lab.pipeline import run
+    from metacal.lab.runs import RunFolder, build_spec
 
     place = Path(tempfile.mkdtemp(prefix="metacal-fuzz-"))
     settings = {"dataset": "digits", "method": "meta", "epochs": 2, "milestones": [1], "train_size": 64, "val_size": 20}
@@ -248,10 +248,10 @@ def in_a_run(name: str) -> Callable[[Path], None]:
     """Read all of a run whose file of this name is the one at hand, and prepare its report."""
 
     def read(path: Path) -> None:
-        from metacal.cli.validate import problem_of
+        from metacal.lab.cli.validate import problem_of
+        from metacal.lab.runs import RunFolder
+        from metacal.lab.runs.read_run import read_run
         from metacal.reporting import prepare_report
-        from metacal.reporting.read_run import read_run
-        from metacal.runs import RunFolder
 
         whole = finished_run()
         copy = whole.with_name("copy")
@@ -279,8 +279,8 @@ def run_file(name: str) -> Callable[[], list[bytes]]:
 
 def checkpoint(path: Path) -> None:
     """Go on from a checkpoint."""
-    from metacal.pipeline import run
-    from metacal.runs import RunFolder
+    from metacal.lab.pipeline import run
+    from metacal.lab.runs import RunFolder
 
     whole = finished_run()
     copy = whole.with_name("resumed")
@@ -293,14 +293,14 @@ def checkpoint(path: Path) -> None:
 
 
 def cifar(path: Path) -> None:
-    from metacal.data.sources.cifar_binary import as_examples, read_records
+    from metacal.lab.data.sources.cifar_binary import as_examples, read_records
 
     labels, images = read_records(path, path.name, path.read_bytes(), 1)
     as_examples(path, path.name, images, labels[:, 0], 10)
 
 
 def svhn(path: Path) -> None:
-    from metacal.data.sources.svhn import read_mat
+    from metacal.lab.data.sources.svhn import read_mat
 
     found = read_mat(path)
     assert len(found.inputs) == len(found.targets) > 0 and set(found.targets.tolist()) <= set(range(10))
@@ -318,7 +318,7 @@ def mat_files() -> list[bytes]:
 
 
 def glove(path: Path) -> None:
-    from metacal.data.sources.glove import read_vectors
+    from metacal.lab.data.sources.glove import read_vectors
 
     found = read_vectors(path, {"the": 1, "cat": 2})
     assert found.shape == (3, 100)
@@ -330,7 +330,7 @@ def vectors() -> list[bytes]:
 
 
 def newsgroups(path: Path) -> None:
-    from metacal.data.sources.newsgroups import read_documents
+    from metacal.lab.data.sources.newsgroups import read_documents
 
     read_documents(path)
 
@@ -346,7 +346,7 @@ def messages() -> list[bytes]:
 
 
 def own_data(path: Path) -> None:
-    from metacal.data.sources.npz import load
+    from metacal.lab.data.sources.npz import load
 
     found = load(path)
     assert len(found.train.inputs) == len(found.train.targets)

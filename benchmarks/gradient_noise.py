@@ -15,15 +15,15 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.report import save_table, typed
-from metacal.data import Batches, make_transform
 from metacal.functional import expected_calibration_error
 from metacal.functional.dece import soft_accuracies, soft_bin_memberships
+from metacal.lab.data import Batches, make_transform
+from metacal.lab.pipeline import build_model, load_data
+from metacal.lab.runs import RunFolder
+from metacal.lab.training import Checkpoints
 from metacal.losses import DECE, CrossEntropy, FunctionLoss, Loss
 from metacal.metalearning import MetaProblem, ScalarLabelSmoothing
 from metacal.metalearning.one_step import small_step
-from metacal.pipeline import build_model, load_data
-from metacal.runs import RunFolder
-from metacal.training import Checkpoints
 
 DRAWS, TRAINING_BATCH, META_BATCHES = 400, 128, (128, 512)
 

@@ -24,8 +24,8 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from benchmarks.report import Part, Row, Target, measured, publish
 from metacal.integrations.lightning import MetaCalibration
 from metacal.integrations.sklearn import MetaCalibratedClassifier
+from metacal.lab.models import create_model
 from metacal.metalearning import OuterStep
-from metacal.models import create_model
 
 BOUND = 1.5
 SECONDS_BOUND = 30.0

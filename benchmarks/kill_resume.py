@@ -19,8 +19,8 @@ from typing import Any
 import torch
 
 from benchmarks.report import Part, Row, Target, publish
-from metacal.runs import RunFolder
-from metacal.training.checkpoints import Checkpoints
+from metacal.lab.runs import RunFolder
+from metacal.lab.training.checkpoints import Checkpoints
 
 EPOCHS = 60
 WORDS = [

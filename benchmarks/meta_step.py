@@ -22,16 +22,16 @@ from benchmarks.meta_step_memory import measure_memory
 from benchmarks.meta_step_published import PublishedStep
 from benchmarks.report import Part, Row, Target, measured, publish
 from benchmarks.timing import interleave, interleave_runs
-from metacal.data import Dataset, Examples, make_splits
+from metacal.lab.data import Dataset, Examples, make_splits
+from metacal.lab.models.resnet import BasicBlock, ResNet
+from metacal.lab.pipeline import make_fabric
+from metacal.lab.pipeline.model import build_model
+from metacal.lab.pipeline.preparing import prepare
+from metacal.lab.runs import Hardware, RunFolder, build_spec
+from metacal.lab.training import StopRequest
+from metacal.lab.training.events import silence
+from metacal.lab.training.loop import train_batch
 from metacal.metalearning import OuterStep
-from metacal.models.resnet import BasicBlock, ResNet
-from metacal.pipeline import make_fabric
-from metacal.pipeline.model import build_model
-from metacal.pipeline.preparing import prepare
-from metacal.runs import Hardware, RunFolder, build_spec
-from metacal.training import StopRequest
-from metacal.training.events import silence
-from metacal.training.loop import train_batch
 
 BATCH = 64
 LR = 0.1

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 import metacal
 from benchmarks.differentiable import all_pairs_dece, guarded_sigmoid
-from metacal.models.resnet import ResNet
+from metacal.lab.models.resnet import ResNet
 
 Batch = tuple[Tensor, Tensor]
 

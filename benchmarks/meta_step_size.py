@@ -15,10 +15,10 @@ from benchmarks.meta_step import BATCH, LR
 from benchmarks.meta_step_growth import measure_growth
 from benchmarks.report import Part, Row, Target, measured, publish
 from benchmarks.timing import interleave
+from metacal.lab.models.resnet import Bottleneck, ResNet
 from metacal.losses import DECE, CrossEntropy
 from metacal.metalearning.one_step import one_step
 from metacal.metalearning.problem import MetaProblem
-from metacal.models.resnet import Bottleneck, ResNet
 
 TARGET = 0.05
 

@@ -11,12 +11,12 @@ from lightning_fabric import Fabric
 from torch import nn
 
 from benchmarks.report import Part, Row, Target, measured, publish
-from metacal.data import Batches, Examples
+from metacal.lab.data import Batches, Examples
+from metacal.lab.models import create_model
+from metacal.lab.training import Checkpoints, Phase, PlainObjective, Schedule, Training, build_optimizer
+from metacal.lab.training.loop import run_epoch
+from metacal.lab.training.progress import Progress
 from metacal.losses import CrossEntropy
-from metacal.models import create_model
-from metacal.training import Checkpoints, Phase, PlainObjective, Schedule, Training, build_optimizer
-from metacal.training.loop import run_epoch
-from metacal.training.progress import Progress
 
 BOUND = 1.03
 BATCH = 128
@@ -28,7 +28,7 @@ def examples(size: int, seed: int) -> Examples:
 
 
 def ours(train: Examples, val: Examples, folder: str) -> Callable[[], None]:
-    """An epoch of `metacal.training`: batches, figures, validation, checkpoint."""
+    """An epoch of `metacal.lab.training`: batches, figures, validation, checkpoint."""
     torch.manual_seed(0)
     module = create_model("resnet8", num_classes=10)
     fabric = Fabric(accelerator="cpu", devices=1)

@@ -12,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import torch
+from metacal.lab.runs.environment import provenance
 from rich.console import Console
 from rich.table import Table
 from scipy import stats
@@ -21,7 +22,6 @@ from torch.utils.data import TensorDataset
 
 from metacal.functional import expected_calibration_error, negative_log_likelihood
 from metacal.posthoc import TemperatureScaling
-from metacal.runs.environment import provenance
 
 STARTED = time.perf_counter()
 PEERS = {name: name for name in ("accelerate", "lightning", "transformers")} | {"scikit-learn": "sklearn"}

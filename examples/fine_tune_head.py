@@ -27,7 +27,7 @@ HIDDEN, PASSES = (256,), 60
 
 def document_embeddings(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     """Mean and maximum of frozen GloVe vectors over the words of each document, standardised."""
-    dataset = metacal.data.load_dataset("20newsgroups", folder=folder)
+    dataset = metacal.lab.data.load_dataset("20newsgroups", folder=folder)
     parts = []
     for tokens in torch.split(dataset.train.inputs, 256):
         vectors, is_word = dataset.embeddings[tokens.long()], (tokens > 0).unsqueeze(2)

@@ -23,10 +23,10 @@ from sklearn.model_selection import train_test_split
 from sklearn.neural_network import MLPClassifier
 from sklearn.preprocessing import StandardScaler
 
-from metacal.data.sources.newsgroups import GROUPS, find, read_documents
-from metacal.data.text import cut_header
 from metacal.errors import MissingDataError
 from metacal.integrations.sklearn import MetaCalibratedClassifier, PosthocCalibratedClassifier
+from metacal.lab.data.sources.newsgroups import GROUPS, find, read_documents
+from metacal.lab.data.text import cut_header
 
 Split = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 

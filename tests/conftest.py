@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from metacal import bf16
+from metacal.cli import main
 
 torch.set_num_threads(1)
 
@@ -57,3 +58,18 @@ def no_room() -> Callable[[], AbstractContextManager[None]]:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
     return limit
+
+
+@pytest.fixture
+def metacal(monkeypatch, capsys):
+    """Run the command in this process, on a wide terminal: ``(status, output, errors)``."""
+    monkeypatch.setenv("COLUMNS", "300")
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["metacal", *map(str, words)])
+        with pytest.raises(SystemExit) as left:
+            main()
+        output, errors = capsys.readouterr()
+        return left.value.code, output, errors.lstrip("\n")  # rich < 14.3 ends a progress that is off with a line
+
+    return run

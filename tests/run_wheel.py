@@ -17,10 +17,8 @@ import metacal
 README = Path(__file__).parent.parent / "README.md"
 
 OF_AN_EXTRA = (
-    *("__main__", "cli", "engines", "experiments", "pipeline", "runs", "shift", "training"),
-    *("reporting.exhibits", "reporting.paper_", "reporting.provenance", "reporting.read_run"),
-    *("reporting.simulated_table", "reporting.table_formats"),
-    *("integrations.lightning", "integrations.transformers", "evaluation.arrow_tables", "data.sources.image_folder"),
+    *("__main__", "cli", "lab", "evaluation.arrow_tables"),
+    *("integrations.lightning", "integrations.transformers"),
 )
 """Modules that need an extra to be imported: the command line, the lab, and what is made for one package or format."""
 

@@ -24,59 +24,38 @@ MAY_IMPORT: dict[str, set[str]] = {
     "losses": {"functional"},
     "metrics": {"functional"},
     "metalearning": {"functional", "losses", "files", "seeding"},
-    "data": {"functional", "seeding"},
-    "models": set(),
     "posthoc": {"functional", "files"},
-    "training": {"functional", "losses", "metalearning", "data", "files"},
     "evaluation": {"functional", "files"},
-    "runs": {"evaluation", "files"},
-    "experiments": {"runs"},
-    "reporting": {"functional", "evaluation", "runs", "files"},
-    "pipeline": {"bf16", "functional", "losses", "metalearning", "data", "models", "training", "evaluation", "runs"},
-    "shift": {"functional", "data", "training", "evaluation", "runs", "pipeline"},
-    "simulated_study": {"functional", "losses", "metalearning", "data"},
-    "engines": {"functional", "runs", "models", "pipeline", "training", "files", "simulated_study"},
+    "reporting": {"functional", "evaluation", "files"},
     "integrations": {
-        "bf16",
-        "functional",
-        "losses",
-        "metalearning",
-        "metrics",
-        "data",
-        "posthoc",
-        "evaluation",
-        "reporting",
-        "seeding",
+        *("bf16", "functional", "losses", "metalearning", "metrics", "posthoc", "evaluation", "reporting", "seeding"),
+        "lab.data",
     },
     "cli": {
-        "functional",
-        "losses",
-        "metrics",
-        "data",
-        "models",
-        "training",
-        "posthoc",
-        "evaluation",
-        "files",
-        "runs",
-        "reporting",
-        "experiments",
-        "pipeline",
-        "engines",
-        "shift",
-        "",
+        *("functional", "losses", "metrics", "posthoc", "evaluation", "files", "reporting", ""),
+        *("lab.cli", "lab.runs", "lab.paper"),
     },
-    "": {
-        "functional",
-        "losses",
-        "metrics",
-        "metalearning",
-        "data",
-        "models",
-        "posthoc",
-        "evaluation",
-        "reporting",
-    },  # metacal/__init__.py itself
+    "": {"functional", "lab", "losses", "metrics", "metalearning", "posthoc", "evaluation", "reporting"},
+    "lab": set(),
+    "lab.data": {"functional", "seeding"},
+    "lab.models": set(),
+    "lab.training": {"functional", "losses", "metalearning", "files", "lab.data"},
+    "lab.runs": {"functional", "evaluation", "reporting", "files"},
+    "lab.pipeline": {
+        *("bf16", "functional", "losses", "metalearning", "evaluation"),
+        *("lab.data", "lab.models", "lab.training", "lab.runs"),
+    },
+    "lab.shift": {"functional", "evaluation", "lab.data", "lab.training", "lab.runs", "lab.pipeline"},
+    "lab.paper": {
+        *("functional", "losses", "metalearning", "evaluation", "reporting", "files"),
+        *("lab.data", "lab.runs"),
+    },
+    "lab.engines": {"functional", "files", "lab.runs", "lab.models", "lab.pipeline", "lab.training", "lab.paper"},
+    "lab.cli": {
+        *("cli", "functional", "evaluation", "files", "reporting", ""),
+        *("lab.data", "lab.models", "lab.training", "lab.runs", "lab.paper", "lab.pipeline", "lab.engines"),
+        "lab.shift",
+    },
 }
 MAX_LINES = 400
 BANNED_STEMS = {"utils", "util", "helpers", "helper", "common", "misc"}
@@ -106,9 +85,9 @@ def dotted_name(path: Path) -> str:
 
 
 def room(dotted: str) -> str:
-    """``metacal.functional.dece`` -> ``functional``."""
+    """``metacal.functional.dece`` -> ``functional``, ``metacal.lab.data.text`` -> ``lab.data``."""
     parts = dotted.split(".")
-    return parts[1] if len(parts) > 1 else ""
+    return ".".join(parts[1:3]) if parts[1:2] == ["lab"] else "".join(parts[1:2])
 
 
 def imports_of(path: Path) -> set[str]:
@@ -157,8 +136,9 @@ def test_every_module_imports_on_its_own():
     script = """
 import importlib, sys, torch, torchmetrics
 for name in sys.argv[1:]:
-    room = name.split('.')[:2]
-    for loaded in [m for m in sys.modules if m.split('.')[:2] == room]:
+    depth = 3 if name.startswith('metacal.lab.') else 2
+    room = name.split('.')[:depth]
+    for loaded in [m for m in sys.modules if m.split('.')[:depth] == room]:
         del sys.modules[loaded]
     importlib.import_module(name)
 """

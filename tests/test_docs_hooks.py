@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from metacal.experiments import EXHIBITS
+from metacal.lab.paper.experiments import EXHIBITS
 
 HOOKS = Path(__file__).parent.parent / "docs" / "hooks"
 

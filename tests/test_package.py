@@ -16,8 +16,8 @@ from pyarrow import parquet
 from tests.run_readme import LEFT_OUT, blocks, commands
 
 import metacal
-from metacal.data.registry import SOURCES
 from metacal.errors import EXTRAS
+from metacal.lab.data.registry import SOURCES
 
 ROOT = Path(__file__).parent.parent
 

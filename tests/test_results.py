@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import typer
 from benchmarks.report import as_csv
+from metacal.lab.runs.recipes import read_overrides
 
-from metacal.cli.run import listed, number, run
-from metacal.cli.selection import find_exhibits, in_order, narrowed
-from metacal.experiments import EXHIBITS
-from metacal.runs.recipes import read_overrides
+from metacal.lab.cli.run import listed, number, run
+from metacal.lab.cli.selection import find_exhibits, in_order, narrowed
+from metacal.lab.paper.experiments import EXHIBITS
 
 RESULTS = Path(__file__).parent.parent / "results"
 PAPER = RESULTS / "paper"

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from benchmarks.default.regimes import Regime
 from benchmarks.study.data import features_and_labels
-from metacal.data import load_dataset
+from metacal.lab.data import load_dataset
 
 FOLDERS = "METACAL_TEST_DATA"
 """Environment variable: folders with the data sets, separated as in PATH; the first that has one is taken."""

@@ -13,7 +13,7 @@ class Regime:
         train: samples that are trained on.
         held_out: samples that are not, for whatever a method does with them.
         test: samples that nothing is done with but scoring.
-        model: ``"mlp"``, ``"cnn"`` or a name of `metacal.models`.
+        model: ``"mlp"``, ``"cnn"`` or a name of `metacal.lab.models`.
         epochs: passes over the training samples.
         batch: size of a training batch.
         optimizer: ``"sgd"`` (momentum 0.9), ``"adam"`` or ``"adamw"``.

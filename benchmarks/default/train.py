@@ -19,8 +19,8 @@ from metacal.functional import (
     negative_log_likelihood,
 )
 from metacal.functional.temperature_prior import temperature_with_prior
+from metacal.lab.models import create_model
 from metacal.metalearning.finish import gain_of
-from metacal.models import create_model
 
 META_BATCH = 256
 WIDTH = 256

@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from metacal.cli.selection import in_order
-from metacal.experiments import EXHIBITS
-from metacal.runs.paper import Exhibit, SimulatedStudy, published_figures
+from metacal.lab.cli.selection import in_order
+from metacal.lab.paper.exhibits import Exhibit, SimulatedStudy, published_figures
+from metacal.lab.paper.experiments import EXHIBITS
 
 RESULTS = Path(__file__).parents[2] / "results" / "paper"
 FIGURES = Path(__file__).parents[1] / "figures"

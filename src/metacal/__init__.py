@@ -19,7 +19,7 @@ from metacal.errors import (
 )
 
 if TYPE_CHECKING:
-    from metacal import data, evaluation, functional, losses, metalearning, metrics, models, posthoc, reporting
+    from metacal import evaluation, functional, lab, losses, metalearning, metrics, posthoc, reporting
     from metacal.metalearning import (
         PAPER,
         Finish,
@@ -59,19 +59,18 @@ __all__ = [
     "UnitwiseL2",
     "VectorLabelSmoothing",
     "__version__",
-    "data",
     "evaluation",
     "functional",
+    "lab",
     "losses",
     "metalearning",
     "metrics",
-    "models",
     "posthoc",
     "reporting",
 ]
 
 
-_PARTS = ("data", "evaluation", "functional", "losses", "metalearning", "metrics", "models", "posthoc", "reporting")
+_PARTS = ("evaluation", "functional", "lab", "losses", "metalearning", "metrics", "posthoc", "reporting")
 
 
 def __getattr__(name: str) -> Any:

@@ -64,8 +64,8 @@ def test_errors_become_one_line_and_a_status(metacal, monkeypatch, error, status
     def fail():
         raise error
 
-    importlib.import_module("metacal.cli.selection")  # or it would keep what it finds there now
-    monkeypatch.setattr("metacal.experiments.EXHIBITS", Failing(fail))
+    importlib.import_module("metacal.lab.cli.selection")  # or it would keep what it finds there now
+    monkeypatch.setattr("metacal.lab.paper.experiments.EXHIBITS", Failing(fail))
     assert metacal("ls") == (status, "", message)
 
 
@@ -130,7 +130,7 @@ def test_evaluate_loads_no_more_than_it_needs(tmp_path, suffix):
 
 def test_every_verb_can_be_asked_for_without_torch():
     """Its module is loaded by `metacal --help`, and so are its options: completion needs them."""
-    homes = sorted({verb.__module__ for verb in VERBS} | {"metacal.cli.data"})
+    homes = sorted({verb.__module__ for verb in VERBS} | {"metacal.lab.cli.data"})
     script = f"import sys, {', '.join(homes)}; print('torch' in sys.modules or 'numpy' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert run.stdout == "False\n"
@@ -178,7 +178,7 @@ def test_what_is_missing_without_a_name_is_called_after_its_extra():
         raise ModuleNotFoundError("Neither `tensorboard` nor `tensorboardX` is available.")
 
 
-@pytest.mark.parametrize("said", ["metacal.runs", "metacal.engines", "metacal.experiments"])
+@pytest.mark.parametrize("said", ["metacal.lab.runs", "metacal.lab.engines", "metacal.lab.paper.experiments"])
 def test_the_lab_names_its_extra_to_who_imports_it(said):
     script = f"import sys; sys.modules['pydantic'] = None; import {said}"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)

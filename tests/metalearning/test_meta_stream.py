@@ -18,8 +18,8 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from metacal.data import Batches, Examples
 from metacal.errors import InvalidTypeError, InvalidValueError
+from metacal.lab.data import Batches, Examples
 from metacal.metalearning import meta_stream
 from metacal.metalearning.meta_stream import EndlessOrder, MetaStream, loading_of
 

@@ -9,8 +9,9 @@ from typing import Any
 import typer
 
 import metacal
-from metacal.cli import calibrate, data, demo, evaluate, ls, report, run, show, train, validate
+from metacal.cli import calibrate, evaluate, report
 from metacal.errors import MetacalError, MetacalWarning
+from metacal.lab.cli import data, demo, ls, run, show, train, validate
 
 app = typer.Typer(
     name="metacal",

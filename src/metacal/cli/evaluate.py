@@ -98,7 +98,7 @@ def evaluate(
     """
     check_places(json=json_file)
     if shift is not None:
-        from metacal.cli.shift import evaluate_shift
+        from metacal.lab.cli.shift import evaluate_shift
 
         check_shift_options(probs, logits, target, class_names, ood, fail_above, fail_below)
         places = {"data_dir": data_dir, "json_file": json_file, "figures": figures}

@@ -82,7 +82,7 @@ def report(
         for path in paths:
             if path.is_dir():
                 with needs("lab"):
-                    from metacal.reporting.read_run import read_run
+                    from metacal.lab.runs.read_run import read_run
                 subjects.append(read_run(path))
             else:
                 models = PredictionFile.models(path, probs=probs, logits=logits, target=target, class_names=names)
@@ -131,9 +131,9 @@ def report_exhibits(
     title: str | None,
 ) -> None:
     """Lay tables and figures of the paper, as far as their runs are done, on one page."""
-    from metacal.cli.exhibits import PAGE_TITLE, command_of, opened, print_failures, pull_complete, write_paper_page
-    from metacal.cli.selection import find_exhibits, narrowed
-    from metacal.reporting.exhibits import prepare_exhibit, write_exhibits
+    from metacal.lab.cli.exhibits import PAGE_TITLE, command_of, opened, print_failures, pull_complete, write_paper_page
+    from metacal.lab.cli.selection import find_exhibits, narrowed
+    from metacal.lab.paper.render import prepare_exhibit, write_exhibits
 
     if others := [str(name) for name in names if not is_exhibit_name(name)]:
         raise InvalidValueError(

@@ -396,7 +396,7 @@ def test_a_head_that_is_not_there(tmp_path):
 
 
 def test_no_held_out_samples(tmp_path):
-    with pytest.raises(InvalidValueError, match=r"`meta` must be a DataLoader.*split_off.*Got no such loaders"):
+    with pytest.raises(InvalidValueError, match=r"`meta` must be a DataLoader.*random_split.*Got no such loaders"):
         trainer(tmp_path, callback(meta=None)).fit(Plain(), loader())
     with pytest.raises(InvalidValueError, match="Got several such loaders"):
         trainer(tmp_path, callback(meta=None)).fit(Plain(), loader(), [loader(30, 1), loader(30, 2)])

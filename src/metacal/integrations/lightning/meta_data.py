@@ -38,7 +38,7 @@ def find_held_out(meta: Any, trainer: Trainer, module: LightningModule) -> tuple
     if found is None or isinstance(found, SEVERAL):
         raise InvalidValueError(
             "`meta` must be a DataLoader of held-out samples where there is not one validation loader: "
-            f"metacal.data.split_off(dataset, 0.1) splits some off. Got {'several' if found else 'no'} such loaders."
+            f"torch.utils.data.random_split splits some off. Got {'several' if found else 'no'} such loaders."
         )
     return found, True
 

@@ -18,7 +18,6 @@ from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
-from metacal.data.splits import draw_test_set
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.functional.arguments import (
     check_choice,
@@ -37,6 +36,7 @@ from metacal.integrations.sklearn.head_training import (
     train,
 )
 from metacal.integrations.sklearn.rows import RowBatches, Rows
+from metacal.lab.data.splits import draw_test_set
 from metacal.metalearning import Finish, MetaCalibrator
 from metacal.seeding import mixed
 

@@ -13,9 +13,9 @@ from sklearn.utils import _safe_indexing, assert_all_finite, check_random_state,
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, indexable
 
-from metacal.data.splits import draw_test_set
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.functional.arguments import check_choice, check_inside
+from metacal.lab.data.splits import draw_test_set
 from metacal.posthoc import CALIBRATORS, Calibrator, choose_calibrator
 
 if TYPE_CHECKING:

@@ -1,6 +1,0 @@
-"""The 19 corruptions of CIFAR-C at 5 severities: whole batches, on their device, seeded by sample, at any size."""
-
-from metacal.data.corruptions.corrupt import corrupt
-from metacal.data.corruptions.registry import CORRUPTIONS, SEVERITIES, Corruption
-
-__all__ = ["CORRUPTIONS", "SEVERITIES", "Corruption", "corrupt"]

@@ -1,0 +1,1 @@
+"""Verbs of the lab, one file each; `metacal.cli.app` gathers them."""

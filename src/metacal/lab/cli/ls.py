@@ -1,0 +1,42 @@
+"""``metacal ls``: what the paper has."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.box import SIMPLE
+from rich.table import Table
+
+from metacal.cli.places import check_places
+from metacal.cli.terminal import Console
+from metacal.errors import needs
+from metacal.files import write_json
+
+
+@needs("lab")
+def ls(
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Also write the list as JSON.")
+    ] = None,
+) -> None:
+    """List every table and figure that one command makes: those of the paper, and some of our own.
+
+    Example: [bold]metacal ls[/], then [bold]metacal show main-ece[/] and [bold]metacal run main-ece --preset smoke[/]
+    """
+    from metacal.lab.cli.selection import in_order
+    from metacal.lab.paper.experiments import EXHIBITS
+
+    check_places(json=json_file)
+    listed = Table(box=SIMPLE)
+    for column in ("name", "number", "what it shows", "it takes"):
+        listed.add_column(column, no_wrap=column != "what it shows")
+    ordered = in_order(EXHIBITS.values())
+    for exhibit in ordered:
+        draws = exhibit.draws()
+        cost = f"{len(draws)} draws" if draws else f"{len(exhibit.specs())} runs"
+        listed.add_row(exhibit.name, exhibit.tag if exhibit.number else "ours", exhibit.title, cost)
+    Console().print(listed)
+    if json_file is not None:
+        fields = ("name", "kind", "number", "label", "title", "claim")
+        entries = [{field: getattr(exhibit, field) for field in fields} for exhibit in ordered]
+        write_json(json_file, entries)

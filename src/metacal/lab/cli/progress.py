@@ -1,0 +1,167 @@
+"""Progress of a training: a bar on a terminal, a plain line per epoch elsewhere, and TensorBoard if asked."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from functools import partial
+
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from metacal.cli.terminal import Console
+from metacal.errors import needs
+from metacal.lab.runs import RunFolder, RunSpec
+from metacal.lab.runs.processes import is_first_process
+from metacal.lab.training.events import BatchDone, EpochDone, Event, Listener, Notice, TrainingBegan, silence
+
+DRAW_EVERY = 0.1
+SAY_EVERY = 30.0
+"""Seconds without a line, where lines are printed, after which a long epoch says how far it is."""
+
+Say = Callable[[str], None]
+
+
+class TrainingBar:
+    """Draws a bar over all batches, with the figures of the last epoch beside it.
+
+    Args:
+        progress: where to draw.
+        title: of the run.
+    """
+
+    def __init__(self, progress: Progress, title: str) -> None:
+        self.progress = progress
+        self.task = progress.add_task(title, total=None, figures="")
+        self.batches = self.epochs = 1
+        self.figures = ""
+        self._drawn = 0.0
+
+    def __call__(self, event: Event) -> None:
+        """Take in an event."""
+        if isinstance(event, TrainingBegan):
+            self.batches, self.epochs = event.batches, event.epochs
+            done = event.epoch * event.batches + event.batch
+            self.progress.update(self.task, total=event.epochs * event.batches, completed=done)
+        elif isinstance(event, BatchDone):
+            self.progress.advance(self.task)
+            now = self.progress.get_time()
+            if now - self._drawn > DRAW_EVERY:  # reading a loss makes the host wait for the device: not for every batch
+                self._drawn = now
+                loss = f"epoch {event.epoch + 1}/{self.epochs}  loss {float(event.loss):.4f}"
+                self.progress.update(self.task, figures=f"{loss}  {self.figures}")
+        elif isinstance(event, EpochDone):
+            self.figures = figures_line(event.record)
+        elif isinstance(event, Notice):
+            self.progress.console.print(event.text, style="yellow", highlight=False, markup=False)
+
+
+class TrainingLog:
+    """Prints a line per epoch, and one now and then within an epoch that takes long.
+
+    Args:
+        say: prints a line.
+        clock: the time in seconds.
+    """
+
+    def __init__(self, say: Say, clock: Callable[[], float] = time.monotonic) -> None:
+        self.say, self.clock = say, clock
+        self.epochs = self.batches = 1
+        self.done = 0
+        self.began = self.last = clock()
+
+    def __call__(self, event: Event) -> None:
+        """Take in an event."""
+        if isinstance(event, TrainingBegan):
+            self.epochs, self.batches, self.done = event.epochs, event.batches, event.batch
+        elif isinstance(event, BatchDone):
+            self.done += 1
+            if self.clock() - self.last >= SAY_EVERY:  # and only then is the loss read: the host waits for the device
+                self._line(event.epoch + 1, f"batch {self.done}/{self.batches}  loss {float(event.loss):.4f}")
+        elif isinstance(event, EpochDone):
+            self.done = 0
+            self._line(event.epoch, f"loss {event.record['train_loss']:.4f}  {figures_line(event.record)}")
+        elif isinstance(event, Notice):
+            self.say(event.text)
+
+    def _line(self, epoch: int, text: str) -> None:
+        self.last = self.clock()
+        self.say(f"epoch {epoch}/{self.epochs}  {text}  {self.last - self.began:.0f} s")
+
+
+def figures_line(record: Mapping[str, float]) -> str:
+    """An epoch's figures on one line."""
+    shown = [f"val error {record['val_error']:.2%}", f"ECE {record['val_ece']:.2%}", f"DECE {record['val_dece']:.2%}"]
+    if "strength" in record:
+        shown.append(f"mean smoothing {record['strength']:.4f}")
+    return "  ".join(shown)
+
+
+@contextmanager
+def watching(spec: RunSpec, folder: RunFolder, *, tensorboard: bool = False) -> Iterator[Listener]:
+    """A listener that draws on a terminal, prints lines elsewhere, and writes TensorBoard events if asked to.
+
+    Of several processes, the first one alone is heard.
+    """
+    if not is_first_process():
+        yield silence
+        return
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[figures]}"),
+    )
+    progress = Progress(*columns, console=console) if console.is_terminal else None
+    shown = TrainingLog(lines(console)) if progress is None else TrainingBar(progress, spec.title)
+    listeners: list[Listener] = [shown, *([tensorboard_writer(folder)] if tensorboard else [])]
+    with progress or nullcontext():
+        yield lambda event: tell(listeners, event)
+
+
+@contextmanager
+def steps() -> Iterator[Say]:
+    """Says what is being done: beside a spinner on a terminal, a line for each step elsewhere."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lines(console)
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("")
+        yield lambda text: progress.update(task, description=text)
+
+
+def lines(console: Console) -> Say:
+    """Prints lines as they are, each at once."""
+    return partial(console.print, highlight=False, markup=False, soft_wrap=True)
+
+
+def tell(listeners: list[Listener], event: Event) -> None:
+    """Pass an event on to everybody."""
+    for listener in listeners:
+        listener(event)
+
+
+def tensorboard_writer(folder: RunFolder) -> Listener:
+    """A listener that writes each epoch's figures as TensorBoard events into the run's folder."""
+    with needs("tensorboard"):
+        from lightning_fabric.loggers.tensorboard import TensorBoardLogger
+
+        logger = TensorBoardLogger(root_dir=folder.path, name="tensorboard", version="")
+
+    def listen(event: Event) -> None:
+        if isinstance(event, EpochDone):
+            logger.log_metrics(dict(event.record), step=event.epoch)
+            logger.save()
+
+    return listen

@@ -1,0 +1,109 @@
+"""``metacal evaluate --shift``: a run under corruptions, as heat maps in the terminal."""
+
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from metacal.cli.terminal import Console
+from metacal.errors import needs
+from metacal.files import write_json
+
+if TYPE_CHECKING:
+    from metacal.reporting.shift import HeatMap, Shift
+
+HEAT = ("", "on grey11", "on grey15", "on grey19", "on dark_blue", "on navy_blue", "on blue3", "on orange4")
+HOTTEST = "bold white on dark_red"
+
+
+@needs("lab")
+def evaluate_shift(
+    runs: Sequence[Path],
+    shift: str,
+    *,
+    size: int | None = None,
+    data_dir: Path | None = None,
+    json_file: Path | None = None,
+    figures: Path | None = None,
+    trust_model: bool = False,
+) -> None:
+    """Measure runs under a shift, print what was found, keep it with the runs."""
+    from metacal.lab.runs import RunFolder
+    from metacal.lab.runs.environment import provenance
+    from metacal.lab.shift.measure import check_shift, measure_shift
+    from metacal.reporting.shift import prepare_shift
+
+    started = time.perf_counter()
+    folders = [RunFolder(path) for path in runs]
+    for folder in folders:
+        check_shift(folder, shift, trust_model=trust_model)  # all before the first is measured
+    found: list[dict[str, Any]] = []
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    for folder in folders:
+        with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+            task = progress.add_task(folder.path.name, total=None)
+
+            def show(name: str, done: int, every: int, task: Any = task, progress: Progress = progress) -> None:
+                progress.update(task, description=name, completed=done, total=every)
+
+            found.append(
+                measure_shift(folder, shift, data_dir=data_dir, size=size, progress=show, trust_model=trust_model)
+            )
+        prepared = prepare_shift(found[-1])
+        print_shift(folder.path, prepared, Console())
+        if figures is not None:
+            write_heat_maps(prepared, figures / f"{folder.path.name}-{shift}")
+    if json_file is not None:
+        about = provenance(shlex.join(["metacal", *sys.argv[1:]]))
+        about["seeds"] = sorted({folder.read_spec().seed for folder in folders})
+        about["wall_seconds"] = round(time.perf_counter() - started, 1)
+        write_json(json_file, {"about": about, **(found[0] if len(found) == 1 else {"runs": found})})
+
+
+def print_shift(path: Path, shift: "Shift", console: Console) -> None:
+    """Draw the heat maps and say what they mean."""
+    console.say(f"{path}: {shift.name} ({shift.source}), {shift.samples:,} images per domain", "bold")
+    for each in shift.maps:
+        console.print(heat_table(shift, each))
+        console.say(
+            f"{each.title}: clean {each.clean:.4f}, average {each.average:.4f}, "
+            f"worst {each.worst:.4f} ({each.worst_at})."
+        )
+    console.say(shift.reading)
+
+
+def heat_table(shift: "Shift", each: "HeatMap") -> Table:
+    """One figure in percent, hotter where it is higher."""
+    table = Table(title=f"{each.title}, %", title_justify="left")
+    table.add_column("corruption", no_wrap=True)
+    for severity in shift.severities:
+        table.add_column(str(severity), justify="right")
+    for name, row, shades in zip(shift.corruptions, each.values, each.shades, strict=True):
+        table.add_row(name, *(_cell(value, shade) for value, shade in zip(row, shades, strict=True)))
+    table.add_section()
+    table.add_row("mean", *(f"{100 * value:.1f}" for value in each.by_severity))
+    return table
+
+
+def _cell(value: float, shade: int) -> str:
+    style = HEAT[shade] if shade < len(HEAT) else HOTTEST
+    text = f"{100 * value:.1f}"
+    return f"[{style}]{text}[/]" if style else text
+
+
+def write_heat_maps(shift: "Shift", stem: Path) -> None:
+    """Write the heat maps as PNG and SVG."""
+    from metacal.reporting.figure_files import FORMATS, save_figure
+    from metacal.reporting.shift_plots import plot_shift
+    from metacal.reporting.style import house_style
+
+    with house_style():
+        figure = plot_shift(shift)
+    for suffix in FORMATS:
+        save_figure(figure, stem.with_name(f"{stem.name}.{suffix}"))

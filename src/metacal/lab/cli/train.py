@@ -1,0 +1,144 @@
+"""``metacal train``: one run from names to a scored, checkpointed, resumable model."""
+
+import logging
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from metacal.cli.places import check_places
+from metacal.cli.terminal import Console
+from metacal.errors import needs
+from metacal.files import write_json
+
+if TYPE_CHECKING:
+    from metacal.lab.runs import RunFolder, RunSpec
+
+SHOWN = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "classwise_ece")
+
+
+@needs("lab")
+def train(
+    settings: Annotated[
+        list[str] | None, typer.Argument(metavar="KEY=VALUE...", help="What to run; see above.", show_default=False)
+    ] = None,
+    run_dir: Annotated[
+        Path | None, typer.Option("--run-dir", metavar="DIR", help="Folder of the run. [default: runs/NAME-HASH]")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with a run that was begun, from its last checkpoint.")
+    ] = False,
+    trust_model: Annotated[
+        bool, typer.Option("--trust-model", help="With --resume: run the code of a model that the run's folder names.")
+    ] = False,
+    data_dir: Annotated[
+        Path | None, typer.Option("--data-dir", metavar="DIR", help="Folder of the datasets. [default: $METACAL_DATA]")
+    ] = None,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard events into the run.")] = False,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Also write the scores as JSON.")
+    ] = None,
+) -> None:
+    """Train a model and score it on the test set.
+
+    The first keys to know are [bold]dataset[/], [bold]model[/], [bold]method[/] and [bold]seed[/]; a data set of the
+    paper brings the published settings for the rest: epochs, batch_size, accumulate, optimizer, lr, momentum, nesterov,
+    weight_decay, schedule, milestones, decay, reduction, clip_norm, interleaved_lr, patience, precision, compile;
+    train_size, val_share or val_size, meta_share or meta_size, stratified, hold_out_meta, augment, domains;
+    meta, outer, through, meta_every, meta_lr, meta_batch_size, meta_memory; select, finish; model_options.NAME,
+    dataset_options.NAME; and accelerator, devices, strategy, threads, channels_last for the machine.
+
+    Methods: meta, this library's own, learns label smoothing on the validation samples (meta=val). Of the paper are ce,
+    brier, mmce, fl3, flsd53, ls, mc, mc-s, mc-v, mc-l2, ce+dece, ce+sbece, ce+savuc, fl3+sbece, fl3+savuc, mc-ce,
+    mc-mmce, mc-dece, mc-sbece, mc-savuc, and ce- or fl3-interleaved-sbece or -savuc; the mc ones learn on a part of the
+    training data (meta=split). select=refinement picks the checkpoint by validation NLL after a temperature, and
+    finish=true folds that temperature into the model: the default but for the paper's methods on its data sets.
+
+    Examples:
+      metacal train dataset=digits method=meta
+
+      metacal train dataset=cifar10 model=resnet18 method=mc seed=1 --run-dir runs/mc-1
+
+      metacal train --run-dir runs/mc-1 --resume
+
+      metacal train dataset=cifar100 method=ls devices=4 strategy=ddp precision=bf16
+
+      metacal train dataset=mydata.npz model=mypackage.nets:Net epochs=20
+
+      metacal train dataset=cifar10 method=mc domains=cifar-c
+
+      metacal train dataset=hospitals.npz method=mc domains.train=A,B,C,D domains.test=E
+    """
+    from metacal.lab.cli.progress import watching
+    from metacal.lab.data import SOURCES
+    from metacal.lab.models import MODELS
+    from metacal.lab.pipeline import run
+    from metacal.lab.runs import RunFolder, are_of_hardware, read_assignments, read_hardware
+    from metacal.lab.runs.processes import is_first_process
+    from metacal.lab.runs.run_store import RunStore
+    from metacal.lab.training import Stopped, StopRequest
+
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it greets every process; progress is drawn here
+    words = settings or []
+    if resume and run_dir is not None and are_of_hardware(words):
+        spec, hardware = RunFolder(run_dir).read_spec_to_build(trust_model=trust_model), read_hardware(words)
+    else:
+        spec, hardware = read_assignments(words, datasets=SOURCES, models=MODELS)
+    folder = RunStore("runs").folder(spec) if run_dir is None else RunFolder(run_dir)
+    home = folder.path.resolve()
+    if json_file is not None and json_file.resolve().parent not in (home, *home.parents):  # which the run makes itself
+        check_places(json=json_file)
+    stop = StopRequest()
+    try:
+        with stop.listening(), watching(spec, folder, tensorboard=tensorboard) as emit:
+            scores = run(spec, folder, hardware=hardware, data_dir=data_dir, resume=resume, emit=emit, stop=stop)
+    except Stopped as stopped:
+        if is_first_process():
+            Console(stderr=True).print(
+                f"Stopped; everything is saved. Go on with: {resuming(words, spec, folder, data_dir)}",
+                highlight=False,
+                markup=False,
+                soft_wrap=True,
+            )
+        raise typer.Exit(128 + stopped.signal) from None
+    if is_first_process():
+        print_scores(folder, scores)
+        if json_file is not None:
+            write_json(json_file, scores)
+
+
+def resuming(words: list[str], spec: "RunSpec", folder: "RunFolder", data_dir: Path | None) -> str:
+    """The command that goes on with a run."""
+    from metacal.lab.runs import are_of_hardware
+
+    machine = [word for word in words if are_of_hardware([word])]
+    trust = ["--trust-model"] if spec.has_own_model else []
+    data = [] if data_dir is None else ["--data-dir", str(data_dir)]
+    return shlex.join(["metacal", "train", *machine, "--run-dir", str(folder.path), "--resume", *trust, *data])
+
+
+def print_scores(folder: "RunFolder", scores: dict[str, Any]) -> None:
+    """Draw the scores of the best checkpoint."""
+    console = Console()
+    said = f"{folder.path}, epoch {scores['best_epoch']} (best of validation)"
+    console.print(said, highlight=False, markup=False, soft_wrap=True)
+    table = Table()
+    table.add_column("measure")
+    for part in ("val", "test"):
+        table.add_column(part, justify="right")
+    for name in SHOWN:
+        table.add_row(name, *(f"{scores[part][name]:.4f}" for part in ("val", "test")))
+    console.print(table)
+    if "finish" in scores:
+        console.print(scores["finish"]["verdict"], highlight=False, markup=False, soft_wrap=True)
+    if "domains" in scores:
+        found = scores["domains"]
+        for kind in ("average", "worst"):
+            figures = ", ".join(f"{name} {found[kind][name]:.4f}" for name in ("error", "ece", "nll"))
+            console.print(
+                f"{kind} of {len(found['each'])} test domains ({found['source']}): {figures}",
+                highlight=False,
+                markup=False,
+            )

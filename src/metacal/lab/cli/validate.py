@@ -1,0 +1,63 @@
+"""``metacal validate``: whether the tables and what is in the store fit together, without running anything."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from metacal.cli.terminal import Console
+from metacal.errors import MetacalError, needs
+from metacal.lab.cli.show import STORE
+
+if TYPE_CHECKING:
+    from metacal.lab.runs import RunFolder
+
+
+@needs("lab")
+def validate(store: Annotated[str, STORE] = "runs") -> None:
+    """Check every table and figure under every preset, and all that is in a store. Exit status 1 if something is wrong.
+
+    Example: [bold]metacal validate --store runs[/]
+    """
+    from metacal.lab.engines.remote_store import open_store
+    from metacal.lab.paper.draw_store import DrawStore
+    from metacal.lab.paper.experiments import EXHIBITS
+    from metacal.lab.paper.scales import PRESETS
+
+    console, runs, problems = Console(highlight=False), open_store(store), []
+    for exhibit in EXHIBITS.values():
+        for preset in PRESETS:
+            try:
+                exhibit.specs(preset)
+            except MetacalError as error:
+                problems.append(f"{exhibit.name}, {preset}: {error}")
+    with runs.outlines() as folders:
+        complete = sum(folder.is_complete for folder in folders)
+        for folder in folders:
+            problem = problem_of(folder)
+            if folder.path.parent != runs.root:  # a copy: what is meant is where it came from
+                problem = problem.replace(str(folder.path.parent), store.rstrip("/"))
+            problems += [problem] if problem else []
+    draws = DrawStore(runs.root)
+    for path in sorted(draws.root.glob("*.json")):
+        try:
+            draws.read_file(path)
+        except MetacalError as error:
+            problems.append(str(error))
+    for problem in problems:
+        console.say(problem, "red")
+    console.say(
+        f"{len(EXHIBITS)} tables and figures; {len(folders)} runs in {store}, {complete} complete; "
+        f"{len(problems)} problems."
+    )
+    raise typer.Exit(1 if problems else 0)
+
+
+def problem_of(folder: "RunFolder") -> str:
+    """What is wrong with a run; nothing if it is as it was written."""
+    try:
+        spec = folder.read_spec()
+        if folder.is_complete and folder.read_scores()["spec"] != spec.hash:
+            return f"{folder.path}: its scores are those of another spec."
+        return " ".join(folder.damaged_files())
+    except MetacalError as error:
+        return str(error)

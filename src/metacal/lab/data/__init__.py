@@ -1,0 +1,34 @@
+"""Data: from files and arrays to batches.
+
+`load_dataset` gives a `Dataset`, `make_splits` its training, meta, validation and test sets, `Batches` batches of them.
+"""
+
+from metacal.lab.data.arrays import from_arrays
+from metacal.lab.data.augmentation import Normalise, PadCropFlip, make_transform, pad_crop_flip
+from metacal.lab.data.batches import Batches
+from metacal.lab.data.corruptions import CORRUPTIONS, corrupt
+from metacal.lab.data.dataset import Dataset, Examples
+from metacal.lab.data.folder import data_folder
+from metacal.lab.data.registry import SOURCES, load_dataset
+from metacal.lab.data.sources.simulated import simulated_oracle
+from metacal.lab.data.splits import Splits, make_splits, split_off
+
+__all__ = [
+    "CORRUPTIONS",
+    "SOURCES",
+    "Batches",
+    "Dataset",
+    "Examples",
+    "Normalise",
+    "PadCropFlip",
+    "Splits",
+    "corrupt",
+    "data_folder",
+    "from_arrays",
+    "load_dataset",
+    "make_splits",
+    "make_transform",
+    "pad_crop_flip",
+    "simulated_oracle",
+    "split_off",
+]

@@ -1,0 +1,207 @@
+"""Domains: training batches of one domain each, meta batches of another one, and examples as a domain shows them.
+
+A domain is a corruption of images with its severity (`Corrupting`), or one of the places that samples come from, as the
+data says (`DomainBatches`). Which one a batch is of is a function of seed, epoch and batch number; a meta batch also
+looks at the training batch in progress, whose domain it must not have. So nothing needs to be kept to resume.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from metacal.errors import InvalidValueError
+from metacal.lab.data.augmentation import Transform
+from metacal.lab.data.batches import Batches
+from metacal.lab.data.corruptions import corrupt
+from metacal.lab.data.corruptions.registry import check_severity, find_corruption
+from metacal.lab.data.dataset import Dataset, Examples
+from metacal.seeding import generator, mixed
+
+CHOICE, NOISE, HELD_OUT, TEST, ORDER = 11, 12, 13, 14, 15
+"""Set the random numbers of this module apart from those of others with the same seed."""
+Corrupted = tuple[str, int]
+
+
+@dataclass
+class Turn:
+    """Whose turn it is: the domain of the training batch in progress, a corruption with its severity or a number."""
+
+    current: Any = None
+
+
+class Corrupting:
+    """A transform that corrupts each batch by one of some corruptions, then goes on.
+
+    Args:
+        domains: corruptions with their severities.
+        then: what is done to the corrupted images.
+        seed: of the choices and of the corruptions.
+        turn: shared by training and meta batches.
+        follows: for meta batches: never the corruption whose turn it is; if there is no other, another severity.
+    """
+
+    def __init__(
+        self, domains: Sequence[Corrupted], then: Transform | None, *, seed: int, turn: Turn, follows: bool = False
+    ) -> None:
+        check_corruptions(domains)
+        self.domains, self.then, self.seed, self.turn, self.follows = tuple(domains), then, seed, turn, follows
+
+    def choose(self, epoch: int, batch: int) -> Corrupted:
+        """The domain of a batch."""
+        listed = self.domains
+        if self.follows and self.turn.current is not None:
+            others = tuple(domain for domain in listed if domain != self.turn.current)
+            listed = tuple(domain for domain in others if domain[0] != self.turn.current[0]) or others or listed
+        return listed[mixed(CHOICE, self.seed, int(self.follows), epoch, batch) % len(listed)]
+
+    def __call__(self, inputs: Tensor, *, epoch: int, samples: Tensor, batch: int) -> Tensor:
+        """Images as this batch's domain shows them, then as the network gets them."""
+        name, severity = self.choose(epoch, batch)
+        if not self.follows:
+            self.turn.current = (name, severity)
+        seed = mixed(NOISE, self.seed, int(self.follows), epoch)
+        shown = corrupt(inputs, name, severity, seed=seed, samples=samples, validate=False)
+        return shown if self.then is None else self.then(shown, epoch=epoch, samples=samples, batch=batch)
+
+
+class DomainBatches(Batches):
+    """Batches of one domain each: an epoch goes through every sample once, in batches whose domains come in turns.
+
+    Args:
+        examples: with domains.
+        batch_size: at most so many samples in a batch.
+        turn: shared by training and meta batches.
+        follows: for meta batches: each is drawn from a domain whose turn it is not, unless there is no other.
+        options: those of `Batches`.
+    """
+
+    def __init__(
+        self, examples: Examples, batch_size: int, *, turn: Turn, follows: bool = False, **options: Any
+    ) -> None:
+        super().__init__(examples, batch_size, **options)
+        if examples.domains is None:
+            raise InvalidValueError("`examples` must know the domains of their samples, got some that do not.")
+        self.turn, self.follows = turn, follows
+        domains = examples.domains.cpu()
+        self._rows: dict[int, Tensor] = {
+            int(number): (domains == number).nonzero().view(-1) for number in torch.unique(domains)
+        }
+        self._planned: tuple[int, list[tuple[int, Tensor]]] = (-1, [])
+        sizes = [len(part) for rows in self._rows.values() for part in self._cut(rows)]
+        self._batches = len(sizes)
+        if min(sizes) < self.world_size:
+            raise InvalidValueError(
+                f"`world_size` must be at most {min(sizes)}, the size of the smallest batch of one domain, got "
+                f"{self.world_size}; another `batch_size` leaves no small batch."
+            )
+
+    def size(self, number: int, batch: int) -> int:
+        """Samples in a batch of an epoch, over all processes."""
+        return len(self._epoch_plan(number)[batch][1])
+
+    def _plan(self, number: int) -> Callable[[int], Tensor]:
+        device = self.examples.inputs.device
+        if self.follows:
+            return lambda batch: self._draw(number, batch).to(device)
+        plan = self._epoch_plan(number)
+
+        def take(batch: int) -> Tensor:
+            self.turn.current, rows = plan[batch]
+            return rows.to(device)
+
+        return take
+
+    def _epoch_plan(self, number: int) -> list[tuple[int, Tensor]]:
+        """Domain and samples of every batch of an epoch."""
+        if self._planned[0] != number:
+            random = generator(ORDER, self.seed, number)
+            batches = [
+                (domain, rows)
+                for domain, every in self._rows.items()
+                for rows in self._cut(every[torch.randperm(len(every), generator=random)])
+            ]
+            order = torch.randperm(len(batches), generator=random).tolist()
+            self._planned = (number, [batches[place] for place in order])
+        return self._planned[1]
+
+    def _cut(self, rows: Tensor) -> list[Tensor]:
+        """Rows in batches; a single one that is left over joins the batch before, as in `Batches`."""
+        parts = list(torch.split(rows, self.batch_size))
+        if len(parts) > 1 and len(parts[-1]) == 1:
+            parts[-2:] = [torch.cat(parts[-2:])]
+        return parts
+
+    def _draw(self, number: int, batch: int) -> Tensor:
+        """Samples of one domain, other than the one whose turn it is."""
+        listed = [domain for domain in self._rows if domain != self.turn.current] or list(self._rows)
+        random = generator(ORDER, self.seed, number, batch)
+        rows = self._rows[listed[int(torch.randint(len(listed), (1,), generator=random))]]
+        return rows[torch.randperm(len(rows), generator=random)[: self.batch_size]]
+
+
+def check_corruptions(domains: Sequence[Corrupted]) -> None:
+    """Raise unless these are corruptions with severities."""
+    for name, severity in domains:
+        find_corruption(name)
+        check_severity(severity)
+
+
+def corrupted_mixture(examples: Examples, domains: Sequence[Corrupted], seed: int) -> Examples:
+    """Examples dealt out evenly to some domains, each corrupted by its own: what a checkpoint is chosen on."""
+    check_corruptions(domains)
+    order = torch.randperm(len(examples), generator=generator(HELD_OUT, seed))
+    inputs = examples.inputs.clone()
+    for number, (name, severity) in enumerate(domains):
+        rows = order[number :: len(domains)].sort().values.to(inputs.device)
+        if len(rows):
+            inputs[rows] = corrupt(inputs[rows], name, severity, seed=mixed(HELD_OUT, seed), samples=rows)
+    return replace(examples, inputs=inputs)
+
+
+def corrupted_examples(examples: Examples, domain: Corrupted) -> Examples:
+    """All examples as one domain shows them; the seed is one for all runs, as the published arrays are."""
+    shown = corrupt(examples.inputs, *domain, seed=mixed(TEST, 0))
+    return replace(examples, inputs=shown)
+
+
+def by_domain(dataset: Dataset, train: Sequence[str], test: Sequence[str]) -> Dataset:
+    """A dataset whose training and test samples are those of some of its domains, wherever they were before."""
+    names = dataset.domain_names
+    if names is None:
+        raise InvalidValueError(
+            f"`domains` must be corruptions for {dataset.name}, whose samples do not say where they come from; an .npz "
+            "file says it by an array `domains`, a folder by <domain>/<class>/ and dataset_options.domains=true."
+        )
+    unknown = [name for name in (*train, *test) if name not in names]
+    if unknown:
+        raise InvalidValueError(
+            f"`domains` must be among those of {dataset.name}: {', '.join(names)}; got {', '.join(unknown)}."
+        )
+    everything = Examples(
+        *(
+            torch.cat([getattr(part, field) for part in (dataset.train, dataset.test)])
+            for field in ("inputs", "targets", "domains")
+        )
+    )
+    parts = []
+    for part, wanted in (("train", train), ("test", test)):
+        numbers = torch.tensor([names.index(name) for name in wanted])
+        rows = torch.isin(_domains_of(everything), numbers).nonzero().view(-1)
+        if not len(rows):
+            raise InvalidValueError(f"`domains.{part}` must have samples, got none of {', '.join(wanted)}.")
+        parts.append(everything.select(rows))
+    return replace(dataset, train=parts[0], test=parts[1])
+
+
+def each_domain(examples: Examples, names: Sequence[str], wanted: Sequence[str]) -> Iterator[Examples]:
+    """The samples of one domain after the other."""
+    for name in wanted:
+        yield examples.select((_domains_of(examples) == names.index(name)).nonzero().view(-1))
+
+
+def _domains_of(examples: Examples) -> Tensor:
+    assert examples.domains is not None
+    return examples.domains

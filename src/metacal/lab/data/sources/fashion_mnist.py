@@ -1,0 +1,81 @@
+"""Fashion-MNIST in the idx format, compressed or not."""
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from metacal.lab.data.dataset import Dataset, Examples
+from metacal.lab.data.files import damaged, first_found, missing, read_bytes
+
+CLASSES = (
+    "T-shirt/top",
+    "Trouser",
+    "Pullover",
+    "Dress",
+    "Coat",
+    "Sandal",
+    "Shirt",
+    "Sneaker",
+    "Bag",
+    "Ankle boot",
+)
+STEMS = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+SUBFOLDERS = ("fashion-mnist", "FashionMNIST/raw")
+DEBIAN = Path("/usr/share/datasets/fashion-mnist")
+"""Where Debian's package dataset-fashion-mnist puts it."""
+MEAN, STD = (0.2860,), (0.3530,)
+
+
+def find(folder: Path) -> tuple[Path, ...]:
+    """The four files that `load` reads.
+
+    MNIST's files have the same names, so they are taken from folders that say "fashion" only.
+    """
+    places = [folder / each for each in SUBFOLDERS] + ([folder] if "fashion" in folder.resolve().name.lower() else [])
+    for place in (*places, DEBIAN):
+        found = [first_found(place, (stem, f"{stem}.gz")) for stem in STEMS]
+        files = tuple(path for path in found if path is not None)
+        if len(files) == len(STEMS):
+            return files
+    raise missing(
+        "fashion-mnist", folder, f"{STEMS[0]}[.gz] with its three companions in {' or '.join(SUBFOLDERS)} (or {DEBIAN})"
+    )
+
+
+def load(folder: Path, *, augment: bool = False) -> Dataset:
+    """60,000 training and 10,000 test images ``(1, 28, 28)``.
+
+    Args:
+        folder: the data folder.
+        augment: pad, crop and flip in training.
+    """
+    files = find(folder)
+    train, test = (_examples(images, labels) for images, labels in (files[:2], files[2:]))
+    paths = tuple(map(str, files))
+    return Dataset("fashion-mnist", "image", train, test, CLASSES, mean=MEAN, std=STD, augment=augment, files=paths)
+
+
+def read_idx(path: Path, ndim: int) -> NDArray[np.uint8]:
+    """An array of bytes in the idx format: two zeros, the type (8), number of dimensions, their sizes, the values."""
+    content = read_bytes(path)
+    start = 4 + 4 * ndim
+    if len(content) < start or content[:4] != bytes((0, 0, 8, ndim)):
+        raise damaged(path, f"it does not start as an idx file of bytes with {ndim} dimensions does")
+    shape = struct.unpack(f">{ndim}I", content[4:start])
+    wanted = int(np.prod(shape, dtype=np.int64))
+    if len(content) - start != wanted:
+        raise damaged(path, f"it must hold {wanted:,} values as its head says, got {len(content) - start:,}")
+    values: NDArray[np.uint8] = np.frombuffer(content, np.uint8, offset=start).reshape(shape).copy()
+    return values
+
+
+def _examples(images_file: Path, labels_file: Path) -> Examples:
+    images, labels = read_idx(images_file, 3), read_idx(labels_file, 1)
+    if len(images) != len(labels) or not len(labels):
+        raise damaged(labels_file, f"it must hold a label for each of {len(images):,} images, got {len(labels):,}")
+    if labels.max() >= len(CLASSES):
+        raise damaged(labels_file, f"labels must lie in 0..{len(CLASSES) - 1}, got {labels.max()}")
+    return Examples(torch.from_numpy(images).unsqueeze(1), torch.from_numpy(labels.astype(np.int64)))

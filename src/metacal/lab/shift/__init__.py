@@ -1,0 +1,1 @@
+"""A run under shift: its figures on every corruption and severity."""

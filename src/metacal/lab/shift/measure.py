@@ -1,0 +1,119 @@
+"""A finished run under shift: its best checkpoint on every corruption and severity, and what a clean temperature does.
+
+The temperature is fitted on clean validation data, as one has it before anything shifts.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from metacal.errors import InvalidValueError
+from metacal.functional import fit_temperature
+from metacal.functional.arguments import check_choice, check_integer
+from metacal.lab.data import Dataset, Examples, load_dataset
+from metacal.lab.data.corruptions import CORRUPTIONS, SEVERITIES
+from metacal.lab.data.corruptions.corrupt import check_images
+from metacal.lab.data.shifted import shifted_sets
+from metacal.lab.pipeline import build_model, evaluation_batches, make_fabric
+from metacal.lab.runs import Hardware, RunFolder, RunSpec
+from metacal.lab.runs.domain_scores import DomainScores, average, score_domain, worst
+from metacal.lab.training import Checkpoints
+from metacal.lab.training.checkpoints import taking_up
+from metacal.lab.training.predict import predict
+
+SHIFTS: dict[str, str | None] = {"cifar10-c": "cifar10", "cifar100-c": "cifar100", "corruptions": None}
+"""Names of shifts, and the dataset each belongs to; None is for any image dataset."""
+
+
+def measure_shift(
+    folder: RunFolder,
+    shift: str,
+    *,
+    data_dir: Path | None = None,
+    size: int | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+    trust_model: bool = False,
+) -> dict[str, Any]:
+    """Figures of a run's best checkpoint on 19 corruptions at 5 severities, kept in its folder.
+
+    Args:
+        folder: of a complete run.
+        shift: ``cifar10-c`` or ``cifar100-c`` (published arrays where they are in the data folder, else generated), or
+            ``corruptions``: generated for the test images of any dataset.
+        data_dir: folder of the datasets.
+        size: look at so many test images only, the first ones.
+        progress: is told the domain's name, how many are done and how many there are.
+        trust_model: build a model that the run names by its import path: that runs its code.
+    """
+    spec = check_shift(folder, shift, trust_model=trust_model)
+    if size is not None:
+        check_integer("size", size, 1)
+    dataset = load_dataset(spec.dataset, folder=data_dir, **spec.dataset_options)
+    check_images(dataset.test.inputs)
+    fabric = make_fabric(spec, Hardware())
+    model = fabric.setup_module(build_model(spec, dataset))
+    best, _ = Checkpoints(folder.checkpoints).load_best()
+    with taking_up(folder.checkpoints):
+        model.load_state_dict(best["model"])
+
+    def logits_of(examples: Examples) -> tuple[torch.Tensor, torch.Tensor]:
+        return predict(fabric, model, evaluation_batches(spec, dataset, examples, fabric))
+
+    logits, targets = logits_of(clean_validation(spec, dataset, folder))
+    temperature = fit_temperature(logits=logits, targets=targets).temperature
+    clean = score_domain("clean", *logits_of(first(dataset.test, size)), temperature)
+    domains = [(name, severity) for name in CORRUPTIONS for severity in SEVERITIES]
+    sets = shifted_sets(replace(dataset, test=first(dataset.test, size)), domains, folder=data_dir)
+    each: list[DomainScores] = []
+    for name, examples in zip(sets.names, sets, strict=True):
+        if progress is not None:
+            progress(name, len(each), len(sets))
+        each.append(score_domain(name, *logits_of(first(examples, size)), temperature))
+    study = {
+        "shift": shift,
+        "source": sets.source,
+        "run": spec.title,
+        "spec": spec.hash,
+        "samples": clean.samples,
+        "temperature": temperature,
+        "clean": clean.as_dict(),
+        "average": average(each),
+        "worst": worst(each),
+        "domains": [
+            {"corruption": name, "severity": severity, **score.as_dict()}
+            for (name, severity), score in zip(domains, each, strict=True)
+        ],
+    }
+    folder.write_shift(shift, study)
+    return study
+
+
+def check_shift(folder: RunFolder, shift: str, *, trust_model: bool = False) -> RunSpec:
+    """The spec of a complete run that this shift can be measured of."""
+    check_choice("--shift", shift, tuple(SHIFTS))
+    if not folder.is_complete:
+        raise InvalidValueError(f"`RUN` must be the folder of a complete run, got {folder.path}.")
+    spec, wanted = folder.read_spec_to_build(trust_model=trust_model), SHIFTS[shift]
+    if wanted is not None and spec.dataset != wanted:
+        raise InvalidValueError(
+            f"`--shift` must fit the run: {shift} is of {wanted}, got a run on {spec.dataset}; --shift corruptions "
+            "corrupts the test images of any dataset."
+        )
+    return spec
+
+
+def clean_validation(spec: RunSpec, dataset: Dataset, folder: RunFolder) -> Examples:
+    """The run's validation images as they are, whatever they were trained under."""
+    if spec.domains is not None and spec.domains.is_column:
+        raise InvalidValueError("`RUN` must be a run on images without a column of domains.")
+    return dataset.train.select(folder.read_splits()["val"])
+
+
+def first(examples: Examples, size: int | None) -> Examples:
+    """The first so many examples; all without a number."""
+    if size is None or size >= len(examples):
+        return examples
+    return examples.select(torch.arange(size))

@@ -1,0 +1,300 @@
+"""``metacal ls``, ``show``, ``run`` and ``validate``: the paper's tables from the command line."""
+
+import csv
+import json
+import shutil
+
+import fsspec
+import pytest
+from metacal.lab.runs.run_store import RunStore
+
+from metacal.errors import StorageError
+from metacal.lab.cli.selection import in_order, narrowed
+from metacal.lab.paper.draw_store import DrawStore
+from metacal.lab.paper.experiments import EXHIBITS
+
+
+def test_ls_names_every_table_and_figure(metacal, tmp_path):
+    status, output, _ = metacal("ls", "--json", str(tmp_path / "list.json"))
+    entries = json.loads((tmp_path / "list.json").read_text())
+    assert status == 0 and all(entry["name"] in output for entry in entries)
+    assert {entry["name"] for entry in entries} == set(EXHIBITS)
+
+
+def test_a_store_that_is_out_of_reach_at_the_end_costs_no_table(metacal, monkeypatch, tmp_path):
+    def out_of_reach(self, spec):
+        if self.state(spec) == "complete":
+            raise StorageError("s3://bucket could not be reached: timed out.")
+
+    monkeypatch.setattr(RunStore, "pull", out_of_reach)
+    part = ["--rows", "svhn", "--methods", "ce", "--seeds", "0", "--preset", "smoke"]
+    places = ["--store", str(tmp_path / "runs"), "-o", str(tmp_path / "out")]
+    status, output, complaint = metacal("run", "main-ece", *part, *places)
+    assert status == 1 and "timed out" in complaint and "SVHN" in output
+    assert (tmp_path / "out" / "main-ece.csv").exists()
+
+
+@pytest.mark.slow
+def test_everything_under_smoke(metacal, tmp_path):
+    words = [
+        "--all",
+        "--preset",
+        "smoke",
+        "--seeds",
+        "0",
+        "--store",
+        str(tmp_path / "runs"),
+        "-o",
+        str(tmp_path / "out"),
+    ]
+    status, output, errors = metacal("run", *words, "-o", str(tmp_path / "out"))
+    assert status == 0, errors
+    for exhibit in EXHIBITS.values():
+        assert exhibit.heading in output and (tmp_path / "out" / f"{exhibit.name}.json").exists(), exhibit.name
+    assert (tmp_path / "out" / "report.html").stat().st_size < 6_000_000
+    status, output, _ = metacal("show", "main-ece", "--preset", "smoke", "--store", str(tmp_path / "runs"))
+    assert status == 0 and "7 complete" in output and "seconds" in output
+
+
+def test_what_every_row_of_the_main_table_takes(metacal):
+    status, output, errors = metacal("show", "main-ece", "--preset", "cpu")
+    assert status == 0 and "the rest takes roughly" in output, errors
+
+
+def test_a_name_for_several_and_what_the_rest_takes(metacal):
+    status, output, _ = metacal("show", "interleaved", "--preset", "cpu")
+    assert status == 0 and "Table 13" in output and "Table 14" in output and "the rest takes roughly" in output
+
+
+def test_tables_and_figures_as_a_report(metacal, tmp_path):
+    words = ["ablation", "generalisation-gap", "--preset", "smoke", "--store", str(tmp_path / "runs")]
+    page = tmp_path / "page.html"
+    status, output, errors = metacal("report", *words, "-o", str(page))
+    assert status == 0 and "page.html" in output, errors
+    assert "Table 6" in page.read_text() and "nothing to draw yet" in page.read_text()
+    assert f"metacal run ablation --preset smoke --store {tmp_path / 'runs'}" in page.read_text()
+    numbers, drawn = tmp_path / "numbers.json", tmp_path / "drawn"
+    more = ["--json", str(numbers), "--figures", str(drawn), "--title", "Mine"]
+    status, _, errors = metacal("report", *words, "-o", str(page), *more)
+    assert status == 0 and list(json.loads(numbers.read_text())) == words[:2], errors
+    assert (drawn / "ablation.md").exists() and "<h1>Mine</h1>" in page.read_text()
+    metacal("report", *words, "-o", str(page), "--title", "Calibration report")  # that of another kind of page
+    assert "<h1>Calibration report</h1>" in page.read_text()
+    status, _, errors = metacal("report", "ablation", str(page), "-o", str(page))
+    assert status == 2 and "one or the other" in errors
+
+
+def test_a_part_of_a_table_from_nothing_to_files(metacal, tmp_path):
+    words = ["hyperparameters", "--preset", "smoke", "--rows", "cifar-10/", "--methods", "ce,mc", "--seeds", "0"]
+    store = ["--store", str(tmp_path / "runs")]
+    status, output, errors = metacal("run", *words, *store, "-o", str(tmp_path / "tables"))
+    assert status == 0, errors
+    assert "[smoke preset:" in output and "4.23 ± 0.15" in output
+    with (tmp_path / "tables" / "hyperparameters.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    assert {(line["method"], line["metric"], line["seeds"]) for line in lines} == {
+        (method, metric, "1") for method in ("CE", "MC") for metric in ("ece_percent", "error_percent")
+    }
+    about = json.loads((tmp_path / "tables" / "about.json").read_text())
+    assert about["seeds"] == [0] and about["preset"] == "smoke" and len(about["runs"]) == 2 and about["torch"]
+    assert about["command"].startswith("metacal run hyperparameters") and about["train_seconds"] > 0
+    for suffix in ("md", "tex", "json"):
+        assert (tmp_path / "tables" / f"hyperparameters.{suffix}").stat().st_size > 100
+    before = sorted(path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("*/scores.json"))
+    assert metacal("run", *words, *store)[0] == 0
+    assert sorted(path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("*/scores.json")) == before
+    status, output, _ = metacal("show", "hyperparameters", "--preset", "smoke", *store)
+    assert status == 0 and "2 complete" in output
+    assert metacal("validate", *store)[0] == 0
+    status, output, _ = metacal("run", *words[:-1], "0,1", *store, "epochs=1")
+    assert status == 0 and "[smoke preset, epochs=1: reduced or changed" in output
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["run", "tabel-1"], "nearest: table-1"),
+        (["run"], "`NAME` must be given, or --all"),
+        (["run", "main-ece", "--all"], "but not both"),
+        (["run", "main-ece", "--rows", "cifar-11"], "'cifar-11', nearest: cifar-1"),
+        (["run", "main-ece", "--methods", "mcc"], "'mcc', nearest: mc"),
+        (["run", "main-ece", "--seeds", "x"], "`--seeds` must be integers"),
+        (["run", "main-ece", "--preset", "tiny"], "`preset` must be one of full, cpu, smoke, got 'tiny'"),
+        (["run", "synthetic", "--preset", "tiny"], "`preset` must be one of full, cpu, smoke, got 'tiny'"),
+        (["run", "main-ece", "--engine", "slurm"], "`--engine` must be one of 'local', 'ray', got 'slurm'"),
+        (["run", "main-ece", "method=ce"], "`method` must not be set for a table"),
+        (["run", "main-ece", "epoch=3"], "unknown key 'epoch', nearest: epochs"),
+        (["show", "main_ec"], "nearest: main-ece"),
+        (["ls", "--json", "/no/such/folder/list.json"], "`--json` must name a file in a folder that exists"),
+        (["report", "tabel-1"], "nearest: table-1"),
+        (["run", "synthetic", "epochs=3"], "`epochs` must not be set: nothing that was named has runs"),
+        (["run", "synthetic", "--rows", "cifar-10"], "`--rows` must be left out: what was named has none"),
+        (["run", "main-ece", "ablation", "--rows", "svhn", "--methods", "m4"], "no table or figure has together"),
+    ],
+)
+def test_bad_input(metacal, words, message):
+    status, _, errors = metacal(*words)
+    assert status == 2 and message in errors and errors.count("\n") == 1, errors
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ("cifar-10", {"cifar-10/resnet18", "cifar-10/resnet50"}),
+        ("cifar-10/resnet18", {"cifar-10/resnet18"}),
+        ("cifar-10/", {"cifar-10/resnet18", "cifar-10/resnet50"}),
+        ("ResNet50", {"cifar-10/resnet50", "cifar-100/resnet50"}),
+    ],
+)
+def test_rows_are_named_by_whole_words(rows, expected):
+    (part,) = narrowed([EXHIBITS["interleaved-ece"]], rows=[rows])
+    assert {row.name for row in part.rows} == expected
+
+
+def test_rows_across_domains_by_their_data_set():
+    (part,) = narrowed([EXHIBITS["cross-domain-ece"]], rows=["cifar-10"])
+    assert [row.name for row in part.rows] == ["cifar-10-c/average", "cifar-10-c/worst-case"]
+
+
+def test_what_is_asked_for_twice_is_there_once():
+    table = EXHIBITS["main-ece"]
+    assert narrowed([table, table], seeds=[1, 1]) == narrowed([table], seeds=[1])
+
+
+@pytest.mark.parametrize(
+    ("methods", "labels"),
+    [
+        (["ce"], ["CE"]),
+        (["ce-equal-data", "MC"], ["CE, equal data", "MC"]),
+        (["CE equal data"], ["CE, equal data"]),
+    ],
+)
+def test_a_label_selects_its_column_alone(methods, labels):
+    (part,) = narrowed([EXHIBITS["equal-data"]], methods=methods)
+    assert [column.label for column in part.columns] == labels
+
+
+def test_a_method_no_column_is_called_after_selects_all_columns_of_it():
+    (part,) = narrowed([EXHIBITS["ablation"]], methods=["ce"])
+    assert [column.label for column in part.columns] == ["M0: Vanilla CE [meta-loss -, loss CE]"]
+
+
+def test_methods_by_what_stands_before_the_colon():
+    (part,) = narrowed([EXHIBITS["ablation"]], methods=["M1", "m5"])
+    assert [column.settings["method"] for column in part.columns] == ["ce+dece", "mc"]
+
+
+def test_the_simulated_study_has_no_rows_to_choose():
+    names = [part.name for part in narrowed(list(EXHIBITS.values()), rows=["svhn"])]
+    assert "main-ece" in names and not {"ablation", "synthetic", "synthetic-sweep"} & set(names)
+
+
+OWN = ("image-methods", "equal-data", "outer-step", "synthetic-sweep")
+
+
+def test_the_order_is_the_papers():
+    tags = [exhibit.tag for exhibit in in_order(EXHIBITS.values())]
+    numbers = [*(f"table-{n}" for n in range(1, 16)), *(f"figure-{n}" for n in range(1, 11))]
+    others = [exhibit.name for exhibit in EXHIBITS.values() if not exhibit.number]
+    assert tags == [*numbers, *others]
+    assert [name for name in others if name in OWN] == list(OWN)
+
+
+def test_a_store_that_cannot_be_written(metacal, tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    words = ["hyperparameters", "--preset", "smoke", "--rows", "cifar-10/", "--methods", "ce", "--seeds", "0"]
+    status, _, errors = metacal("run", *words, "--store", str(tmp_path / "file"))
+    assert status == 1 and "could not be written" in errors
+
+
+SMALL = ["generalisation-gap", "--preset", "smoke", "--seeds", "0"]
+
+
+def test_a_store_elsewhere_is_filled_and_read(metacal, tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    place = ["--store", f"file://{tmp_path}/there"]
+    status, output, errors = metacal("run", *SMALL, *place, "-o", str(tmp_path / "out"))
+    assert status == 0 and "1 of 1 runs" in output, errors
+    started, ended = errors.splitlines()  # a line each where the output is not a terminal
+    assert started == "digits-mlp-ce-seed0: started" and ended.startswith("1/1  digits-mlp-ce-seed0: error ")
+    assert len(list((tmp_path / "there").glob("*/scores.json"))) == 1
+    for scratch in tmp_path.glob("metacal-runs-*"):  # as on another machine
+        shutil.rmtree(scratch)
+    status, output, errors = metacal("run", *SMALL, *place)
+    assert status == 0 and "1 of 1 runs" in output and "ECE" not in errors
+    status, output, _ = metacal("show", *SMALL[:3], *place)
+    assert "1 complete" in output and f"--store file://{tmp_path}/there" in output
+    status, output, _ = metacal("validate", *place)
+    assert status == 0 and f"1 runs in file://{tmp_path}/there, 1 complete; 0 problems." in output
+
+
+@pytest.mark.parametrize("kind", ["file", "memory"])
+def test_what_is_wrong_in_a_store_elsewhere_is_named(metacal, tmp_path, kind):
+    place = f"{kind}://{tmp_path}/there"
+    status, output, _ = metacal("validate", "--store", place)
+    assert status == 0 and f"0 runs in {place}, 0 complete; 0 problems." in output
+    good, other = narrowed([EXHIBITS["generalisation-gap"]], seeds=[0, 1])[0].specs("smoke")
+    here = RunStore(tmp_path / "here")
+    for spec in (good, other):
+        here.folder(spec).write_spec(spec, {})
+        here.folder(spec).write_scores({"spec": good.hash, "test": {}, "train_seconds": 1.0})
+    (here.root / "damaged").mkdir()
+    (here.root / "damaged" / "spec.json").write_text("{")
+    (here.root / "notes.txt").write_text("a file beside the runs")
+    system, root = fsspec.core.url_to_fs(place)
+    system.makedirs(root, exist_ok=True)
+    for file in here.root.rglob("*"):
+        if file.is_file():
+            system.makedirs(f"{root}/{file.parent.relative_to(here.root)}", exist_ok=True)
+            system.put_file(str(file), f"{root}/{file.relative_to(here.root)}")
+    status, output, errors = metacal("validate", "--store", place)
+    assert status == 1 and f"3 runs in {place}, 2 complete; 2 problems." in output, errors
+    assert f"{place}/{here.folder(other).path.name}: its scores are those of another spec." in output
+    assert f"{place}/damaged/spec.json must hold JSON, got something else" in output
+
+
+def test_a_store_that_cannot_be_opened_is_not_called_good(metacal):
+    status, _, errors = metacal("validate", "--store", "nosuch://x")
+    assert status == 2 and "must be a path or a URL that fsspec can open" in errors
+
+
+def test_a_report_of_a_store_out_of_reach_is_what_is_here(metacal, monkeypatch, tmp_path):
+    def out_of_reach(self, path):
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr("fsspec.implementations.local.LocalFileSystem.exists", out_of_reach)
+    page = tmp_path / "page.html"
+    words = ["generalisation-gap", "--store", f"file://{tmp_path}/there", "-o", str(page)]
+    status, _, errors = metacal("report", *words)
+    assert status == 0 and "could not be reached" in errors and page.exists()
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_runs_of_another_version_are_named_and_not_used(metacal, tmp_path, scheme):
+    old = tmp_path / "runs" / "digits-mlp-ce-seed0-00000000"
+    old.mkdir(parents=True)
+    (old / "spec.json").write_text('{"schema": 1, "hash": "0", "spec": {}}')
+    for words in (["show", "generalisation-gap"], ["report", "generalisation-gap", "-o", str(tmp_path / "page.html")]):
+        status, _, errors = metacal(*words, "--store", f"{scheme}{tmp_path}/runs")
+        assert status == 0 and "1 runs in" in errors and f"not used, {old.name} for one" in errors
+    status, output, _ = metacal("validate", "--store", f"{scheme}{tmp_path}/runs")
+    assert status == 1 and "must be of schema 2, got 1" in output
+
+
+@pytest.mark.parametrize("contents", ["[]", "{}", "null", "{"])
+def test_damaged_results_are_named(metacal, tmp_path, contents):
+    (draw,) = EXHIBITS["synthetic"].draws("smoke")
+    (spec,) = narrowed([EXHIBITS["generalisation-gap"]], seeds=[0])[0].specs("smoke")
+    runs = RunStore(tmp_path / "runs")
+    runs.folder(spec).write_spec(spec, {})
+    for path in (runs.folder(spec).path / "scores.json", DrawStore(runs.root).path(draw)):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(contents)
+    store = ["--store", str(runs.root)]
+    status, output, _ = metacal("validate", *store)
+    assert status == 1 and "scores.json" in output and "simulated" in output and "2 problems" in output
+    status, _, errors = metacal("run", "main-ece", "--rows", "svhn", "--methods", "ce", *SMALL[1:], *store)
+    assert status == 2 and "scores.json" in errors
+    status, _, errors = metacal("run", "synthetic", "--preset", "smoke", *store)
+    assert status == 2 and "simulated" in errors

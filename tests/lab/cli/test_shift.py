@@ -1,0 +1,116 @@
+"""``metacal evaluate --shift`` and ``metacal data corrupt``: from a run to heat maps, and images to look at."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from metacal.lab.data import load_dataset
+from metacal.lab.data.shifted import shifted_sets
+from metacal.lab.pipeline import run
+from metacal.lab.runs import RunFolder, build_spec
+from metacal.lab.runs.read_run import read_run
+from metacal.reporting import prepare_report, render_page
+
+SPEC = {"dataset": "digits", "epochs": 2, "milestones": [1], "train_size": 300, "model_options": {"hidden": [32]}}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "digits-run"
+    run(build_spec(SPEC), RunFolder(folder))
+    return folder
+
+
+def test_a_run_under_shift(metacal, trained, tmp_path):
+    words = ("--shift", "corruptions", "--shift-size", 60, "--json", tmp_path / "s.json", "--figures", tmp_path / "f")
+    status, output, errors = metacal("evaluate", trained, *words)
+    assert status == 0, errors
+    study = json.loads((tmp_path / "s.json").read_text())
+    about = study.pop("about")
+    assert about["seeds"] == [RunFolder(trained).read_spec().seed] and about["wall_seconds"] > 0 and about["torch"]
+    assert study["source"] == "generated" and study["samples"] == 60 and len(study["domains"]) == 95
+    assert study == RunFolder(trained).read_shifts()["corruptions"]
+    eces = [each["ece"] for each in study["domains"]]
+    assert study["average"]["ece"] == pytest.approx(np.mean(eces)) and study["worst"]["ece"] == max(eces)
+    assert "jpeg_compression" in output and "fitted on clean validation data" in output
+    assert f"average {study['average']['ece']:.4f}" in output and "(generated), 60 images per domain" in output
+    assert {path.suffix for path in (tmp_path / "f").iterdir()} == {".png", ".svg"}
+    report = prepare_report([read_run(trained)], num_resamples=10)
+    (shift,) = report.subjects[0].run.shifts
+    assert len(shift.corruptions) == 19 and shift.maps[0].worst == max(eces)
+    assert max(max(row) for row in shift.maps[2].shades) == 10
+    assert shift.hurt == sum(each["ece_after_temperature"] > each["ece"] for each in study["domains"])
+    page = render_page(report)
+    assert "Under shift: corruptions (generated)" in page and 'class="heat-10"' in page and "gaussian noise" in page
+
+
+def test_heat_maps_for_a_place_that_is_no_folder(metacal, trained, tmp_path):
+    (tmp_path / "file").write_text("")
+    words = ("--shift", "corruptions", "--shift-size", 10, "--figures", tmp_path / "file")
+    status, _, errors = metacal("evaluate", trained, *words)
+    place = tmp_path / "file" / f"{trained.name}-corruptions.png"
+    assert status == 2 and errors.startswith(f"error: {place} could not be written: ") and errors.count("\n") == 1
+
+
+def test_figures_are_those_of_the_best_checkpoint(metacal, trained):
+    status, _, errors = metacal("evaluate", "--shift", "corruptions", trained)
+    assert status == 0, errors
+    study = RunFolder(trained).read_shifts()["corruptions"]
+    scores = RunFolder(trained).read_scores()
+    assert study["clean"]["error"] == pytest.approx(1 - scores["test"]["accuracy"])
+    assert study["clean"]["ece"] == pytest.approx(scores["test"]["ece"])
+    assert study["samples"] == len(next(iter(shifted_sets(load_dataset("digits"), [("fog", 1)]))))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--shift", "cifar10c"), "must be one of 'cifar10-c', "),
+        (("--shift", "cifar10-c"), "got a run on digits; --shift corruptions"),
+        (("--shift", "corruptions", "--probs", "p"), "must stand alone"),
+        (("--shift", "corruptions", "--fail-above", "ece=0.1"), "must stand alone"),
+    ],
+)
+def test_what_cannot_be_evaluated(metacal, trained, words, message):
+    status, _, errors = metacal("evaluate", trained, *words)
+    assert status == 2 and message in errors
+
+
+def test_shift_is_of_complete_runs_and_its_options_of_shift(metacal, tmp_path):
+    assert "must be the folder of a complete run" in metacal("evaluate", "--shift", "corruptions", tmp_path)[2]
+    assert "must come with --shift" in metacal("evaluate", tmp_path / "x.csv", "--shift-size", "3")[2]
+
+
+def test_a_contact_sheet(metacal, tmp_path):
+    status, output, errors = metacal("data", "corrupt", "digits", "-o", tmp_path / "sheet.png", "--only", "fog,snow")
+    assert status == 0 and "2 corruptions at 5 severities" in output, errors
+    with Image.open(tmp_path / "sheet.png") as image:
+        assert np.asarray(image.convert("L")).std() > 10
+    for words, message in (
+        (("digits", "-o", tmp_path / "sheet.pdf"), ".png or .svg"),
+        (("digits", "-o", tmp_path / "s.png", "--only", "fgo"), "nearest: fog"),
+        (("digits", "-o", tmp_path / "no" / "s.png"), "a file in a folder that exists"),
+        (("simulated", "-o", tmp_path / "s.png"), "`images` must"),
+    ):
+        status, _, errors = metacal("data", "corrupt", *words)
+        assert status == 2 and message in errors
+
+
+def test_both_cross_domain_tables_from_one_word(metacal, tmp_path):
+    words = ("--preset", "smoke", "--rows", "cifar-10-c", "--methods", "ce,mc", "--seeds", "0")
+    status, output, errors = metacal(
+        "run", "cross-domain", *words, "--store", tmp_path / "runs", "-o", tmp_path / "tables"
+    )
+    assert status == 0, errors
+    assert "15.55 ± 0.32" in output and "Worst case" in output and "10.60 ± 0.05" in output
+    assert len(list((tmp_path / "runs").glob("*/scores.json"))) == 2
+    view = read_run(next((tmp_path / "runs").glob("*-ce-*")))
+    assert view.dataset == "digits (tested on 22 domains, generated)"
+    data = json.loads((tmp_path / "tables" / "cross-domain-ece.json").read_text())
+    assert "Test images of the domains: generated." in data["note"]
+    average, worst = ([cell["values"][0] for cell in line] for line in data["cells"])
+    assert all(low <= high for low, high in zip(average, worst, strict=True))
+    status, output, _ = metacal("show", "cross-domain", "--preset", "smoke", "--store", tmp_path / "runs")
+    assert status == 0 and "Table 9" in output and "Table 10" in output

@@ -1,0 +1,153 @@
+"""Arrays of MATLAB files are those that SciPy reads, and no damage gets further than a DamagedFileError."""
+
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from scipy.io import loadmat, savemat
+
+from metacal.errors import DamagedFileError
+from metacal.lab.data.sources.mat5 import read_arrays
+
+NUMBERS = np.random.default_rng(0).integers(0, 100, (2, 3, 4))
+KINDS = ("i1", "u1", "i2", "u2", "i4", "u4", "f4", "f8", "i8", "u8")
+
+
+def element(order, kind, data, small=False):
+    if small:
+        return struct.pack(f"{order}I", len(data) << 16 | kind) + data.ljust(4, b"\0")
+    return struct.pack(f"{order}2I", kind, len(data)) + data + bytes(-len(data) % 8)
+
+
+def matrix(order="<", name=b"y", shape=(2, 1), flags=9, kind=2, data=b"\x03\x07", small=True, more=b""):
+    """A matrix of uint8, unless told otherwise."""
+    parts = [
+        element(order, 6, struct.pack(f"{order}2I", flags, 0)),
+        element(order, 5, struct.pack(f"{order}{len(shape)}i", *shape)),
+        element(order, 1, name, small=len(name) <= 4),
+        element(order, kind, data, small=small),
+    ]
+    return element(order, 14, b"".join(parts) + more)
+
+
+def packed(content, order="<"):
+    squeezed = zlib.compress(content)
+    return struct.pack(f"{order}2I", 15, len(squeezed)) + squeezed
+
+
+def header(order="<", version=0x0100):
+    return b"MATLAB 5.0 MAT-file".ljust(124) + struct.pack(f"{order}H", version) + (b"IM" if order == "<" else b"MI")
+
+
+def write(path, *matrices, order="<"):
+    path.write_bytes(header(order) + b"".join(matrices))
+    return path
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("compress", [False, True])
+def test_what_scipy_writes_is_read_as_scipy_reads_it(tmp_path, kind, compress):
+    path = tmp_path / "a.mat"
+    arrays = {"X": NUMBERS.astype(kind), "y": NUMBERS[0, :1].astype(kind), "one": np.ones((1, 1), kind)}
+    others = {"text": "abc", "cell": np.array([1, "b"], object), "structure": {"a": 1}, "unread": np.zeros((9, 9))}
+    savemat(path, {**others, **arrays, "empty": np.zeros((0, 3), kind)}, do_compression=compress)
+    found, wanted = read_arrays(path, ("X", "y", "one", "empty", "text", "cell", "nothing")), loadmat(path)
+    assert sorted(found) == ["X", "empty", "one", "y"]
+    for name, array in found.items():
+        np.testing.assert_array_equal(array, wanted[name], strict=True)
+        assert array.flags.writeable and array.flags.f_contiguous
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("compress", [False, True])
+def test_both_byte_orders_and_numbers_stored_as_smaller_ones(tmp_path, order, compress):
+    """MATLAB stores doubles that are small whole numbers as bytes, and up to 4 bytes inside the tag."""
+    squares = struct.pack(f"{order}3h", 1, -4, 900)
+    matrices = [
+        matrix(order, name=b"y", flags=6),
+        matrix(order, name=b"squares", shape=(1, 3), flags=10, kind=3, data=squares, small=False),
+    ]
+    path = write(tmp_path / "a.mat", *(packed(each, order) if compress else each for each in matrices), order=order)
+    found, wanted = read_arrays(path, ("y", "squares")), loadmat(path)
+    assert found["y"].tolist() == [[3], [7]] and found["y"].dtype == np.uint8
+    assert found["squares"].tolist() == [[1, -4, 900]]
+    for name in found:
+        np.testing.assert_array_equal(found[name], wanted[name])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "it does not start as one"),
+        (b"<html>404</html>" * 20, "it does not start as one"),
+        (header(version=0x0200), "it has version 0x0200; save it again in MATLAB with -v7"),
+        (header() + matrix()[:-8], "it ends 8 bytes too early"),
+        (header() + matrix() + b"\0" * 5, "it ends within a tag"),
+        (header() + element("<", 9, bytes(8)), "a matrix must follow, got data type 9"),
+        (header() + packed(element("<", 9, bytes(8))), "a matrix must follow, got data type 9"),
+        (header() + packed(matrix())[:-6] + bytes(6), "incorrect data check"),
+        (header() + packed(b"abc"), "it ends within a tag"),
+        (header() + packed(matrix()[:-8]), "it ends within an array"),
+        (header() + packed(struct.pack("<2I", 14, 2**32 - 1)), r"4,294,967,295 bytes are said to be in \d\d comp"),
+        (header() + packed(matrix() + bytes(1)), "bytes follow y in its compressed data"),
+        (header() + matrix() * 2, "it holds y twice"),
+        (header() + matrix(kind=88), "numbers must follow, got data type 88"),  # SciPy ends the process here
+        (header() + matrix(kind=0), "numbers must follow, got data type 0"),
+        (header() + matrix(kind=4, data=b"abc"), "an element of 3 bytes of type u2 must fit into 4"),
+        (header() + matrix(data=b"abcde"), "an element of 5 bytes of type u1 must fit into 4"),
+        (header() + matrix(shape=(3, 1)), r"y is said to have the shape \(3, 1\), got 2 numbers"),
+        (header() + matrix(shape=(-1, -2)), r"y is said to have the shape \(-1, -2\), got 2 numbers"),
+        (header() + matrix(shape=()), r"y is said to have the shape \(\), got 2 numbers"),
+        (header() + matrix(shape=(2**31 - 1,) * 9), r"got 2 numbers"),
+        (header() + matrix(shape=(1,) * 99 + (2,)), r"maximum supported dimension"),
+        (header() + matrix(flags=9 | 0x800, more=bytes(8)), "y must be real, got complex numbers"),
+        (header() + matrix(more=bytes(16)), "16 bytes follow the numbers of y"),
+        (header() + element("<", 14, element("<", 6, bytes(4))), "a matrix must have 2 flags, got 1"),
+        (header() + element("<", 14, b""), "it ends within an array"),
+        (header() + element("<", 14, struct.pack("<2I", 6, 2**32 - 8)), "bytes of type u4 must fit into 0"),
+    ],
+)
+def test_damage_is_named(tmp_path, content, message):
+    path = tmp_path / "a.mat"
+    path.write_bytes(content)
+    with pytest.raises(DamagedFileError, match=f"a.mat is damaged: it cannot be read as a MATLAB 5 file.*{message}"):
+        read_arrays(path, ("y",))
+
+
+def test_compressed_data_that_end_too_early(tmp_path):
+    squeezed = zlib.compress(matrix())[:-5]
+    path = write(tmp_path / "a.mat", struct.pack("<2I", 15, len(squeezed)) + squeezed)
+    with pytest.raises(DamagedFileError, match="its compressed data end too early"):
+        read_arrays(path, ("y",))
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_no_byte_can_do_harm(tmp_path, compress):
+    """Every prefix of a file is refused; with a byte changed, it is refused or gives arrays."""
+    first, second = (packed(each) if compress else each for each in (matrix(name=b"Xy", flags=6), matrix(flags=6)))
+    path = write(tmp_path / "a.mat", first, second)
+    whole = path.read_bytes()
+    refused = 0
+    for place in range(124, len(whole)):
+        for value in {0, 0xFF, whole[place] ^ 1, whole[place] ^ 0x80}:
+            path.write_bytes(whole[:place] + bytes([value]) + whole[place + 1 :])
+            try:
+                found = read_arrays(path, ("Xy", "y"))
+                assert not compress or all(array.tolist() == [[3], [7]] for array in found.values()), place
+            except DamagedFileError:
+                refused += 1
+        if place not in (128, 128 + len(first)):  # where an array ends, a file may end
+            path.write_bytes(whole[:place])
+            with pytest.raises(DamagedFileError):
+                read_arrays(path, ("Xy", "y"))
+    assert refused > len(whole) - 124
+
+
+@pytest.mark.data
+def test_real_files_are_read_as_scipy_reads_them(data_folder):
+    for part in ("train", "test"):
+        path = data_folder / f"svhn_{part}_32x32.subset.mat"
+        found, wanted = read_arrays(path, ("X", "y")), loadmat(path)
+        for name in ("X", "y"):
+            np.testing.assert_array_equal(found[name], wanted[name], strict=True)

@@ -1,0 +1,193 @@
+"""Splits are disjoint, seeded, and impossible ones are refused."""
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import Dataset as TorchDataset
+from torch.utils.data import Subset, TensorDataset
+
+from metacal.errors import InvalidTypeError, InvalidValueError
+from metacal.lab.data import Examples, from_arrays, load_dataset, make_splits, split_off
+from metacal.lab.data.stratify import quotas
+
+N = 1000
+LABELS = np.random.default_rng(0).choice(4, N, p=[0.6, 0.3, 0.09, 0.01])
+DATA = from_arrays(np.arange(N, dtype=np.float32)[:, None], LABELS, np.zeros((4, 1), np.float32), np.arange(4))
+
+
+@pytest.mark.parametrize("stratified", [False, True])
+def test_parts_are_disjoint_and_cover_everything(stratified):
+    splits = make_splits(DATA, seed=3, with_meta=True, stratified=stratified)
+    assert (len(splits.train), len(splits.meta), len(splits.val), len(splits.test)) == (800, 100, 100, 4)
+    together = torch.cat([splits.indices[part] for part in ("train", "meta", "val")])
+    assert sorted(together.tolist()) == list(range(N))
+    for part, examples in (("train", splits.train), ("meta", splits.meta), ("val", splits.val)):
+        assert torch.equal(examples.inputs[:, 0].long(), splits.indices[part])
+        assert torch.equal(examples.targets, torch.from_numpy(LABELS)[splits.indices[part]])
+
+
+@pytest.mark.parametrize("stratified", [False, True])
+def test_the_validation_part_is_the_same_with_and_without_meta(stratified):
+    with_meta = make_splits(DATA, seed=5, with_meta=True, stratified=stratified)
+    without = make_splits(DATA, seed=5, with_meta=False, stratified=stratified)
+    assert without.meta is None and "meta" not in without.indices and len(without.train) == 900
+    assert torch.equal(with_meta.indices["val"], without.indices["val"])
+    assert set(without.indices["train"].tolist()) == set(
+        torch.cat([with_meta.indices["train"], with_meta.indices["meta"]]).tolist()
+    )
+
+
+def few_of_each_class(*counts):
+    labels = np.repeat(np.arange(len(counts)), counts)
+    return from_arrays(np.zeros((len(labels), 1)), labels, np.zeros((1, 1)), np.array([0]))
+
+
+def test_the_validation_part_is_the_same_where_classes_hardly_suffice_for_a_meta_set():
+    found = {
+        with_meta: make_splits(
+            few_of_each_class(3, 9), seed=0, with_meta=with_meta, val_size=6, meta_size=2, stratified=True
+        ).indices["val"]
+        for with_meta in (True, False)
+    }
+    assert sorted(found[True].tolist()) == [1, 3, 4, 5, 9, 10] and torch.equal(found[True], found[False])
+
+
+@pytest.mark.parametrize(("counts", "val_size", "expected"), [((2, 9), 5, [1, 4]), ((3, 9), 10, [2, 8])])
+def test_without_a_meta_set_the_validation_part_may_take_what_a_meta_set_could_not_spare(counts, val_size, expected):
+    data = few_of_each_class(*counts)
+    val = make_splits(data, seed=0, with_meta=False, val_size=val_size, stratified=True).val
+    assert np.bincount(val.targets).tolist() == expected
+
+
+def test_the_seed_decides_and_the_global_generator_does_not():
+    torch.manual_seed(1)
+    one = make_splits(DATA, seed=0, with_meta=True)
+    state = torch.random.get_rng_state()
+    torch.manual_seed(2)
+    same, other = (make_splits(DATA, seed=seed, with_meta=True) for seed in (0, 1))
+    assert torch.equal(one.indices["val"], same.indices["val"])
+    assert not torch.equal(one.indices["val"], other.indices["val"])
+    torch.manual_seed(1)
+    assert torch.equal(state, torch.random.get_rng_state())
+
+
+def test_stratified_parts_have_the_frequencies_of_the_whole():
+    splits = make_splits(DATA, seed=0, with_meta=True, stratified=True)
+    whole = np.bincount(LABELS)
+    for part in (splits.train, splits.meta, splits.val):
+        counts = np.bincount(part.targets, minlength=4)
+        assert np.abs(counts - whole * len(part) / N).max() <= 1 and counts.min() >= 1
+
+
+def test_sizes_take_the_place_of_shares():
+    splits = make_splits(DATA, seed=0, with_meta=True, val_size=90, meta_size=7, train_size=50)
+    assert [len(splits.indices[part]) for part in ("val", "meta", "train")] == [90, 7, 50]
+    few = make_splits(DATA, seed=0, with_meta=True, val_size=90, meta_size=7)
+    assert torch.equal(splits.indices["train"], few.indices["train"][:50])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"val_share": 0.0}, r"`val_share` must be in \(0, 1\), got 0.0"),
+        ({"val_share": 1e-5}, "`val_share` must give at least one sample"),
+        ({"val_share": 0.6, "meta_share": 0.5}, "1,000 samples cannot give 600 val and 500 meta and 1 training"),
+        ({"val_size": 1000}, "`val_size` must leave room"),
+        ({"train_size": 801}, "801 training samples"),
+        ({"train_size": 0}, "`train_size` must be an integer >= 1"),
+        ({"meta_size": 3, "stratified": True}, "3 samples in meta are too few for one of each of 4 classes"),
+        ({"seed": -1}, "`seed` must be an integer >= 0"),
+    ],
+)
+def test_impossible_splits_are_refused(options, message):
+    with pytest.raises(InvalidValueError, match=message):
+        make_splits(DATA, **{"seed": 0, "with_meta": True, **options})
+
+
+def test_a_class_too_small_to_stratify_is_named():
+    data = from_arrays(np.zeros((9, 1)), np.array([0] * 7 + [1] * 2), np.zeros((1, 1)), np.array([0]))
+    with pytest.raises(InvalidValueError, match="class 1 has 2 samples, too few for one in each part"):
+        make_splits(data, seed=0, with_meta=True, val_size=2, meta_size=2, stratified=True)
+
+
+@pytest.mark.parametrize("keep", [0, 1, 2])
+def test_quotas_add_up_and_stay_feasible(keep):
+    random = np.random.default_rng(keep)
+    for _ in range(200):
+        counts = random.integers(0, 30, 6)
+        counts[counts > 0] += keep
+        counts[0] += keep + 1
+        most = int((counts - keep)[counts > 0].sum())
+        size = int(random.integers((counts > 0).sum(), most + 1))
+        found = quotas(counts, size, keep=keep, part="val")
+        assert (
+            found.sum() == size and (found >= (counts > 0)).all() and (counts - found >= np.minimum(counts, keep)).all()
+        )
+
+
+class Bare(TorchDataset):
+    """A dataset that says nothing about its labels."""
+
+    def __len__(self):
+        return N
+
+    def __getitem__(self, number):
+        return float(number), int(LABELS[number])
+
+
+class WithTargets(Bare):
+    targets = LABELS.tolist()
+
+    def __getitem__(self, number):
+        raise AssertionError("labels are to be had without reading samples")
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [Bare(), WithTargets(), TensorDataset(torch.zeros(N), torch.from_numpy(LABELS)), Subset(Bare(), range(N))],
+)
+def test_split_off_of_torch_datasets(dataset):
+    train, meta = split_off(dataset, 0.1, seed=1, stratified=True)
+    assert isinstance(train, Subset) and (len(train), len(meta)) == (900, 100)
+    assert sorted(train.indices + meta.indices) == list(range(N))
+    assert np.bincount(LABELS[meta.indices]).min() >= 1
+    same = split_off(dataset, 0.1, seed=1, stratified=True)[1]
+    assert meta.indices == same.indices != split_off(dataset, 0.1, seed=2, stratified=True)[1].indices
+
+
+def test_split_off_gives_back_what_it_got():
+    (x, y), (x_meta, y_meta) = split_off((np.arange(N), torch.from_numpy(LABELS)), 0.25)
+    assert isinstance(x, np.ndarray) and isinstance(y, torch.Tensor) and len(y_meta) == 250
+    assert np.array_equal(LABELS[x_meta], y_meta.numpy()) and not set(x) & set(x_meta)
+    meta = split_off(DATA.train, 0.25)[1]
+    assert isinstance(meta, Examples) and meta.inputs[:, 0].long().tolist() == x_meta.tolist()
+    assert len(split_off((list("abcd"), [0, 1, 0, 1]), 0.5, stratified=True)[1][0]) == 2
+
+
+@pytest.mark.parametrize(
+    ("dataset", "share", "error", "message"),
+    [
+        (DATA.train, 0.0, InvalidValueError, r"`share` must be in \(0, 1\)"),
+        (DATA.train, 0.0001, InvalidValueError, "`share` must give at least one sample, got 0.0001 of 1000 samples"),
+        (DATA.train.select(torch.tensor([0])), 0.9, InvalidValueError, "`share` must leave a sample to train on"),
+        (DATA, 0.1, InvalidTypeError, "`make_splits` splits those"),
+        (([1, 2], [1]), 0.1, InvalidValueError, "lengths 2 and 1"),
+        (iter([1]), 0.1, InvalidTypeError, "must be a torch dataset with a length"),
+    ],
+)
+def test_split_off_refuses(dataset, share, error, message):
+    with pytest.raises(error, match=message):
+        split_off(dataset, share)
+
+
+def test_make_splits_wants_our_dataset():
+    with pytest.raises(InvalidTypeError, match="`split_off` splits torch datasets"):
+        make_splits(Bare(), seed=0, with_meta=True)
+
+
+def test_split_of_digits_is_pinned():
+    splits = make_splits(load_dataset("digits"), seed=0, with_meta=True)
+    assert splits.indices["val"][:3].tolist() == PINNED
+
+
+PINNED = [1389, 159, 1053]

@@ -1,0 +1,159 @@
+"""Runs on a real Ray cluster of several nodes on one machine: workers are killed, a node goes, and all is as on one."""
+
+import os
+import signal
+import socket
+import sys
+
+import psutil
+import pytest
+from metacal.lab.runs.run_store import RunStore
+from tests.lab.engines.samples import Record, figures, specs
+
+from metacal.errors import InvalidValueError, MetacalError
+from metacal.lab.engines import LocalEngine, RayEngine, RunFinished, RunProgressed, RunStarted, ray_cluster
+from metacal.lab.engines.ray_cluster import check_answers
+from metacal.lab.engines.remote_store import RemoteStore
+from metacal.lab.runs import Hardware
+from metacal.lab.training import Stopped, StopRequest
+
+pytest.importorskip("ray")
+NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
+# A cluster of several nodes on one machine is heavy, and its timing shaky, beside other tests.
+ON_A_CLUSTER = pytest.mark.skipif(
+    not os.environ.get("METACAL_TEST_RAY"), reason="METACAL_TEST_RAY is not set: tests on a Ray cluster are run alone"
+)
+# Ray's own: sockets that its clients leave to the garbage collector, and notices of changes to come.
+QUIET = pytest.mark.filterwarnings(
+    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning", "ignore::FutureWarning"
+)
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    from ray.cluster_utils import Cluster
+
+    head = {"num_cpus": 0, "object_store_memory": 80 * 2**20, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    yield cluster
+    cluster.shutdown()
+
+
+def worker_of(spec, store):
+    """The process, of those that Ray started, that has this run."""
+    home = str(store.folder(spec).path)
+    for process in psutil.process_iter():
+        try:
+            if "metacal:" in " ".join(process.cmdline()) and any(f.path.startswith(home) for f in process.open_files()):
+                return process
+        except psutil.Error:
+            continue
+    raise AssertionError("nobody has this run")
+
+
+@QUIET
+@ON_A_CLUSTER
+@pytest.mark.slow
+def test_a_worker_killed_and_a_node_removed(cluster, tmp_path):
+    nodes = [cluster.add_node(**NODE), cluster.add_node(**NODE)]
+    cluster.wait_for_nodes()
+    runs, store = [*specs(2, epochs=150), *specs(2)], RunStore(tmp_path / "ray")
+    done = []
+
+    def disturb(event):
+        if not isinstance(event, RunProgressed) or event.epoch < 5 or event.epochs < 100:
+            return
+        if event.spec == runs[0] and "kill" not in done:
+            done.append("kill")
+            worker_of(runs[0], store).kill()
+        elif event.spec == runs[1] and "node" not in done:
+            done.append("node")
+            raylet = worker_of(runs[1], store).ppid()
+            node = next(n for n in nodes if raylet in {p.process.pid for p in n.all_processes["raylet"]})
+            cluster.remove_node(node, allow_graceful=False)
+
+    heard = Record(disturb)
+    assert RayEngine(cluster.address).execute([*runs, runs[2]], store, emit=heard) == {}
+    assert sorted(done) == ["kill", "node"]
+    alone = RunStore(tmp_path / "alone")
+    LocalEngine(hardware=Hardware(accelerator="cpu", threads=1)).execute(runs, alone)
+    assert figures(store, runs) == figures(alone, runs)
+    for spec in runs:  # what a process was about to tell when it was killed is not heard: at most, not exactly
+        assert heard.starts_from_zero(spec) <= 1 and len(heard.of(RunFinished, spec)) == 1
+    for spec in runs[2:]:
+        assert len(heard.of(RunStarted, spec)) <= 1 and len(heard.epochs(spec)) == len(set(heard.epochs(spec)))
+    assert not list(store.root.glob(".shared-*"))
+
+    again = Record()
+    assert RayEngine("nowhere:1").execute(runs, store, emit=again) == {}  # all is there: no cluster is needed
+    assert len(again.events) == 4
+
+
+@QUIET
+@ON_A_CLUSTER
+@pytest.mark.slow
+def test_a_failure_a_stop_and_a_store_at_a_url(cluster, tmp_path):
+    cluster.add_node(**NODE)
+    cluster.wait_for_nodes()
+    store, stop = RunStore(tmp_path / "ray"), StopRequest()
+    (bad,), (long,) = specs(1, method="ce", lr=1e30), specs(1, epochs=5000)
+
+    def at_the_fifth_epoch(event):
+        if isinstance(event, RunProgressed) and event.epoch == 5:
+            stop.signal = signal.SIGINT
+
+    heard = Record(at_the_fifth_epoch)
+    with pytest.raises(Stopped):
+        RayEngine(cluster.address, cpus=0.5).execute([bad, long], store, emit=heard, stop=stop)
+    assert store.state(long) == "begun" and (store.folder(long).checkpoints / "last.ckpt").exists()
+    assert any("loss became" in getattr(event, "error", "") for event in heard.events)
+    there = RemoteStore(f"file://{tmp_path}/there", tmp_path / "scratch", lease_seconds=3.0)
+    assert RayEngine(cluster.address).execute(specs(1), there) == {}
+    assert there.state(specs(1)[0]) == "complete" and there.folder(specs(1)[0]).read_history()[-1]["epoch"] == 3
+    with pytest.raises(InvalidValueError, match=r"must be what some machine of the cluster has \(.*\), got 1 and 1"):
+        RayEngine(cluster.address, gpus=1).execute([long], store)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"cpus": 0}, "`cpus` must be a number > 0, got 0"),
+        ({"gpus": 2}, "`gpus` must be a number from 0 to 1, as a run here is one process, got 2"),
+        ({"retries": -1}, "`retries` must be an integer >= 0, got -1"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    with pytest.raises(InvalidValueError, match=message):
+        RayEngine(**arguments)
+
+
+@pytest.mark.parametrize("address", ["nonsense", "ray://host:10001", "host:", ":1", "host:port"])
+def test_what_is_no_address(address, tmp_path):
+    with pytest.raises(InvalidValueError, match="`address` must be HOST:PORT of a running Ray cluster"):
+        RayEngine(address).execute(specs(1), RunStore(tmp_path))
+
+
+def test_an_address_that_refuses(tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    with pytest.raises(
+        InvalidValueError, match=rf"got '{address}', which did not answer within 10 s: Connection refused"
+    ):
+        RayEngine(address).execute(specs(1), RunStore(tmp_path))
+
+
+def test_an_address_that_says_nothing(monkeypatch):
+    monkeypatch.setattr(ray_cluster, "ANSWER_SECONDS", 0.5)
+    with socket.socket() as mute:
+        mute.bind(("127.0.0.1", 0))
+        mute.listen()
+        silent = "within 0.5 s: something listens there, but it does not answer as Ray does"
+        with pytest.raises(InvalidValueError, match=silent):
+            check_answers(f"127.0.0.1:{mute.getsockname()[1]}")
+
+
+def test_without_ray(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MetacalError, match=r"pip install 'metacal\[ray\]'"):
+        RayEngine().execute(specs(1), RunStore(tmp_path))

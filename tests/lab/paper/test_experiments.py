@@ -1,0 +1,114 @@
+"""The paper's tables and figures as data: all of them, with every published figure in its place."""
+
+import pytest
+
+from metacal.lab.paper.exhibits import average_ranks, published_figures
+from metacal.lab.paper.experiments import EXHIBITS, FIGURES, STUDIES, TABLES
+
+FIGURE_LABELS = [  # in the order of the paper
+    "ece-error-behaviour",
+    "ece-dece-analysis",
+    "label-analysis",
+    "dist-smoothing-analysis",
+    "superclass-smoothing",
+    "synthetic",
+    "l2-analysis",
+    "cifar100ece",
+    "sbece_analysis",
+    "sbece_analysis2",
+]
+
+
+def test_every_published_table_is_here():
+    ours = {exhibit.label for exhibit in EXHIBITS.values() if exhibit.kind == "table" and exhibit.number}
+    assert ours == {key[0] for key in published_figures()}
+
+
+def test_every_figure_is_here_in_the_papers_order():
+    figures = sorted((e for e in EXHIBITS.values() if e.kind == "figure" and e.number), key=lambda e: int(e.number))
+    assert [figure.label for figure in figures] == FIGURE_LABELS
+    assert [figure.number for figure in figures] == [str(number) for number in range(1, 11)]
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_figures_need_no_runs_of_their_own(name):
+    shared = {spec.hash for table in TABLES.values() for spec in table.specs()}
+    assert {spec.hash for spec in FIGURES[name].specs()} <= shared
+
+
+def test_the_simulated_study_draws_each_size_with_each_seed_on_many_points():
+    study = STUDIES["synthetic"]
+    assert len(study.draws()) == len(study.sizes) * len(study.seeds) and study.test_points >= 100_000
+    assert set(STUDIES["synthetic-boundary"].draws()) <= set(study.draws())
+    assert len(study.draws("smoke")) == 1 and study.specs() == []
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_published_figure_has_its_cell(name):
+    table = TABLES[name]
+    ours = {
+        (table.label, row.dataset, row.model, column.label, metric)
+        for row in table.rows
+        for column in table.columns
+        for metric in table.metrics
+        if table.published(row, column, metric) is not None
+    }
+    theirs = {key for key in published_figures() if key[0] == table.label and key[1] != "average rank"}
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("name", [name for name, table in TABLES.items() if table.ranked])
+def test_the_published_ranks_follow_from_the_published_figures(name):
+    table = TABLES[name]
+    values = [[table.published(row, c, table.metrics[0]).mean for c in table.columns] for row in table.rows]
+    said = [published_figures()[table.label, "average rank", "", c.label, "average_rank"].mean for c in table.columns]
+    assert [round(rank, 1) for rank in average_ranks(values)] == pytest.approx(said, abs=0.051)
+
+
+@pytest.mark.parametrize("preset", ["full", "cpu", "smoke"])
+@pytest.mark.parametrize("name", TABLES)
+def test_every_cell_is_a_run(name, preset):
+    table = TABLES[name]
+    specs = table.specs(preset)
+    assert specs and len({spec.hash for spec in specs}) == len(specs)
+
+
+def test_runs_are_shared_between_tables():
+    main = {spec.hash for spec in TABLES["main-ece"].specs()}
+    assert len(main) == 210
+    for name in ("main-error", "main-ece-temperature", "main-classwise-ece", "training-times"):
+        assert {spec.hash for spec in TABLES[name].specs()} <= main
+    assert len({spec.hash for spec in TABLES["ablation"].specs()} & main) == 12
+
+
+@pytest.mark.parametrize("preset", ["full", "cpu", "smoke"])
+@pytest.mark.parametrize("dataset", ["CIFAR-10", "20 Newsgroups"])
+def test_at_equal_data_only_the_method_differs_from_meta_calibration(dataset, preset):
+    table = TABLES["equal-data"]
+    row = next(row for row in table.rows if row.dataset == dataset)
+    specs = {column.label: table.spec(row, column, 0, preset) for column in table.columns}
+    equal, mc = specs["CE, equal data"], specs["MC"]
+    as_mc = {"method": mc.method, "hold_out_meta": False, "outer": mc.outer}
+    assert equal.model_copy(update=as_mc) == mc
+    assert equal.hold_out_meta and not specs["CE"].hold_out_meta and equal.hash != specs["CE"].hash
+    if dataset == "CIFAR-10" and preset == "cpu":
+        assert specs["CE"].train_size == equal.train_size + equal.meta_size
+
+
+@pytest.mark.parametrize("preset", ["full", "cpu", "smoke"])
+def test_only_the_outer_step_differs_from_the_published_run(preset):
+    table = TABLES["outer-step"]
+    specs = {column.label: table.spec(table.rows[0], column, 0, preset) for column in table.columns}
+    for label in ("MC", "MC-S"):
+        published = specs[label]
+        assert published.outer == "paper"
+        for name, outer in (("default", "first"), ("steady", "steady")):
+            ours = specs[f"{label}, {name}"]
+            assert ours.outer == outer and ours.model_copy(update={"outer": "paper"}) == published
+
+
+def test_what_is_quoted_is_never_run():
+    table = TABLES["guo-setups"]
+    quoted = [column for column in table.columns if column.settings is None]
+    assert len(quoted) == 3 and all(table.spec(table.rows[0], column, 0) is None for column in quoted)
+    assert len(table.specs()) == 24

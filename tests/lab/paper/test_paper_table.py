@@ -1,0 +1,179 @@
+"""Tables of the paper: every number against one worked out from the run's own files, and how it is written."""
+
+import csv
+import io
+import json
+import shutil
+import statistics
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from metacal.lab.runs.run_store import RunStore
+
+from metacal.lab.cli.selection import narrowed
+from metacal.lab.paper.exhibits import Published
+from metacal.lab.paper.experiments import STUDIES, TABLES
+from metacal.lab.paper.page import render_paper_page
+from metacal.lab.paper.simulated_table import prepare_study_table
+from metacal.lab.paper.table import Cell, TableData, best_of, prepare_table
+from metacal.lab.paper.table_formats import csv_table, latex_table, markdown_table
+from metacal.lab.pipeline import run
+
+TEMPERATURES = [round(0.1 * step, 1) for step in range(1, 101)]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """Cross-entropy and Meta-Calibration on two seeds."""
+    store = RunStore(tmp_path_factory.mktemp("store"))
+    (part,) = narrowed([TABLES["main-ece"]], rows=["svhn"], methods=["ce", "mc"], seeds=[0, 1])
+    for spec in part.specs("smoke"):
+        run(spec, store.folder(spec), resume=True)
+    return store
+
+
+def cell(mean=1.0, published=None, column="CE", **more):
+    return Cell("CIFAR-10 ResNet18", column, "ece_percent", () if mean is None else (mean,), 1, None, published, **more)
+
+
+def table(*cells, **more):
+    columns = tuple(each.column for each in cells)
+    return TableData("main-ece", "Table 1", "Claim.", "Note.", columns, (cells,), None, **more)
+
+
+def ece_percent(logits, targets, num_bins=15):
+    probs = np.exp(logits - logits.max(axis=1, keepdims=True))
+    probs /= probs.sum(axis=1, keepdims=True)
+    sure, right = probs.max(axis=1), probs.argmax(axis=1) == targets
+    bins = np.clip(np.ceil(sure * num_bins).astype(int), 1, num_bins)
+    parts = ((bins == one) for one in range(1, num_bins + 1))
+    return 100 * sum(abs(right[mine].mean() - sure[mine].mean()) * mine.mean() for mine in parts if mine.any())
+
+
+METRICS = ("ece_percent", "ece_after_temperature_percent", "confidence_minus_accuracy_percent", "error_percent")
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_cells_are_what_the_predictions_say(store, metric):
+    (part,) = narrowed([TABLES["image-methods"]], rows=["svhn"], methods=["ce", "mc"], seeds=[0, 1])
+    line = part.metrics.index(metric)
+    for found, column in zip(prepare_table(part, store, "smoke").cells[line], part.columns, strict=True):
+        figures, heats = [], []
+        for seed in (0, 1):
+            folder = store.folder(part.spec(part.rows[0], column, seed, "smoke"))
+            val, test = folder.read_predictions("val"), folder.read_predictions("test")
+            logits, targets = test.logits.double().numpy(), test.targets.numpy()
+            if metric == "error_percent":
+                figures.append(100 * (logits.argmax(axis=1) != targets).mean())
+                continue
+            if metric == "confidence_minus_accuracy_percent":
+                sure = 1 / np.exp(logits - logits.max(axis=1, keepdims=True)).sum(axis=1)
+                figures.append(100 * (sure.mean() - (logits.argmax(axis=1) == targets).mean()))
+                continue
+            eces = [ece_percent(val.logits.double().numpy() / heat, val.targets.numpy()) for heat in TEMPERATURES]
+            heats.append(TEMPERATURES[int(np.argmin(eces))])
+            heat = heats[-1] if metric == "ece_after_temperature_percent" else 1.0
+            figures.append(ece_percent(logits / heat, targets))
+        assert found.mean == pytest.approx(statistics.fmean(figures), abs=1e-3)
+        assert found.std == pytest.approx(abs(figures[0] - figures[1]) / 2, abs=1e-3)
+        if metric == "ece_after_temperature_percent":
+            assert found.temperature == pytest.approx(statistics.fmean(heats))
+
+
+def test_a_note_names_the_files_that_were_read(store, tmp_path):
+    (part,) = narrowed([TABLES["main-ece"]], rows=["svhn"], methods=["ce"], seeds=[0])
+    assert "Data:" not in prepare_table(part, store, "smoke").note, "the digits have no file"
+    other = RunStore(tmp_path)
+    (spec,) = part.specs("smoke")
+    shutil.copytree(store.folder(spec).path, other.folder(spec).path)
+    about = other.folder(spec).path / "environment.json"
+    about.write_text(
+        json.dumps({**json.loads(about.read_text()), "data": ["/some/where/news20.tar.gz", "d/glove.txt"]})
+    )
+    other.folder(spec).write_scores(other.folder(spec).read_scores())  # with the checksum of what was changed
+    assert prepare_table(part, other, "smoke").note.endswith("Data: glove.txt, news20.tar.gz.")
+
+
+def test_a_changed_setting_is_said_and_does_not_stand_against_the_published(store):
+    (part,) = narrowed([TABLES["main-ece"]], rows=["svhn"], methods=["ce", "mc"], seeds=[0, 1])
+    assert prepare_table(part, store).title == "Table 1: Test ECE"
+    changed = prepare_table(part, store, "full", {"epochs": 3})
+    assert "[epochs=3: reduced or changed, not comparable with the published figures]" in changed.title
+    assert "not the published setting" in changed.note and changed.cells[0][0].is_reduced
+    same = prepare_table(part, store, "full", {"epochs": 350})
+    assert "[" not in same.title and not same.cells[0][0].is_reduced
+    smoke = prepare_table(part, store, "smoke")
+    assert all(each.mean is not None and each.difference is None for each in smoke.cells[0])
+    lines = list(csv.DictReader(io.StringIO(csv_table(smoke))))
+    assert {(line["difference"], line["setting"]) for line in lines} == {("", "reduced or changed")}
+
+
+PUBLISHED = ("Oracle", "Cross-Entropy", "LS", "MC")
+
+
+def test_what_the_paper_does_not_have_is_not_as_published(tmp_path):
+    (part,) = narrowed([TABLES["outer-step"]], rows=["newsgroups"], methods=["mc", "mc-steady"])
+    data = prepare_table(part, RunStore(tmp_path), "cpu")
+    assert {each.column: each.setting for each in data.cells[0]} == {
+        "MC": "as published",
+        "MC, steady": "not in the paper",
+    }
+    simulated = csv.DictReader(io.StringIO(csv_table(prepare_study_table(STUDIES["synthetic"], RunStore(tmp_path)))))
+    assert {(line["row"] == "as published", line["method"] in PUBLISHED, line["setting"]) for line in simulated} == {
+        (True, True, "as published"),
+        (True, False, "not in the paper"),
+        (False, True, "not in the paper"),
+        (False, False, "not in the paper"),
+    }
+
+
+def test_text_is_run_in_full_under_the_cpu_preset():
+    (part,) = narrowed([TABLES["main-ece"]], rows=["cifar-10/resnet18", "20-newsgroups"], methods=["mc"])
+    data = prepare_table(part, RunStore("none"), "cpu")
+    assert [line[0].is_reduced for line in data.cells] == [True, False]
+
+
+def test_the_simulated_study_says_that_smoke_is_reduced(tmp_path):
+    assert "[smoke preset: reduced" in prepare_study_table(STUDIES["synthetic"], RunStore(tmp_path), "smoke").title
+    assert "[" not in prepare_study_table(STUDIES["synthetic"], RunStore(tmp_path), "cpu").title
+
+
+def test_what_ties_as_printed_is_bold_together():
+    assert best_of((cell(1.001), cell(1.004, column="LS"), cell(1.1, column="MC"))) == {"CE", "LS"}
+    assert best_of((cell(1.0), cell(None, column="MC"))) == set()
+
+
+@pytest.mark.parametrize(
+    ("metric", "best"), [("ece_percent", "LS"), ("accuracy_percent", "CE"), ("confidence_minus_accuracy_percent", "MC")]
+)
+def test_what_is_best_depends_on_the_figure(metric, best):
+    cells = (cell(3.0), cell(-2.0, column="LS"), cell(1.0, column="MC"))
+    assert best_of(tuple(replace(each, metric=metric) for each in cells)) == {best}
+
+
+def test_published_and_difference_stand_beside_ours_in_every_format():
+    data = table(cell(1.5, Published(1.25, 0.1, 1.3)), cell(2.0, Published(2.5, None, None), column="MC"))
+    for text in (markdown_table(data), render_paper_page([data], "page")):
+        assert "1.25 ± 0.10 (T 1.3) (+0.25)" in text and "2.50 (−0.50)" in text
+    assert "[1.25 $\\pm$ 0.10 (T 1.3) (+0.25)]" in latex_table(data) and "[2.50 ($-$0.50)]" in latex_table(data)
+
+
+def test_latex_takes_any_text_literally():
+    text = latex_table(replace(table(cell()), title="a_b^c~50 % of {x} & \\d #1 < $2"))
+    assert "a\\_b\\textasciicircum{}c\\textasciitilde{}50 \\% of \\{x\\} \\& \\textbackslash{}d \\#1 $<$ \\$2" in text
+
+
+def test_missing_cells_name_the_command_in_every_format_and_quoted_ones_are_not_missing():
+    data = table(cell(None), cell(None, Published(4.6, None, None), column="Guo", is_quoted=True), command="metacal x")
+    assert data.missing == 1
+    for text in (markdown_table(data), latex_table(data), render_paper_page([data], "page")):
+        assert "1 cells lack seeds" in text and "metacal x" in text
+    quoted = table(cell(None, is_quoted=True), command="metacal x")
+    assert "metacal x" not in markdown_table(quoted) + latex_table(quoted) + render_paper_page([quoted], "page")
+
+
+def test_published_ranks_stand_beside_ours(store):
+    data = prepare_table(TABLES["main-ece"], store, "smoke")
+    assert data.ranks is None and data.published_ranks[-1] == 1.3
+    assert "average rank, published" in markdown_table(data) and "average rank, ours" not in markdown_table(data)

@@ -1,0 +1,177 @@
+"""Runs by domain: trained on some, chosen on them, tested on others; resumed to the bit; in tables and on disk."""
+
+import numpy as np
+import pytest
+import torch
+
+from metacal.errors import InvalidValueError
+from metacal.lab.data.domains import Corrupting
+from metacal.lab.paper.table import measure
+from metacal.lab.pipeline import load_data, run
+from metacal.lab.runs import Domains, RunFolder, build_spec
+from metacal.lab.runs.domain_scores import score_domains, worst
+from metacal.lab.runs.domains import NAMED
+from metacal.lab.training import Stopped, StopRequest
+from metacal.lab.training.events import BatchDone
+
+SMALL = {
+    "dataset": "digits",
+    "epochs": 2,
+    "milestones": [1],
+    "train_size": 200,
+    "batch_size": 16,
+    "model_options": {"hidden": [32]},
+    "meta_every": 1,
+    "domains": {"train": ["contrast:1", "brightness:3", "gaussian_noise:2"], "test": ["fog:1", "fog:5", "snow:3"]},
+}
+
+
+def settings(**changes):
+    return build_spec({**SMALL, **changes})
+
+
+@pytest.mark.parametrize("method", ["ce", "mc", "ce-interleaved-sbece"])
+def test_a_run_is_tested_domain_by_domain(method, tmp_path):
+    folder = RunFolder(tmp_path)
+    scores = run(settings(method=method), folder)
+    test, (domains, names) = folder.read_predictions("test"), folder.read_domains("test")
+    assert names == ("fog:1", "fog:5", "snow:3") and torch.bincount(domains).tolist() == [359] * 3
+    found = scores["domains"]
+    assert found["source"] == "generated" and [each["name"] for each in found["each"]] == list(names)
+    eces = [each["ece"] for each in found["each"]]
+    assert found["worst"]["ece"] == max(eces) and found["average"]["ece"] == pytest.approx(np.mean(eces))
+    each = score_domains(test.logits, test.targets, domains, names)
+    wrong = (test.logits.argmax(1) != test.targets).double()
+    assert worst(each)["error"] == max(float(wrong[domains == number].mean()) for number in range(3))
+    figures = measure(folder, over="worst")
+    assert figures["ece_percent"] == pytest.approx(100 * max(eces))
+    assert measure(folder, over="average")["error_percent"] == pytest.approx(100 * found["average"]["error"])
+    assert folder.read_domains("val") is None
+
+
+def test_the_checkpoint_is_chosen_on_corrupted_images():
+    clean, shifted = (load_data(settings(**changes), None)[1] for changes in ({"domains": None}, {}))
+    assert torch.equal(clean.indices["val"], shifted.indices["val"])
+    assert torch.equal(clean.train.inputs, shifted.train.inputs)  # corrupted anew in every step
+    assert float((clean.val.inputs != shifted.val.inputs).flatten(1).any(1).double().mean()) > 0.9
+
+
+def test_training_and_meta_batches_are_never_of_one_corruption(tmp_path, monkeypatch):
+    seen = []
+    call = Corrupting.__call__
+
+    def watch(self, inputs, **about):
+        seen.append((self.follows, self.choose(about["epoch"], about["batch"])[0]))
+        return call(self, inputs, **about)
+
+    monkeypatch.setattr(Corrupting, "__call__", watch)
+    run(settings(method="mc", epochs=1), RunFolder(tmp_path))
+    assert seen.pop(0)[0], "a held-out batch, to see what the model returns"
+    assert [follows for follows, _ in seen] == [False, True] * (len(seen) // 2) and len(seen) >= 26
+    assert all(train[1] != meta[1] for train, meta in zip(seen[::2], seen[1::2], strict=True))
+
+
+def test_what_is_learned_on_is_corrupted_once(tmp_path, monkeypatch):
+    """Validation samples are corrupted already; those that a checkpoint is chosen on stay as they are."""
+    spec, seen = settings(method="meta", epochs=1), []
+    assert spec.meta == "val"
+    dataset, splits = load_data(spec, None)
+    clean = {image.numpy().tobytes() for image in dataset.train.select(splits.indices["val"]).inputs}
+    call = Corrupting.__call__
+
+    def watch(self, inputs, **about):
+        seen.extend(image.numpy().tobytes() in clean for image in inputs if self.follows)
+        return call(self, inputs, **about)
+
+    monkeypatch.setattr(Corrupting, "__call__", watch)
+    run(spec, RunFolder(tmp_path))
+    assert all(seen) and len(seen) > 100
+
+
+@pytest.mark.parametrize("is_column", [False, True])
+def test_stopped_and_resumed_it_comes_to_the_same_end(is_column, tmp_path):
+    spec = hospital_spec(tmp_path, method="mc") if is_column else settings(method="mc")
+    whole, cut = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "cut")
+    expected = run(spec, whole)
+    stop, seen = StopRequest(), []
+
+    def listen(event):
+        seen.append(isinstance(event, BatchDone))
+        if sum(seen) == 5:
+            stop.signal = 15
+
+    with pytest.raises(Stopped):
+        run(spec, cut, emit=listen, stop=stop)
+    again = run(spec, cut, resume=True)
+    assert again["domains"] == expected["domains"]
+    assert torch.equal(cut.read_predictions("test").logits, whole.read_predictions("test").logits)
+
+
+def hospital_spec(folder, **changes):
+    random = np.random.default_rng(0)
+    targets = np.arange(300) % 3
+    domains = np.array(list("ABCDE"))[random.integers(5, size=300)]
+    inputs = random.normal(size=(300, 4)) + 2 * np.eye(3, 4)[targets] + (domains == "E")[:, None]
+    np.savez(folder / "hospitals.npz", inputs=inputs, targets=targets, domains=domains)
+    own = {"dataset": str(folder / "hospitals.npz"), "domains": {"train": ["A", "B", "C", "D"], "test": ["E"]}}
+    return build_spec({**SMALL, "model": "mlp", **own, "train_size": None, **changes})
+
+
+def test_train_on_hospitals_a_to_d_and_test_on_e(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    scores = run(hospital_spec(tmp_path, method="mc", epochs=3), folder)
+    assert scores["domains"]["each"][0]["name"] == "E" and scores["domains"]["source"] == "the data's own"
+    assert len(folder.read_predictions("test")) == scores["domains"]["each"][0]["samples"]
+    assert scores["test"]["accuracy"] > 0.5
+
+
+@pytest.mark.parametrize(
+    ("domains", "message"),
+    [
+        ({"train": ["fogg:1"], "test": ["fog:1"]}, "nearest: fog"),
+        ({"train": ["A"], "test": ["B"]}, "must be corruptions for digits"),
+    ],
+)
+def test_what_the_data_cannot_give(domains, message, tmp_path):
+    with pytest.raises(InvalidValueError, match=message):
+        run(settings(domains=domains), RunFolder(tmp_path))
+    assert not RunFolder(tmp_path).exists
+
+
+@pytest.mark.parametrize(
+    ("domains", "message"),
+    [
+        ("cifar-d", "must be cifar-c"),
+        ({"train": ["fog:1"], "test": ["fog:9"]}, "severity must be an integer from 1 to 5, got 9"),
+        ({"train": ["fog:1"], "test": ["E"]}, "not both"),
+        ({"train": [], "test": ["E"]}, "at least one domain"),
+        ({"train": ["A", "A"], "test": ["E"]}, "name a domain once"),
+        ({"train": ["A", "B"], "test": ["B"]}, "must not be trained on"),
+        ({"train": ["A"], "val": ["B"], "test": ["C"]}, "must be left out"),
+        ({"train": ["A"]}, "domains.test"),
+    ],
+)
+def test_domains_that_do_not_fit_together(domains, message):
+    with pytest.raises(InvalidValueError) as caught:
+        settings(domains=domains)
+    assert message in str(caught.value)
+
+
+def test_the_paper_s_domains():
+    paper = NAMED["cifar-c"]
+    assert len(paper.train) == 73 and len(paper.test) == 22 and not set(paper.train) & set(paper.test)
+    assert {name for name, _ in paper.test} == {
+        *("impulse_noise", "motion_blur", "fog", "elastic_transform"),
+        *("spatter", "jpeg_compression"),
+    }
+    assert [severity for name, severity in paper.test if name in ("spatter", "jpeg_compression")] == [5, 5]
+    spec = build_spec({"dataset": "cifar10", "domains": "cifar-c"})
+    assert spec.domains == paper and type(spec).model_validate_json(spec.model_dump_json()) == spec
+    assert build_spec({"dataset": "cifar10"}).hash != spec.hash
+    assert Domains(train=[0, 1], test=[2]).train == ("0", "1")
+
+
+def test_corruptions_as_people_write_them():
+    written = Domains(train=["Fog:1", "JPEG-compression:2"], test=[["Zoom Blur", 3]])
+    assert written == Domains(train=["fog:1", "jpeg_compression:2"], test=["zoom_blur:3"])
+    assert Domains(train=["Ward A:1", "B"], test=["C"]).is_column
