@@ -34,7 +34,7 @@ LEFT_OUT = {
     "metacal run main-ece --jobs 4": HOURS,
     "metacal run main-ece --engine ray --address head-node:6379 --gpus 1": "needs a cluster",
     "metacal run cross-domain --preset cpu --methods ce,ls,mc": HOURS,
-    "metacal evaluate --shift cifar10-c runs/my-run --json shift.json": DOWNLOAD,
+    "metacal shift runs/my-run --json shift.json": DOWNLOAD,
     "metacal train dataset=cifar10 method=mc domains=cifar-c": HOURS,
     "metacal train dataset=cifar10 model=resnet18 method=mc seed=1 --run-dir runs/mc-1": HOURS,
     "metacal train --run-dir runs/mc-1 --resume": "goes on with the run before",

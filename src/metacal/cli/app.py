@@ -11,7 +11,7 @@ import typer
 import metacal
 from metacal.cli import calibrate, evaluate, report
 from metacal.errors import MetacalError, MetacalWarning
-from metacal.lab.cli import data, demo, ls, run, show, train, validate
+from metacal.lab.cli import data, demo, ls, run, shift, show, train, validate
 
 app = typer.Typer(
     name="metacal",
@@ -35,6 +35,7 @@ def flowing(text: str | None) -> str:
 VERBS = (
     demo.demo,
     train.train,
+    shift.shift,
     report.report,
     ls.ls,
     show.show,

@@ -98,11 +98,11 @@ def evaluate(
     """
     check_places(json=json_file)
     if shift is not None:
-        from metacal.lab.cli.shift import evaluate_shift
+        from metacal.lab.cli.shift import shift as measure
 
         check_shift_options(probs, logits, target, class_names, ood, fail_above, fail_below)
         places = {"data_dir": data_dir, "json_file": json_file, "figures": figures}
-        evaluate_shift(files, shift, size=shift_size, **places, trust_model=trust_model)
+        measure(files, shift, size=shift_size, **places, trust_model=trust_model)
         return
     from metacal.cli.evaluation_tables import print_evaluations
     from metacal.evaluation.batches import PredictionFile

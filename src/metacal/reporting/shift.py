@@ -64,7 +64,7 @@ class Shift:
 
 
 def prepare_shift(study: Mapping[str, Any]) -> Shift:
-    """The heat maps of what ``metacal evaluate --shift`` has measured."""
+    """The heat maps of what ``metacal shift`` has measured."""
     domains = study["domains"]
     corruptions = list(dict.fromkeys(each["corruption"] for each in domains))
     severities = sorted({each["severity"] for each in domains})

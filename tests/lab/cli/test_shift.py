@@ -1,4 +1,4 @@
-"""``metacal evaluate --shift`` and ``metacal data corrupt``: from a run to heat maps, and images to look at."""
+"""``metacal shift`` and ``metacal data corrupt``: from a run to heat maps, and images to look at."""
 
 import json
 
@@ -24,8 +24,8 @@ def trained(tmp_path_factory):
 
 
 def test_a_run_under_shift(metacal, trained, tmp_path):
-    words = ("--shift", "corruptions", "--shift-size", 60, "--json", tmp_path / "s.json", "--figures", tmp_path / "f")
-    status, output, errors = metacal("evaluate", trained, *words)
+    words = ("--size", 60, "--json", tmp_path / "s.json", "--figures", tmp_path / "f")
+    status, output, errors = metacal("shift", trained, *words)
     assert status == 0, errors
     study = json.loads((tmp_path / "s.json").read_text())
     about = study.pop("about")
@@ -48,14 +48,14 @@ def test_a_run_under_shift(metacal, trained, tmp_path):
 
 def test_heat_maps_for_a_place_that_is_no_folder(metacal, trained, tmp_path):
     (tmp_path / "file").write_text("")
-    words = ("--shift", "corruptions", "--shift-size", 10, "--figures", tmp_path / "file")
-    status, _, errors = metacal("evaluate", trained, *words)
+    words = ("--on", "corruptions", "--size", 10, "--figures", tmp_path / "file")
+    status, _, errors = metacal("shift", trained, *words)
     place = tmp_path / "file" / f"{trained.name}-corruptions.png"
     assert status == 2 and errors.startswith(f"error: {place} could not be written: ") and errors.count("\n") == 1
 
 
 def test_figures_are_those_of_the_best_checkpoint(metacal, trained):
-    status, _, errors = metacal("evaluate", "--shift", "corruptions", trained)
+    status, _, errors = metacal("shift", "--on", "corruptions", trained)
     assert status == 0, errors
     study = RunFolder(trained).read_shifts()["corruptions"]
     scores = RunFolder(trained).read_scores()
@@ -67,20 +67,26 @@ def test_figures_are_those_of_the_best_checkpoint(metacal, trained):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--shift", "cifar10c"), "must be one of 'cifar10-c', "),
-        (("--shift", "cifar10-c"), "got a run on digits; --shift corruptions"),
-        (("--shift", "corruptions", "--probs", "p"), "must stand alone"),
-        (("--shift", "corruptions", "--fail-above", "ece=0.1"), "must stand alone"),
+        (("--on", "cifar10c"), "must be one of 'cifar10-c', "),
+        (("--on", "cifar10-c"), "got a run on digits; --on corruptions"),
+        (("--json", "no/such/folder/s.json"), "a file in a folder that exists"),
     ],
 )
-def test_what_cannot_be_evaluated(metacal, trained, words, message):
-    status, _, errors = metacal("evaluate", trained, *words)
-    assert status == 2 and message in errors
+def test_what_cannot_be_measured(metacal, trained, words, message):
+    status, _, errors = metacal("shift", trained, *words)
+    assert status == 2
+    assert message in errors
 
 
-def test_shift_is_of_complete_runs_and_its_options_of_shift(metacal, tmp_path):
-    assert "must be the folder of a complete run" in metacal("evaluate", "--shift", "corruptions", tmp_path)[2]
-    assert "must come with --shift" in metacal("evaluate", tmp_path / "x.csv", "--shift-size", "3")[2]
+def test_shift_is_of_complete_runs(metacal, tmp_path):
+    assert "must be the folder of a complete run" in metacal("shift", tmp_path)[2]
+
+
+def test_several_runs_are_checked_before_the_first_is_measured(metacal, trained, tmp_path):
+    status, output, errors = metacal("shift", trained, tmp_path)
+    assert status == 2
+    assert output == ""
+    assert f"got {tmp_path}" in errors
 
 
 def test_a_contact_sheet(metacal, tmp_path):

@@ -148,7 +148,7 @@ def test_a_folder_cannot_have_code_run(train_here, finished, monkeypatch, tmp_pa
     folder = RunFolder(shutil.copytree(finished[1], tmp_path / "run"))
     folder.write_spec(folder.read_spec().model_copy(update={"model": "planted:Net", "model_options": {}}), {})
     refusal = "names a model by its import path, 'planted:Net', which is code to be run: pass --trust-model"
-    monkeypatch.setattr(sys, "argv", ["metacal", "evaluate", str(folder.path), "--shift", "corruptions"])
+    monkeypatch.setattr(sys, "argv", ["metacal", "shift", str(folder.path)])
     with pytest.raises(SystemExit) as left:
         main()
     errors = capsys.readouterr().err

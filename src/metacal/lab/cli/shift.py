@@ -1,15 +1,16 @@
-"""``metacal evaluate --shift``: a run under corruptions, as heat maps in the terminal."""
+"""``metacal shift``: runs under corruptions, as heat maps in the terminal."""
 
 import shlex
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from metacal.cli.places import check_places
 from metacal.cli.terminal import Console
 from metacal.errors import needs
 from metacal.files import write_json
@@ -22,27 +23,46 @@ HOTTEST = "bold white on dark_red"
 
 
 @needs("lab")
-def evaluate_shift(
-    runs: Sequence[Path],
-    shift: str,
-    *,
-    size: int | None = None,
-    data_dir: Path | None = None,
-    json_file: Path | None = None,
-    figures: Path | None = None,
-    trust_model: bool = False,
+def shift(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Folders of complete runs.", show_default=False)],
+    on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="cifar10-c, cifar100-c, or corruptions of the run's own test images. [default: what fits the run]",
+        ),
+    ] = None,
+    size: Annotated[int | None, typer.Option(min=1, help="Use only so many test images per domain.")] = None,
+    figures: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Also write the heat maps as PNG and SVG.")
+    ] = None,
+    data_dir: Annotated[Path | None, typer.Option("--data-dir", metavar="DIR", help="Folder of the datasets.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Also write the figures as JSON.")
+    ] = None,
+    trust_model: Annotated[
+        bool, typer.Option("--trust-model", help="Run the code of a model that a run's folder names.")
+    ] = False,
 ) -> None:
-    """Measure runs under a shift, print what was found, keep it with the runs."""
+    """Measure finished runs on 19 corruptions at 5 severities, and what a temperature fitted on clean data does there.
+
+    The figures are kept in RUN/shift, where [bold]metacal report RUN[/] finds them.
+
+    Example: [bold]metacal shift runs/cifar10-resnet18-mc-seed0-1a2b3c4d --json shift.json[/]
+
+    Example: [bold]metacal shift runs/* --on corruptions --size 1000 --figures figures[/]
+    """
     from metacal.lab.runs import RunFolder
     from metacal.lab.runs.environment import provenance
     from metacal.lab.shift.measure import check_shift, measure_shift
     from metacal.reporting.shift import prepare_shift
 
+    check_places(json=json_file)
     started = time.perf_counter()
     folders = [RunFolder(path) for path in runs]
     for folder in folders:
-        check_shift(folder, shift, trust_model=trust_model)  # all before the first is measured
-    found: list[dict[str, Any]] = []
+        check_shift(folder, on, trust_model=trust_model)  # all before the first is measured
+    measured: list[dict[str, Any]] = []
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     for folder in folders:
@@ -52,18 +72,17 @@ def evaluate_shift(
             def show(name: str, done: int, every: int, task: Any = task, progress: Progress = progress) -> None:
                 progress.update(task, description=name, completed=done, total=every)
 
-            found.append(
-                measure_shift(folder, shift, data_dir=data_dir, size=size, progress=show, trust_model=trust_model)
-            )
-        prepared = prepare_shift(found[-1])
+            study = measure_shift(folder, on, data_dir=data_dir, size=size, progress=show, trust_model=trust_model)
+        measured.append(study)
+        prepared = prepare_shift(study)
         print_shift(folder.path, prepared, Console())
         if figures is not None:
-            write_heat_maps(prepared, figures / f"{folder.path.name}-{shift}")
+            write_heat_maps(prepared, figures / f"{folder.path.name}-{study['shift']}")
     if json_file is not None:
         about = provenance(shlex.join(["metacal", *sys.argv[1:]]))
         about["seeds"] = sorted({folder.read_spec().seed for folder in folders})
         about["wall_seconds"] = round(time.perf_counter() - started, 1)
-        write_json(json_file, {"about": about, **(found[0] if len(found) == 1 else {"runs": found})})
+        write_json(json_file, {"about": about, **(measured[0] if len(measured) == 1 else {"runs": measured})})
 
 
 def print_shift(path: Path, shift: "Shift", console: Console) -> None:

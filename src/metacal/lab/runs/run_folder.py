@@ -10,7 +10,7 @@ A run is a folder::
     hyperparameters.json what was learned           scores.json        written last: the run is complete
     superclasses.json    the superclass of every class, where classes have them
     checksums.json       SHA-256 of all the others but the checkpoints, which have their own; of a complete run
-    shift/cifar10-c.json figures by corruption and severity, once `metacal evaluate --shift` has measured them
+    shift/cifar10-c.json figures by corruption and severity, once `metacal shift` has measured them
 """
 
 import csv

@@ -30,7 +30,7 @@ SHIFTS: dict[str, str | None] = {"cifar10-c": "cifar10", "cifar100-c": "cifar100
 
 def measure_shift(
     folder: RunFolder,
-    shift: str,
+    shift: str | None = None,
     *,
     data_dir: Path | None = None,
     size: int | None = None,
@@ -42,13 +42,13 @@ def measure_shift(
     Args:
         folder: of a complete run.
         shift: ``cifar10-c`` or ``cifar100-c`` (published arrays where they are in the data folder, else generated), or
-            ``corruptions``: generated for the test images of any dataset.
+            ``corruptions``: generated for the test images of any dataset. By default the one of the run's dataset.
         data_dir: folder of the datasets.
-        size: look at so many test images only, the first ones.
-        progress: is told the domain's name, how many are done and how many there are.
+        size: use only the first so many test images.
+        progress: is called with the domain's name, how many are done and how many there are.
         trust_model: build a model that the run names by its import path: that runs its code.
     """
-    spec = check_shift(folder, shift, trust_model=trust_model)
+    spec, shift = check_shift(folder, shift, trust_model=trust_model)
     if size is not None:
         check_integer("size", size, 1)
     dataset = load_dataset(spec.dataset, folder=data_dir, **spec.dataset_options)
@@ -91,18 +91,21 @@ def measure_shift(
     return study
 
 
-def check_shift(folder: RunFolder, shift: str, *, trust_model: bool = False) -> RunSpec:
-    """The spec of a complete run that this shift can be measured of."""
-    check_choice("--shift", shift, tuple(SHIFTS))
+def check_shift(folder: RunFolder, shift: str | None = None, *, trust_model: bool = False) -> tuple[RunSpec, str]:
+    """The spec of a complete run and the shift to measure it under, if the two fit; see `measure_shift`."""
+    if shift is not None:
+        check_choice("--on", shift, tuple(SHIFTS))
     if not folder.is_complete:
         raise InvalidValueError(f"`RUN` must be the folder of a complete run, got {folder.path}.")
-    spec, wanted = folder.read_spec_to_build(trust_model=trust_model), SHIFTS[shift]
-    if wanted is not None and spec.dataset != wanted:
+    spec = folder.read_spec_to_build(trust_model=trust_model)
+    if shift is None:
+        return spec, next((name for name, dataset in SHIFTS.items() if dataset == spec.dataset), "corruptions")
+    if SHIFTS[shift] not in (None, spec.dataset):
         raise InvalidValueError(
-            f"`--shift` must fit the run: {shift} is of {wanted}, got a run on {spec.dataset}; --shift corruptions "
+            f"`--on` must fit the run: {shift} is of {SHIFTS[shift]}, got a run on {spec.dataset}; --on corruptions "
             "corrupts the test images of any dataset."
         )
-    return spec
+    return spec, shift
 
 
 def clean_validation(spec: RunSpec, dataset: Dataset, folder: RunFolder) -> Examples:
@@ -113,7 +116,7 @@ def clean_validation(spec: RunSpec, dataset: Dataset, folder: RunFolder) -> Exam
 
 
 def first(examples: Examples, size: int | None) -> Examples:
-    """The first so many examples; all without a number."""
+    """The first ``size`` examples; all if None."""
     if size is None or size >= len(examples):
         return examples
     return examples.select(torch.arange(size))
