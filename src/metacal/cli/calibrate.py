@@ -9,8 +9,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from metacal.cli.places import check_places
-from metacal.cli.prediction_options import ClassNames, Logits, Probs, Target, read_class_names
+from metacal.cli.options import ClassNames, Logits, Probs, Target, check_places, read_class_names
 from metacal.cli.terminal import Console, warn
 from metacal.errors import InvalidValueError, MetacalWarning
 from metacal.files import write_json

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from metacal.cli.places import check_places
-from metacal.cli.prediction_options import ClassNames, Logits, Probs, Target, read_class_names
+from metacal.cli.options import ClassNames, Logits, Probs, Target, check_places, read_class_names
 from metacal.cli.terminal import Console, one_line
 from metacal.errors import InvalidValueError
 from metacal.files import write_json

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from metacal.cli.places import check_places
+from metacal.cli.options import check_places
 from metacal.cli.terminal import Console
 from metacal.errors import InvalidValueError, needs
 

@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
 
-from metacal.cli.places import check_places
+from metacal.cli.options import check_places
 from metacal.cli.terminal import Console, one_line
 from metacal.errors import needs
 from metacal.files import write_json

@@ -7,7 +7,7 @@ import typer
 from rich.box import SIMPLE
 from rich.table import Table
 
-from metacal.cli.places import check_places
+from metacal.cli.options import check_places
 from metacal.cli.terminal import Console
 from metacal.errors import needs
 from metacal.files import write_json

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from metacal.cli.places import check_places
+from metacal.cli.options import check_places
 from metacal.cli.terminal import Console
 from metacal.errors import needs
 from metacal.files import write_json

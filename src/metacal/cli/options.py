@@ -1,4 +1,4 @@
-"""Options that every verb reading prediction files has: which columns hold what, said once."""
+"""What several verbs ask for: which columns of a prediction file hold what, and files that can be written."""
 
 from pathlib import Path
 from typing import Annotated
@@ -49,3 +49,21 @@ def read_class_names(text: str | None) -> list[str] | None:
     if len(set(names)) != len(names) or not all(names):
         raise InvalidValueError(f"`--class-names` must hold different names, or name a file that does, got {text!r}.")
     return names
+
+
+def check_places(**places: Path | None) -> None:
+    """Raise unless every file can be put where it is to go; an option that was not given is None.
+
+    Args:
+        places: paths by the name of their option, without its dashes.
+
+    Raises:
+        InvalidValueError: the folder is not there, or the path is a folder; the message names the option.
+    """
+    for option, path in places.items():
+        if path is None:
+            continue
+        if path.is_dir():
+            raise InvalidValueError(f"`--{option}` must name a file that can be written, got the folder {path}.")
+        if not path.parent.is_dir():
+            raise InvalidValueError(f"`--{option}` must name a file in a folder that exists, got {path}.")
