@@ -2,7 +2,7 @@
 
 from metacal.metalearning.finish import Finish, TemperatureScaled
 from metacal.metalearning.hierarchical_label_smoothing import HierarchicalLabelSmoothing
-from metacal.metalearning.hyperparameter import Hyperparameter, LabelSmoothingHyperparameter
+from metacal.metalearning.hyperparameter import HYPERPARAMETERS, Hyperparameter, LabelSmoothingHyperparameter
 from metacal.metalearning.inner_loss import InnerLoss
 from metacal.metalearning.learnable_focal_gamma import LearnableFocalGamma
 from metacal.metalearning.learnable_temperature import LearnableTemperature
@@ -15,6 +15,7 @@ from metacal.metalearning.unitwise_l2 import UnitwiseL2
 from metacal.metalearning.vector_label_smoothing import VectorLabelSmoothing
 
 __all__ = [
+    "HYPERPARAMETERS",
     "PAPER",
     "Finish",
     "HierarchicalLabelSmoothing",

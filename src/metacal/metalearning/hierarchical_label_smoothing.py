@@ -19,7 +19,7 @@ DECAY = 0.0025
 """Share of all that was learned that is forgotten in each training step."""
 
 
-class HierarchicalLabelSmoothing(LabelSmoothingHyperparameter):
+class HierarchicalLabelSmoothing(LabelSmoothingHyperparameter, name="hierarchical_smoothing"):
     r"""Soft label of true class c: :math:`y_k (1 - s_c) + s_c\, q_{ck}`.
 
     The strength :math:`s_c = \max(\mathrm{base} + \mathrm{deviation}_c - \mathrm{threshold}, 0)`, at most 0.5, is

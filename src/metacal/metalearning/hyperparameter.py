@@ -8,6 +8,9 @@ from torch import Tensor, nn
 from metacal.functional.arguments import check_integer
 from metacal.metalearning.inner_loss import InnerLoss
 
+HYPERPARAMETERS: "dict[str, type[Hyperparameter]]" = {}
+"""The classes by the names that specs use; a class enters under its ``name``."""
+
 MAX_STRENGTH = 0.5
 """Most that label smoothing may take from the true class."""
 
@@ -16,7 +19,8 @@ class Hyperparameter(nn.Module):
     """A module whose parameters (omega) shape the training loss.
 
     ``forward`` fills slots of an `InnerLoss`; functions put into slots must hold the tensors they use (not ``self``),
-    so that they can be evaluated later with other values of omega in place.
+    so that they can be evaluated later with other values of omega in place. ``class Mine(Hyperparameter, name="mine")``
+    makes it known to specs by that name.
 
     Attributes:
         num_classes: K, or None if the hyper-parameter does not depend on it.
@@ -25,6 +29,16 @@ class Hyperparameter(nn.Module):
 
     num_classes: int | None = None
     acts_on_meta_logits: bool = False
+
+    def __init_subclass__(cls, *, name: str | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if name is not None:
+            HYPERPARAMETERS[name] = cls
+
+    @classmethod
+    def for_head(cls, head: nn.Module, num_classes: int) -> "Hyperparameter":
+        """One for a model with this last layer and so many classes."""
+        return cls(num_classes)
 
     def forward(self, inner: InnerLoss) -> InnerLoss:
         """Fill slots of the training loss."""

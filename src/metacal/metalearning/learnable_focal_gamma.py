@@ -11,7 +11,7 @@ from metacal.metalearning.inner_loss import InnerLoss
 HIGHEST = 10.0
 
 
-class LearnableFocalGamma(Hyperparameter):
+class LearnableFocalGamma(Hyperparameter, name="focal_gamma"):
     """Weighs each sample by ``(1 - p) ** gamma``, p the true class's probability: focal loss with a learned gamma.
 
     Args:

@@ -12,7 +12,7 @@ from metacal.metalearning.inner_loss import InnerLoss
 LOWEST, HIGHEST = 1e-2, 1e2
 
 
-class LearnableTemperature(Hyperparameter):
+class LearnableTemperature(Hyperparameter, name="temperature"):
     """Divides held-out logits by T: post-hoc scaling, ready when training ends; `MetaCalibrator.calibrate` applies it.
 
     Its effect on the meta-objective is direct, so no inner step is needed for its gradient. With ``in_training`` the
@@ -31,6 +31,11 @@ class LearnableTemperature(Hyperparameter):
         super().__init__()
         self.in_training = in_training
         self.log_temperature = nn.Parameter(torch.zeros(()))
+
+    @classmethod
+    def for_head(cls, head: nn.Module, num_classes: int) -> "LearnableTemperature":
+        """The same for any model."""
+        return cls()
 
     @property
     def temperature(self) -> Tensor:

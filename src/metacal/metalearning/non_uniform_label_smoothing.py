@@ -9,7 +9,7 @@ from metacal.metalearning.vector_label_smoothing import VectorLabelSmoothing
 EPSILON = 1e-6
 
 
-class NonUniformLabelSmoothing(VectorLabelSmoothing):
+class NonUniformLabelSmoothing(VectorLabelSmoothing, name="nonuniform_smoothing"):
     r"""Soft label of true class c: :math:`y_k (1 - s_c) + s_c \frac{d_{ck}}{\epsilon + \sum_j d_{cj}}`.
 
     The distribution has no share for the true class itself, :math:`d_{cc} = 0`.

@@ -7,7 +7,7 @@ from metacal.functional.label_smoothing import smooth_labels
 from metacal.metalearning.hyperparameter import MAX_STRENGTH, LabelSmoothingHyperparameter
 
 
-class ScalarLabelSmoothing(LabelSmoothingHyperparameter):
+class ScalarLabelSmoothing(LabelSmoothingHyperparameter, name="scalar_smoothing"):
     """Soft label ``y_k (1 - s) + s / K`` with one s for all classes.
 
     Args:

@@ -10,7 +10,7 @@ from metacal.metalearning.hyperparameter import Hyperparameter
 from metacal.metalearning.inner_loss import InnerLoss
 
 
-class UnitwiseL2(Hyperparameter):
+class UnitwiseL2(Hyperparameter, name="unitwise_l2"):
     """Adds ``sum(omega * phi ** 2)`` over the head's parameters phi to the summed training loss; any sign.
 
     Args:
@@ -32,6 +32,11 @@ class UnitwiseL2(Hyperparameter):
             raise InvalidValueError("`head` must have parameters to penalise, got none.")
         for name, parameter in head.named_parameters():
             self.register_parameter(self.names[name], nn.Parameter(torch.zeros_like(parameter)))
+
+    @classmethod
+    def for_head(cls, head: nn.Module, num_classes: int) -> "UnitwiseL2":
+        """One for all weights and biases of the last layer."""
+        return cls(head)
 
     def forward(self, inner: InnerLoss) -> InnerLoss:
         """Fill the penalty."""

@@ -7,7 +7,7 @@ from metacal.functional.label_smoothing import smooth_labels
 from metacal.metalearning.hyperparameter import MAX_STRENGTH, LabelSmoothingHyperparameter
 
 
-class VectorLabelSmoothing(LabelSmoothingHyperparameter):
+class VectorLabelSmoothing(LabelSmoothingHyperparameter, name="vector_smoothing"):
     """Soft label ``y_k (1 - s_c) + s_c / K`` with a strength for each true class c.
 
     Args:

@@ -1,6 +1,8 @@
 """Specs: one value for one run, both ways to JSON, a hash that any change changes, errors all at once."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -163,6 +165,19 @@ def test_all_errors_at_once(words, messages):
     for message in messages:
         assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_methods_name_hyperparameters_that_exist():
+    for method in METHODS.values():
+        method.check_names()
+    with pytest.raises(ValueError, match=r"hyperparameters must be among hierarchical_smoothing, .*, got 'margin'"):
+        RunSpec(dataset="digits", model="mlp", method={"name": "mine", "hyperparameters": ["margin"]})
+
+
+def test_specs_of_known_methods_are_made_without_torch():
+    script = "import sys, metacal.lab.runs as runs; runs.build_spec({'dataset': 'digits', 'method': 'mc'})"
+    command = [sys.executable, "-c", f"{script}; print('torch' in sys.modules)"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == "False"
 
 
 def test_values_are_read_by_what_they_look_like():

@@ -1,6 +1,5 @@
 """From the terms of a method to what is minimised, and what is learned by which objective."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
 from operator import add
@@ -16,7 +15,7 @@ from metacal.lab.pipeline.data import batches_of
 from metacal.lab.runs import RunSpec, Term
 from metacal.lab.training import MetaObjective, Objective, PlainObjective
 from metacal.losses import Loss
-from metacal.metalearning import PAPER, Hyperparameter, OuterStep
+from metacal.metalearning import HYPERPARAMETERS, PAPER, Hyperparameter, OuterStep
 from metacal.metalearning.defaults import judged
 from metacal.metalearning.hyperparameter_set import as_one
 
@@ -31,15 +30,6 @@ LOSSES: dict[str, type[Loss]] = {
     "mmce_weighted": losses.MMCEWeighted,
     "sb_ece": losses.SBECE,
     "s_avuc": losses.SAvUC,
-}
-HYPERPARAMETERS: dict[str, Callable[[Any, int], Hyperparameter]] = {
-    "hierarchical_smoothing": lambda head, num_classes: metalearning.HierarchicalLabelSmoothing(num_classes),
-    "nonuniform_smoothing": lambda head, num_classes: metalearning.NonUniformLabelSmoothing(num_classes),
-    "vector_smoothing": lambda head, num_classes: metalearning.VectorLabelSmoothing(num_classes),
-    "scalar_smoothing": lambda head, num_classes: metalearning.ScalarLabelSmoothing(num_classes),
-    "unitwise_l2": lambda head, num_classes: metalearning.UnitwiseL2(head),
-    "temperature": lambda head, num_classes: metalearning.LearnableTemperature(),
-    "focal_gamma": lambda head, num_classes: metalearning.LearnableFocalGamma(num_classes),
 }
 
 FIRST = replace(PAPER, every=16, dense_start=1000, dense_every=1, adaptive=True)
@@ -62,7 +52,7 @@ def main_objective(
     head = model.head
     assert isinstance(head, nn.Module)
     members: dict[str, Hyperparameter] = {
-        name: HYPERPARAMETERS[name](head, dataset.num_classes) for name in method.hyperparameters
+        name: HYPERPARAMETERS[name].for_head(head, dataset.num_classes) for name in method.hyperparameters
     }
     learned = as_one(members if len(members) > 1 else next(iter(members.values())))
     outer = outer_step(spec)

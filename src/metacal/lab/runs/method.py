@@ -7,15 +7,6 @@ from pydantic import BaseModel, ConfigDict
 LossName = Literal[
     "cross_entropy", "label_smoothing", "brier", "focal", "flsd", "dece", "mmce", "mmce_weighted", "sb_ece", "s_avuc"
 ]
-HyperparameterName = Literal[
-    "hierarchical_smoothing",
-    "nonuniform_smoothing",
-    "vector_smoothing",
-    "scalar_smoothing",
-    "unitwise_l2",
-    "temperature",
-    "focal_gamma",
-]
 
 
 class Term(BaseModel):
@@ -48,7 +39,7 @@ class Method(BaseModel):
         name: for tables and folders.
         loss: terms of the training loss.
         averaged: the loss is averaged over the batch even where the recipe sums it.
-        hyperparameters: what is meta-learned; empty for plain training.
+        hyperparameters: what is meta-learned, by names of `metalearning.HYPERPARAMETERS`; empty for plain training.
         objective: terms of the meta-objective, for methods with hyper-parameters.
         interleaved: terms of a calibration loss that is trained on alone, on the meta part, after each epoch.
 
@@ -61,7 +52,7 @@ class Method(BaseModel):
     name: str
     loss: tuple[Term, ...] = CROSS_ENTROPY
     averaged: bool = False
-    hyperparameters: tuple[HyperparameterName, ...] = ()
+    hyperparameters: tuple[str, ...] = ()
     objective: tuple[Term, ...] = META_OBJECTIVE
     interleaved: tuple[Term, ...] = ()
 
@@ -70,11 +61,19 @@ class Method(BaseModel):
         """Whether a part of the training data is set aside for it."""
         return bool(self.hyperparameters or self.interleaved)
 
+    def check_names(self) -> None:
+        """Raise for a hyper-parameter that is not known. Imports torch, so methods of ours are not checked."""
+        from metacal.metalearning import HYPERPARAMETERS
+
+        for name in self.hyperparameters:
+            if name not in HYPERPARAMETERS:
+                raise ValueError(f"hyperparameters must be among {', '.join(HYPERPARAMETERS)}, got {name!r}")
+
 
 FOCAL = (Term(loss="focal", options={"gamma": 3.0}),)
 # The paper names these terms without their weights: docs/design/fidelity.md says how they were chosen.
 SB_ECE, S_AVUC, DECE = Term(loss="sb_ece"), Term(loss="s_avuc"), Term(loss="dece")
-NON_UNIFORM: tuple[HyperparameterName, ...] = ("nonuniform_smoothing",)
+NON_UNIFORM: tuple[str, ...] = ("nonuniform_smoothing",)
 
 METHODS: dict[str, Method] = {
     method.name: method

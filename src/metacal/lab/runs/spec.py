@@ -131,6 +131,13 @@ class RunSpec(BaseModel):
     def _method_by_name(cls, value: Any) -> Any:
         return METHODS.get(value, value) if isinstance(value, str) else value
 
+    @field_validator("method")
+    @classmethod
+    def _method_is_known(cls, method: Method) -> Method:
+        if method != METHODS.get(method.name):
+            method.check_names()
+        return method
+
     @field_validator("domains", mode="before")
     @classmethod
     def _domains_by_name(cls, value: Any) -> Any:
