@@ -12,7 +12,6 @@ from importlib.metadata import version
 from pathlib import Path
 
 import torch
-from metacal.lab.runs.environment import provenance
 from rich.console import Console
 from rich.table import Table
 from scipy import stats
@@ -21,6 +20,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from metacal.functional import expected_calibration_error, negative_log_likelihood
+from metacal.lab.runs.environment import provenance
 from metacal.posthoc import TemperatureScaling
 
 STARTED = time.perf_counter()

@@ -13,7 +13,7 @@ LEFT_OUT = {
     "make demo": "sets up an environment from a clone; CI runs it there",
     "make test": "sets up an environment from a clone; CI runs it there",
     "git clone <this repository> && cd metacal": "needs an address",
-    "metacal run main-ece --rows cifar-10/resnet18 --methods ce,mc --preset cpu": "needs CIFAR-10, trains for hours",
+    "metacal run main-ece --rows cifar-10/resnet18 --methods ce,mc --scale cpu": "needs CIFAR-10, trains for hours",
     "metacal shift runs/mine": "needs CIFAR-10 and a run that was trained on it",
     "metacal train dataset=cifar10 method=mc domains=cifar-c": "needs CIFAR-10, trains for hours",
 }

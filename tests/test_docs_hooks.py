@@ -22,7 +22,7 @@ def hook(name):
 def measured(tmp_path):
     folder = tmp_path / "some-cpu"
     folder.mkdir()
-    about = {"command": "metacal run main-ece -o some-cpu", "preset": "cpu", "seeds": [0], "train_seconds": 7200.0}
+    about = {"command": "metacal run main-ece -o some-cpu", "scale": "cpu", "seeds": [0], "train_seconds": 7200.0}
     (folder / "about.json").write_text(json.dumps(about | {"date": "today", "torch": "2"}))
     (folder / "main-ece.json").write_text(json.dumps({"note": "Ours: means. Data: 20news-bydate.tar.gz, glove.txt."}))
     head = "row,method,metric,mean,std,seeds,published_mean,published_std,setting\n"
@@ -50,7 +50,7 @@ def test_reproduction_sets_ours_above_published_and_says_how_far_it_is(measured,
         "what the paper has is there in full"
     )
     assert "| some-cpu | `metacal run main-ece -o some-cpu` | 0 | 2.0 h | today, 2 |" in page
-    settings = "cpu preset, published setting, settings of our own"
+    settings = "cpu scale, published setting, settings of our own"
     link = f"| [Table 1: Test ECE](#table-1-test-ece) | `metacal run main-ece` | 4 cells, {settings} |"
     assert f"{link} partly |" in page and "**Does the claim hold there? Partly.** It does here." in first
     assert "| `metacal run ablation` | not yet |" in page

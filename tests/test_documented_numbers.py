@@ -66,7 +66,7 @@ PAGES: dict[str, tuple[list[str], set[str]]] = {
         set(),
     ),
     "docs/scaling.md": (["benchmarks/cluster_simulation.json"], set()),
-    "docs/design/presets.md": (["presets/regimes.csv"], set()),
+    "docs/design/scales.md": (["scales/regimes.csv"], set()),
     "docs/which-method.md": (
         [
             "study/methods.md",

@@ -106,7 +106,7 @@ def test_every_dataset_is_in_the_table_of_names():
 def test_commands_that_are_not_run_with_the_wheel_are_printed():
     pages = (ROOT / "README.md", ROOT / "docs" / "quickstart.md")
     printed = [each for page in pages for block in blocks(page, "console") for each in commands(block)]
-    assert set(LEFT_OUT) <= set(printed) and "metacal show main-ece --preset cpu" in printed
+    assert set(LEFT_OUT) <= set(printed) and "metacal show main-ece --scale cpu" in printed
 
 
 def test_torch_is_pinned():

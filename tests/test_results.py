@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import typer
 from benchmarks.report import as_csv
-from metacal.lab.runs.recipes import read_overrides
 
 from metacal.lab.cli.run import listed, number, run
 from metacal.lab.cli.selection import find_exhibits, in_order, narrowed
 from metacal.lab.paper.experiments import EXHIBITS
+from metacal.lab.runs.recipes import read_overrides
 
 RESULTS = Path(__file__).parent.parent / "results"
 PAPER = RESULTS / "paper"
@@ -80,8 +80,8 @@ def chosen_by(command):
         listed(given["methods"]),
         [number(seed) for seed in listed(given["seeds"])],
     )
-    specs = [spec for exhibit in exhibits for spec in exhibit.specs(given["preset"], overrides)]
-    draws = [draw for exhibit in exhibits for draw in exhibit.draws(given["preset"])]
+    specs = [spec for exhibit in exhibits for spec in exhibit.specs(given["scale"], overrides)]
+    draws = [draw for exhibit in exhibits for draw in exhibit.draws(given["scale"])]
     seeds = sorted({each.seed for each in (*specs, *draws)})
     return {spec.hash for spec in specs}, seeds, {exhibit.name for exhibit in exhibits}
 

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from metacal.lab.runs.environment import commit, processor
 
 from benchmarks.default.methods import BASELINES, CANDIDATES
 from benchmarks.default.regimes import IMAGE_REGIMES, REGIMES
 from benchmarks.default.tables import confirmation, development
 from benchmarks.default.train import Run, execute
 from benchmarks.report import save_table
+from metacal.lab.runs.environment import commit, processor
 
 STORE = Path("results/default")
 ON_IMAGES = ("ce", "ls", "centre", "head", "as it is")

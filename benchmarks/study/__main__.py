@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from metacal.lab.runs.environment import commit, processor
 
 from benchmarks.report import save_table
 from benchmarks.study.plans import PLANS
 from benchmarks.study.tables import TABLES
 from benchmarks.study.train import Run, execute
+from metacal.lab.runs.environment import commit, processor
 
 STUDY = Path(__file__).parent
 

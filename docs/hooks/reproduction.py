@@ -77,11 +77,11 @@ def status(exhibit: Exhibit) -> str:
     """How many of the cells were measured and in which setting."""
     found = []
     for path in measured(exhibit):
-        preset = json.loads((path.parent / "about.json").read_text(encoding="utf-8"))["preset"]
+        scale = json.loads((path.parent / "about.json").read_text(encoding="utf-8"))["scale"]
         cells = filled(path.with_suffix(".csv"))
-        settings = {SETTINGS.get(cell["setting"], f"{preset} preset") for cell in cells}
+        settings = {SETTINGS.get(cell["setting"], f"{scale} scale") for cell in cells}
         where = "sizes of our own" if isinstance(exhibit, SimulatedStudy) else ", ".join(sorted(settings))
-        found.append(f"{f'{len(cells)} cells' if cells else 'drawn'}, {where or f'{preset} preset'}")
+        found.append(f"{f'{len(cells)} cells' if cells else 'drawn'}, {where or f'{scale} scale'}")
     return "; ".join(found) or "not yet"
 
 

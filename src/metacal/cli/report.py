@@ -42,7 +42,7 @@ def report(
     resamples: Annotated[
         int, typer.Option("--resamples", min=10, help="Data sets drawn for the interval of a calibration error.")
     ] = 1000,
-    preset: Annotated[str, typer.Option(help="Of tables and figures: full, cpu or smoke.")] = "full",
+    scale: Annotated[str, typer.Option(help="Of tables and figures: full, cpu or smoke.")] = "full",
     store: Annotated[
         str, typer.Option("--store", metavar="PLACE", help="Where the runs of tables and figures are: folder or URL.")
     ] = "runs",
@@ -63,10 +63,10 @@ def report(
 
     Example: [bold]metacal report predictions.csv --figures figures --json numbers.json[/]
 
-    Tables and figures of the paper on a page: [bold]metacal report main-ece reliability --preset cpu[/]
+    Tables and figures of the paper on a page: [bold]metacal report main-ece reliability --scale cpu[/]
     """
     if any(is_exhibit_name(path) for path in paths):
-        report_exhibits(paths, output, preset, store, figures, json_file, title)
+        report_exhibits(paths, output, scale, store, figures, json_file, title)
         if show:
             webbrowser.open(output.resolve().as_uri())
         return
@@ -123,7 +123,7 @@ def is_exhibit_name(path: Path) -> bool:
 def report_exhibits(
     names: list[Path],
     output: Path,
-    preset: str,
+    scale: str,
     store: str,
     figures: Path | None,
     json_file: Path | None,
@@ -141,11 +141,11 @@ def report_exhibits(
     check_places(output=output, json=json_file)
     exhibits = narrowed([exhibit for name in names for exhibit in find_exhibits(str(name))])
     runs = opened(store)
-    print_failures(pull_complete(exhibits, runs, preset))
+    print_failures(pull_complete(exhibits, runs, scale))
     prepared = [
         replace(
-            prepare_exhibit(exhibit, runs, preset),
-            command=command_of(exhibit.name, preset=preset, store=store),
+            prepare_exhibit(exhibit, runs, scale),
+            command=command_of(exhibit.name, scale=scale, store=store),
         )
         for exhibit in exhibits
     ]

@@ -4,7 +4,6 @@ import re
 
 import pytest
 import torch
-from metacal.lab.runs.run_store import RunStore
 
 from metacal.cli.calibrate import print_trials
 from metacal.lab.cli.exhibits import print_exhibit
@@ -14,6 +13,7 @@ from metacal.lab.cli.train import SHOWN
 from metacal.lab.engines import LocalEngine, RunFailed, RunFinished, RunProgressed, RunStarted
 from metacal.lab.paper.render import prepare_exhibit
 from metacal.lab.runs import RunFolder, build_spec
+from metacal.lab.runs.run_store import RunStore
 from metacal.lab.training.events import BatchDone, EpochDone, Notice, TrainingBegan
 from metacal.posthoc.choose import Trial
 
@@ -98,7 +98,7 @@ def test_runs_that_start_and_end_and_epochs_now_and_then():
 
 def test_failures_at_the_end_of_a_command(metacal, monkeypatch, tmp_path):
     monkeypatch.setattr(LocalEngine, "execute", lambda *_, **__: {SPEC.hash: HOSTILE})
-    words = ["hyperparameters", "--preset", "smoke", "--rows", "cifar-10/", "--methods", "ce", "--seeds", "0"]
+    words = ["hyperparameters", "--scale", "smoke", "--rows", "cifar-10/", "--methods", "ce", "--seeds", "0"]
     output = tmp_path / "[x]" / "tables"
     status, printed, errors = metacal("run", *words, "--store", tmp_path / "runs", "-o", output)
     assert status == 1 and errors == f"failed: {HOSTILE}\n" and f"{output}/report.html: open it" in printed

@@ -6,12 +6,12 @@ import shutil
 
 import fsspec
 import pytest
-from metacal.lab.runs.run_store import RunStore
 
 from metacal.errors import StorageError
 from metacal.lab.cli.selection import in_order, narrowed
 from metacal.lab.paper.draw_store import DrawStore
 from metacal.lab.paper.experiments import EXHIBITS
+from metacal.lab.runs.run_store import RunStore
 
 
 def test_ls_names_every_table_and_figure(metacal, tmp_path):
@@ -27,7 +27,7 @@ def test_a_store_that_is_out_of_reach_at_the_end_costs_no_table(metacal, monkeyp
             raise StorageError("s3://bucket could not be reached: timed out.")
 
     monkeypatch.setattr(RunStore, "pull", out_of_reach)
-    part = ["--rows", "svhn", "--methods", "ce", "--seeds", "0", "--preset", "smoke"]
+    part = ["--rows", "svhn", "--methods", "ce", "--seeds", "0", "--scale", "smoke"]
     places = ["--store", str(tmp_path / "runs"), "-o", str(tmp_path / "out")]
     status, output, complaint = metacal("run", "main-ece", *part, *places)
     assert status == 1 and "timed out" in complaint and "SVHN" in output
@@ -38,7 +38,7 @@ def test_a_store_that_is_out_of_reach_at_the_end_costs_no_table(metacal, monkeyp
 def test_everything_under_smoke(metacal, tmp_path):
     words = [
         "--all",
-        "--preset",
+        "--scale",
         "smoke",
         "--seeds",
         "0",
@@ -52,27 +52,27 @@ def test_everything_under_smoke(metacal, tmp_path):
     for exhibit in EXHIBITS.values():
         assert exhibit.heading in output and (tmp_path / "out" / f"{exhibit.name}.json").exists(), exhibit.name
     assert (tmp_path / "out" / "report.html").stat().st_size < 6_000_000
-    status, output, _ = metacal("show", "main-ece", "--preset", "smoke", "--store", str(tmp_path / "runs"))
+    status, output, _ = metacal("show", "main-ece", "--scale", "smoke", "--store", str(tmp_path / "runs"))
     assert status == 0 and "7 complete" in output and "seconds" in output
 
 
 def test_what_every_row_of_the_main_table_takes(metacal):
-    status, output, errors = metacal("show", "main-ece", "--preset", "cpu")
+    status, output, errors = metacal("show", "main-ece", "--scale", "cpu")
     assert status == 0 and "the rest takes roughly" in output, errors
 
 
 def test_a_name_for_several_and_what_the_rest_takes(metacal):
-    status, output, _ = metacal("show", "interleaved", "--preset", "cpu")
+    status, output, _ = metacal("show", "interleaved", "--scale", "cpu")
     assert status == 0 and "Table 13" in output and "Table 14" in output and "the rest takes roughly" in output
 
 
 def test_tables_and_figures_as_a_report(metacal, tmp_path):
-    words = ["ablation", "generalisation-gap", "--preset", "smoke", "--store", str(tmp_path / "runs")]
+    words = ["ablation", "generalisation-gap", "--scale", "smoke", "--store", str(tmp_path / "runs")]
     page = tmp_path / "page.html"
     status, output, errors = metacal("report", *words, "-o", str(page))
     assert status == 0 and "page.html" in output, errors
     assert "Table 6" in page.read_text() and "nothing to draw yet" in page.read_text()
-    assert f"metacal run ablation --preset smoke --store {tmp_path / 'runs'}" in page.read_text()
+    assert f"metacal run ablation --scale smoke --store {tmp_path / 'runs'}" in page.read_text()
     numbers, drawn = tmp_path / "numbers.json", tmp_path / "drawn"
     more = ["--json", str(numbers), "--figures", str(drawn), "--title", "Mine"]
     status, _, errors = metacal("report", *words, "-o", str(page), *more)
@@ -85,29 +85,29 @@ def test_tables_and_figures_as_a_report(metacal, tmp_path):
 
 
 def test_a_part_of_a_table_from_nothing_to_files(metacal, tmp_path):
-    words = ["hyperparameters", "--preset", "smoke", "--rows", "cifar-10/", "--methods", "ce,mc", "--seeds", "0"]
+    words = ["hyperparameters", "--scale", "smoke", "--rows", "cifar-10/", "--methods", "ce,mc", "--seeds", "0"]
     store = ["--store", str(tmp_path / "runs")]
     status, output, errors = metacal("run", *words, *store, "-o", str(tmp_path / "tables"))
     assert status == 0, errors
-    assert "[smoke preset:" in output and "4.23 ± 0.15" in output
+    assert "[smoke scale:" in output and "4.23 ± 0.15" in output
     with (tmp_path / "tables" / "hyperparameters.csv").open() as file:
         lines = list(csv.DictReader(file))
     assert {(line["method"], line["metric"], line["seeds"]) for line in lines} == {
         (method, metric, "1") for method in ("CE", "MC") for metric in ("ece_percent", "error_percent")
     }
     about = json.loads((tmp_path / "tables" / "about.json").read_text())
-    assert about["seeds"] == [0] and about["preset"] == "smoke" and len(about["runs"]) == 2 and about["torch"]
+    assert about["seeds"] == [0] and about["scale"] == "smoke" and len(about["runs"]) == 2 and about["torch"]
     assert about["command"].startswith("metacal run hyperparameters") and about["train_seconds"] > 0
     for suffix in ("md", "tex", "json"):
         assert (tmp_path / "tables" / f"hyperparameters.{suffix}").stat().st_size > 100
     before = sorted(path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("*/scores.json"))
     assert metacal("run", *words, *store)[0] == 0
     assert sorted(path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("*/scores.json")) == before
-    status, output, _ = metacal("show", "hyperparameters", "--preset", "smoke", *store)
+    status, output, _ = metacal("show", "hyperparameters", "--scale", "smoke", *store)
     assert status == 0 and "2 complete" in output
     assert metacal("validate", *store)[0] == 0
     status, output, _ = metacal("run", *words[:-1], "0,1", *store, "epochs=1")
-    assert status == 0 and "[smoke preset, epochs=1: reduced or changed" in output
+    assert status == 0 and "[smoke scale, epochs=1: reduced or changed" in output
 
 
 @pytest.mark.parametrize(
@@ -119,8 +119,8 @@ def test_a_part_of_a_table_from_nothing_to_files(metacal, tmp_path):
         (["run", "main-ece", "--rows", "cifar-11"], "'cifar-11', nearest: cifar-1"),
         (["run", "main-ece", "--methods", "mcc"], "'mcc', nearest: mc"),
         (["run", "main-ece", "--seeds", "x"], "`--seeds` must be integers"),
-        (["run", "main-ece", "--preset", "tiny"], "`preset` must be one of full, cpu, smoke, got 'tiny'"),
-        (["run", "synthetic", "--preset", "tiny"], "`preset` must be one of full, cpu, smoke, got 'tiny'"),
+        (["run", "main-ece", "--scale", "tiny"], "`scale` must be one of full, cpu, smoke, got 'tiny'"),
+        (["run", "synthetic", "--scale", "tiny"], "`scale` must be one of full, cpu, smoke, got 'tiny'"),
         (["run", "main-ece", "--engine", "slurm"], "`--engine` must be one of 'local', 'ray', got 'slurm'"),
         (["run", "main-ece", "method=ce"], "`method` must not be set for a table"),
         (["run", "main-ece", "epoch=3"], "unknown key 'epoch', nearest: epochs"),
@@ -202,12 +202,12 @@ def test_the_order_is_the_papers():
 
 def test_a_store_that_cannot_be_written(metacal, tmp_path):
     (tmp_path / "file").write_text("not a folder")
-    words = ["hyperparameters", "--preset", "smoke", "--rows", "cifar-10/", "--methods", "ce", "--seeds", "0"]
+    words = ["hyperparameters", "--scale", "smoke", "--rows", "cifar-10/", "--methods", "ce", "--seeds", "0"]
     status, _, errors = metacal("run", *words, "--store", str(tmp_path / "file"))
     assert status == 1 and "could not be written" in errors
 
 
-SMALL = ["generalisation-gap", "--preset", "smoke", "--seeds", "0"]
+SMALL = ["generalisation-gap", "--scale", "smoke", "--seeds", "0"]
 
 
 def test_a_store_elsewhere_is_filled_and_read(metacal, tmp_path, monkeypatch):
@@ -296,5 +296,5 @@ def test_damaged_results_are_named(metacal, tmp_path, contents):
     assert status == 1 and "scores.json" in output and "simulated" in output and "2 problems" in output
     status, _, errors = metacal("run", "main-ece", "--rows", "svhn", "--methods", "ce", *SMALL[1:], *store)
     assert status == 2 and "scores.json" in errors
-    status, _, errors = metacal("run", "synthetic", "--preset", "smoke", *store)
+    status, _, errors = metacal("run", "synthetic", "--scale", "smoke", *store)
     assert status == 2 and "simulated" in errors

@@ -105,7 +105,7 @@ def test_a_contact_sheet(metacal, tmp_path):
 
 
 def test_both_cross_domain_tables_from_one_word(metacal, tmp_path):
-    words = ("--preset", "smoke", "--rows", "cifar-10-c", "--methods", "ce,mc", "--seeds", "0")
+    words = ("--scale", "smoke", "--rows", "cifar-10-c", "--methods", "ce,mc", "--seeds", "0")
     status, output, errors = metacal(
         "run", "cross-domain", *words, "--store", tmp_path / "runs", "-o", tmp_path / "tables"
     )
@@ -118,5 +118,5 @@ def test_both_cross_domain_tables_from_one_word(metacal, tmp_path):
     assert "Test images of the domains: generated." in data["note"]
     average, worst = ([cell["values"][0] for cell in line] for line in data["cells"])
     assert all(low <= high for low, high in zip(average, worst, strict=True))
-    status, output, _ = metacal("show", "cross-domain", "--preset", "smoke", "--store", tmp_path / "runs")
+    status, output, _ = metacal("show", "cross-domain", "--scale", "smoke", "--store", tmp_path / "runs")
     assert status == 0 and "Table 9" in output and "Table 10" in output

@@ -11,13 +11,13 @@ from contextlib import suppress
 import numpy as np
 import psutil
 import pytest
-from metacal.lab.runs.run_store import RunStore
 from tests.lab.engines.samples import SMALL, Record, figures, specs
 
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.lab.engines import LocalEngine, RunFailed, RunFinished, RunProgressed, RunStarted
 from metacal.lab.engines.pool import visible_gpus
 from metacal.lab.runs import Hardware
+from metacal.lab.runs.run_store import RunStore
 from metacal.lab.training import Stopped, StopRequest
 
 ONE_THREAD = Hardware(accelerator="cpu", threads=1)

@@ -7,7 +7,6 @@ import sys
 
 import psutil
 import pytest
-from metacal.lab.runs.run_store import RunStore
 from tests.lab.engines.samples import Record, figures, specs
 
 from metacal.errors import InvalidValueError, MetacalError
@@ -15,6 +14,7 @@ from metacal.lab.engines import LocalEngine, RayEngine, RunFinished, RunProgress
 from metacal.lab.engines.ray_cluster import check_answers
 from metacal.lab.engines.remote_store import RemoteStore
 from metacal.lab.runs import Hardware
+from metacal.lab.runs.run_store import RunStore
 from metacal.lab.training import Stopped, StopRequest
 
 pytest.importorskip("ray")

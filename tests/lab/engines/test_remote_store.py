@@ -8,7 +8,6 @@ import time
 
 import fsspec
 import pytest
-from metacal.lab.runs.run_store import RunStore
 from tests.lab.engines.samples import Record, figures, specs
 
 from metacal.errors import InUseError, InvalidValueError, StorageError
@@ -16,6 +15,7 @@ from metacal.lab.engines import LocalEngine, RunFailed, RunFinished, RunProgress
 from metacal.lab.engines.estimate import estimate_seconds
 from metacal.lab.engines.remote_store import RemoteStore, rank
 from metacal.lab.runs import Hardware
+from metacal.lab.runs.run_store import RunStore
 from metacal.lab.training import Stopped, StopRequest
 
 ENGINE = LocalEngine(hardware=Hardware(accelerator="cpu", threads=1))

@@ -65,11 +65,11 @@ def test_the_published_ranks_follow_from_the_published_figures(name):
     assert [round(rank, 1) for rank in average_ranks(values)] == pytest.approx(said, abs=0.051)
 
 
-@pytest.mark.parametrize("preset", ["full", "cpu", "smoke"])
+@pytest.mark.parametrize("scale", ["full", "cpu", "smoke"])
 @pytest.mark.parametrize("name", TABLES)
-def test_every_cell_is_a_run(name, preset):
+def test_every_cell_is_a_run(name, scale):
     table = TABLES[name]
-    specs = table.specs(preset)
+    specs = table.specs(scale)
     assert specs and len({spec.hash for spec in specs}) == len(specs)
 
 
@@ -81,24 +81,24 @@ def test_runs_are_shared_between_tables():
     assert len({spec.hash for spec in TABLES["ablation"].specs()} & main) == 12
 
 
-@pytest.mark.parametrize("preset", ["full", "cpu", "smoke"])
+@pytest.mark.parametrize("scale", ["full", "cpu", "smoke"])
 @pytest.mark.parametrize("dataset", ["CIFAR-10", "20 Newsgroups"])
-def test_at_equal_data_only_the_method_differs_from_meta_calibration(dataset, preset):
+def test_at_equal_data_only_the_method_differs_from_meta_calibration(dataset, scale):
     table = TABLES["equal-data"]
     row = next(row for row in table.rows if row.dataset == dataset)
-    specs = {column.label: table.spec(row, column, 0, preset) for column in table.columns}
+    specs = {column.label: table.spec(row, column, 0, scale) for column in table.columns}
     equal, mc = specs["CE, equal data"], specs["MC"]
     as_mc = {"method": mc.method, "hold_out_meta": False, "outer": mc.outer}
     assert equal.model_copy(update=as_mc) == mc
     assert equal.hold_out_meta and not specs["CE"].hold_out_meta and equal.hash != specs["CE"].hash
-    if dataset == "CIFAR-10" and preset == "cpu":
+    if dataset == "CIFAR-10" and scale == "cpu":
         assert specs["CE"].train_size == equal.train_size + equal.meta_size
 
 
-@pytest.mark.parametrize("preset", ["full", "cpu", "smoke"])
-def test_only_the_outer_step_differs_from_the_published_run(preset):
+@pytest.mark.parametrize("scale", ["full", "cpu", "smoke"])
+def test_only_the_outer_step_differs_from_the_published_run(scale):
     table = TABLES["outer-step"]
-    specs = {column.label: table.spec(table.rows[0], column, 0, preset) for column in table.columns}
+    specs = {column.label: table.spec(table.rows[0], column, 0, scale) for column in table.columns}
     for label in ("MC", "MC-S"):
         published = specs[label]
         assert published.outer == "paper"

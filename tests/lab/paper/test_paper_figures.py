@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from metacal.lab.runs.run_store import RunStore
 
 from metacal.functional import dece, expected_calibration_error
 from metacal.lab.paper.draw_store import DrawStore
@@ -20,6 +19,7 @@ from metacal.lab.paper.figures.strengths import StrengthsPanel, plot_strengths_o
 from metacal.lab.paper.page import render_paper_page
 from metacal.lab.paper.render import image_of, prepare_exhibit, write_exhibits
 from metacal.lab.pipeline import run
+from metacal.lab.runs.run_store import RunStore
 from metacal.reporting.learning import correlation
 
 
@@ -49,12 +49,12 @@ def store(tmp_path_factory):
 def test_every_figure_is_drawn(store, name):
     data = prepare_figure(FIGURES[name], store, "smoke")
     assert data.panels and data.done < data.wanted
-    assert "smoke preset: reduced" in data.title
+    assert "smoke scale: reduced" in data.title
     figure = plot_figure(data)
     assert (figure is None) == (name == "superclass-smoothing")  # the digits have no superclasses
     if figure is not None:
         assert all(axis.has_data() for axis in figure.axes)
-        assert b"Not the published setting: smoke preset" in image_of(
+        assert b"Not the published setting: smoke scale" in image_of(
             data, "svg"
         )  # the image goes about without its page
 
@@ -89,7 +89,7 @@ def test_correlations_are_scipys():
 
 def test_the_study_as_table_sweep_and_boundary(store, monkeypatch):
     draws = [Draw(size, seed, 2000) for size in (20, 30) for seed in range(3)]
-    monkeypatch.setattr(type(STUDIES["synthetic"]), "draws", lambda self, preset="full": draws)
+    monkeypatch.setattr(type(STUDIES["synthetic"]), "draws", lambda self, scale="full": draws)
     table = prepare_exhibit(STUDIES["synthetic"], store)
     lines = {(line[0].row, line[0].metric): line for line in table.cells}
     ours = lines["2n = 40 labels", "ece_percent"]

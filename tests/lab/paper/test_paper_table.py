@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from metacal.lab.runs.run_store import RunStore
 
 from metacal.lab.cli.selection import narrowed
 from metacal.lab.paper.exhibits import Published
@@ -19,6 +18,7 @@ from metacal.lab.paper.simulated_table import prepare_study_table
 from metacal.lab.paper.table import Cell, TableData, best_of, prepare_table
 from metacal.lab.paper.table_formats import csv_table, latex_table, markdown_table
 from metacal.lab.pipeline import run
+from metacal.lab.runs.run_store import RunStore
 
 TEMPERATURES = [round(0.1 * step, 1) for step in range(1, 101)]
 
@@ -128,14 +128,14 @@ def test_what_the_paper_does_not_have_is_not_as_published(tmp_path):
     }
 
 
-def test_text_is_run_in_full_under_the_cpu_preset():
+def test_text_is_run_in_full_under_the_cpu_scale():
     (part,) = narrowed([TABLES["main-ece"]], rows=["cifar-10/resnet18", "20-newsgroups"], methods=["mc"])
     data = prepare_table(part, RunStore("none"), "cpu")
     assert [line[0].is_reduced for line in data.cells] == [True, False]
 
 
 def test_the_simulated_study_says_that_smoke_is_reduced(tmp_path):
-    assert "[smoke preset: reduced" in prepare_study_table(STUDIES["synthetic"], RunStore(tmp_path), "smoke").title
+    assert "[smoke scale: reduced" in prepare_study_table(STUDIES["synthetic"], RunStore(tmp_path), "smoke").title
     assert "[" not in prepare_study_table(STUDIES["synthetic"], RunStore(tmp_path), "cpu").title
 
 

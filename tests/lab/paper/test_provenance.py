@@ -1,12 +1,11 @@
 """What stands beside tables and figures about where they come from."""
 
-from metacal.lab.runs.run_store import RunStore
-
 from metacal.lab.paper import simulated_study
 from metacal.lab.paper.draw_store import DrawStore
 from metacal.lab.paper.exhibits import Draw
 from metacal.lab.paper.provenance import prepare_provenance
 from metacal.lab.paper.simulated_study import fit_draw
+from metacal.lab.runs.run_store import RunStore
 
 
 def test_seeds_are_those_of_draws_too(tmp_path):

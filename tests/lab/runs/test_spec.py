@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from metacal.lab.runs.domains import NAMED
 
 from metacal.errors import InvalidValueError
-from metacal.lab.paper.scales import reduced
+from metacal.lab.paper.scales import scale_settings
 from metacal.lab.runs import METHODS, RunSpec, build_spec, read_assignments
+from metacal.lab.runs.domains import NAMED
 
 SPEC = build_spec({"dataset": "digits", "method": "mc"})
 CHANGES = {
@@ -119,11 +119,11 @@ def test_the_librarys_own_way_is_the_default_elsewhere(dataset, method):
     assert build_spec({"dataset": dataset, "method": method, "meta": "split"}).sets_meta_aside
 
 
-@pytest.mark.parametrize("preset", ["cpu", "smoke"])
-def test_a_preset_leaves_our_method_ours(preset):
-    spec = build_spec(reduced({"dataset": "cifar10", "method": "meta"}, preset))
+@pytest.mark.parametrize("scale", ["cpu", "smoke"])
+def test_a_scale_leaves_our_method_ours(scale):
+    spec = build_spec(scale_settings({"dataset": "cifar10", "method": "meta"}, scale))
     assert (spec.outer, spec.meta, spec.select, spec.finish) == ("default", "val", "refinement", True)
-    plain = build_spec(reduced({"dataset": "cifar10", "method": "ce"}, preset))
+    plain = build_spec(scale_settings({"dataset": "cifar10", "method": "ce"}, scale))
     assert spec.train_size == plain.train_size
     assert (plain.select, plain.finish) == ("accuracy", False)
 

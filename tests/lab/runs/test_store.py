@@ -7,12 +7,12 @@ from subprocess import PIPE
 
 import pytest
 import torch
-from metacal.lab.runs.method import METHODS
-from metacal.lab.runs.run_files import write_tensors
 
 from metacal.errors import InvalidValueError, StorageError
 from metacal.evaluation import Predictions
 from metacal.lab.runs import RunFolder, build_spec
+from metacal.lab.runs.method import METHODS
+from metacal.lab.runs.run_files import write_tensors
 
 SPEC = build_spec({"dataset": "digits", "method": "mc"})
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from metacal.lab.runs.run_store import RunStore
 
 PAGE_TITLE = "Meta-Calibration, measured"
-UNSAID = {"preset": "full", "store": "runs"}
+UNSAID = {"scale": "full", "store": "runs"}
 """Options that a command does without, as they are."""
 WIDE = 240
 """Columns of a table that goes to a file or another program."""
@@ -29,8 +29,8 @@ def command_of(name: str, assignments: Sequence[str] = (), **options: str) -> st
     """The command that makes an exhibit, or this part of it; options that say nothing new are left out.
 
     Examples:
-        >>> command_of("main-ece", ["epochs=3"], rows="", seeds="0,1", preset="cpu", store="runs")
-        'metacal run main-ece epochs=3 --seeds 0,1 --preset cpu'
+        >>> command_of("main-ece", ["epochs=3"], rows="", seeds="0,1", scale="cpu", store="runs")
+        'metacal run main-ece epochs=3 --seeds 0,1 --scale cpu'
     """
     told = {key: value for key, value in options.items() if value not in ("", UNSAID.get(key))}
     return shlex.join(["metacal", "run", name, *assignments, *(w for k, v in told.items() for w in (f"--{k}", v))])
@@ -54,10 +54,10 @@ def opened(place: str) -> "RunStore":
     return runs
 
 
-def pull_complete(exhibits: Iterable["Exhibit"], runs: "RunStore", preset: str, **overrides: Any) -> dict[str, str]:
+def pull_complete(exhibits: Iterable["Exhibit"], runs: "RunStore", scale: str, **overrides: Any) -> dict[str, str]:
     """Have every complete run here, from wherever the store is; what went wrong, by the hash of the run."""
     failed = {}
-    for spec in {spec.hash: spec for each in exhibits for spec in each.specs(preset, overrides)}.values():
+    for spec in {spec.hash: spec for each in exhibits for spec in each.specs(scale, overrides)}.values():
         try:
             if runs.state(spec) == "complete":
                 runs.pull(spec)

@@ -21,7 +21,7 @@ def ls(
 ) -> None:
     """List every table and figure that one command makes: those of the paper, and some of our own.
 
-    Example: [bold]metacal ls[/], then [bold]metacal show main-ece[/] and [bold]metacal run main-ece --preset smoke[/]
+    Example: [bold]metacal ls[/], then [bold]metacal show main-ece[/] and [bold]metacal run main-ece --scale smoke[/]
     """
     from metacal.lab.cli.selection import in_order
     from metacal.lab.paper.experiments import EXHIBITS

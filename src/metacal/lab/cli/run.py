@@ -33,7 +33,7 @@ def run(
     ] = "",
     methods: Annotated[str, typer.Option(metavar="NAMES", help="Only these methods, e.g. ce,ls,mc.")] = "",
     seeds: Annotated[str, typer.Option(metavar="NUMBERS", help="Only these seeds, e.g. 0,1.")] = "",
-    preset: Annotated[
+    scale: Annotated[
         str, typer.Option(help="full: as published; cpu: minutes per image run, text in full; smoke: seconds.")
     ] = "full",
     store: Annotated[
@@ -60,15 +60,15 @@ def run(
 
     For example:
 
-      metacal run main-ece --preset smoke
+      metacal run main-ece --scale smoke
 
       metacal run synthetic synthetic-sweep synthetic-boundary -o synthetic
 
-      metacal run table-6 --rows cifar-10 --methods ce,mc --seeds 0 --preset cpu --jobs 2
+      metacal run table-6 --rows cifar-10 --methods ce,mc --seeds 0 --scale cpu --jobs 2
 
-      metacal run cross-domain --preset cpu --rows cifar-10 --methods ce,ls,mc --seeds 0
+      metacal run cross-domain --scale cpu --rows cifar-10 --methods ce,ls,mc --seeds 0
 
-      metacal run --all --preset smoke -o tables
+      metacal run --all --scale smoke -o tables
     """
     from metacal.files import write_json
     from metacal.functional.arguments import check_choice
@@ -89,12 +89,12 @@ def run(
         raise InvalidValueError("`NAME` must be given, or --all, but not both; `metacal ls` lists the names.")
     named = in_order(EXHIBITS.values()) if everything else [found for name in names for found in find_exhibits(name)]
     exhibits = narrowed(named, listed(rows), listed(methods), [number(seed) for seed in listed(seeds)])
-    specs = {spec.hash: spec for exhibit in exhibits for spec in exhibit.specs(preset, overrides)}
+    specs = {spec.hash: spec for exhibit in exhibits for spec in exhibit.specs(scale, overrides)}
     if overrides and not specs:
         raise InvalidValueError(f"`{next(iter(overrides))}` must not be set: nothing that was named has runs.")
     runs = opened(store)
     missing = [spec for spec in specs.values() if runs.state(spec) != "complete"]
-    draws = list(dict.fromkeys(draw for exhibit in exhibits for draw in exhibit.draws(preset)))
+    draws = list(dict.fromkeys(draw for exhibit in exhibits for draw in exhibit.draws(scale)))
     stop = StopRequest()
     try:
         with stop.listening():
@@ -105,12 +105,12 @@ def run(
     except Stopped as stopped:
         Console(stderr=True).print("Stopped; what was done is kept. The same command goes on.", highlight=False)
         raise typer.Exit(128 + stopped.signal) from None
-    failed = {**pull_complete(exhibits, runs, preset, **overrides), **failed}
+    failed = {**pull_complete(exhibits, runs, scale, **overrides), **failed}
     chosen_part = {"rows": rows, "methods": methods, "seeds": seeds}
     prepared = [
         replace(
-            prepare_exhibit(exhibit, runs, preset, overrides),
-            command=command_of(exhibit.name, assignments, **chosen_part, preset=preset, store=store),
+            prepare_exhibit(exhibit, runs, scale, overrides),
+            command=command_of(exhibit.name, assignments, **chosen_part, scale=scale, store=store),
         )
         for exhibit in exhibits
     ]
@@ -118,7 +118,7 @@ def run(
         print_exhibit(data, output)
     if output is not None:
         write_exhibits(prepared, output)
-        about = prepare_provenance(["metacal", *sys.argv[1:]], preset, specs.values(), runs, draws)
+        about = prepare_provenance(["metacal", *sys.argv[1:]], scale, specs.values(), runs, draws)
         write_json(output / "about.json", about)
         page = write_paper_page(prepared, output / "report.html")
         Console().say(f"{page}: open it in a browser.")

@@ -19,22 +19,22 @@ STORE = typer.Option("--store", metavar="PLACE", help="Of all runs: a folder, or
 @needs("lab")
 def show(
     name: Annotated[str, typer.Argument(help="A table or figure, as `metacal ls` lists them.")],
-    preset: Annotated[str, typer.Option(help="full, cpu or smoke.")] = "full",
+    scale: Annotated[str, typer.Option(help="full, cpu or smoke.")] = "full",
     store: Annotated[str, STORE] = "runs",
 ) -> None:
     """Say what a table or figure is, what it runs, how far that is, and what the rest takes here.
 
-    Example: [bold]metacal show main-ece --preset cpu[/]
+    Example: [bold]metacal show main-ece --scale cpu[/]
     """
     from metacal.lab.cli.exhibits import opened
     from metacal.lab.cli.selection import find_exhibits
 
     runs = opened(store)
     for exhibit in find_exhibits(name):
-        show_exhibit(exhibit, preset, store, runs)
+        show_exhibit(exhibit, scale, store, runs)
 
 
-def show_exhibit(exhibit: "Exhibit", preset: str, place: str, runs: "RunStore") -> None:
+def show_exhibit(exhibit: "Exhibit", scale: str, place: str, runs: "RunStore") -> None:
     """Print one of them."""
     from metacal.lab.cli.exhibits import command_of
     from metacal.lab.paper.draw_store import DrawStore
@@ -45,18 +45,18 @@ def show_exhibit(exhibit: "Exhibit", preset: str, place: str, runs: "RunStore") 
     if exhibit.rows:
         console.print(f"Rows: {', '.join(row.name for row in exhibit.rows)}")
         console.print(f"Methods: {escape(', '.join(column.label for column in exhibit.columns))}")
-    specs, wanted = exhibit.specs(preset), exhibit.draws(preset)
+    specs, wanted = exhibit.specs(scale), exhibit.draws(scale)
     if specs:
         states = [runs.state(spec) for spec in specs]
         counts = ", ".join(f"{states.count(state)} {state}" for state in ("complete", "begun", "missing"))
-        console.print(f"{len(specs)} runs under the {preset} preset: {counts}.")
+        console.print(f"{len(specs)} runs at the {scale} scale: {counts}.")
         missing = [spec for spec, state in zip(specs, states, strict=True) if state != "complete"]
         if missing:
             console.print(time_left(missing, runs))
     if wanted:
         done = sum(draws.has(draw) for draw in wanted)
         console.print(f"{len(wanted)} draws of simulated data: {done} done; a draw takes seconds.")
-    console.print(f"Make it: {escape(command_of(exhibit.name, preset=preset, store=place))}", soft_wrap=True)
+    console.print(f"Make it: {escape(command_of(exhibit.name, scale=scale, store=place))}", soft_wrap=True)
 
 
 def time_left(missing: "list[RunSpec]", runs: "RunStore") -> str:

@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 
 @needs("lab")
 def validate(store: Annotated[str, STORE] = "runs") -> None:
-    """Check every table and figure under every preset, and all that is in a store. Exit status 1 if something is wrong.
+    """Check every table and figure at every scale, and all that is in a store. Exit status 1 if something is wrong.
 
     Example: [bold]metacal validate --store runs[/]
     """
     from metacal.lab.engines.remote_store import open_store
     from metacal.lab.paper.draw_store import DrawStore
     from metacal.lab.paper.experiments import EXHIBITS
-    from metacal.lab.paper.scales import PRESETS
+    from metacal.lab.paper.scales import SCALES
 
     console, runs, problems = Console(highlight=False), open_store(store), []
     for exhibit in EXHIBITS.values():
-        for preset in PRESETS:
+        for scale in SCALES:
             try:
-                exhibit.specs(preset)
+                exhibit.specs(scale)
             except MetacalError as error:
-                problems.append(f"{exhibit.name}, {preset}: {error}")
+                problems.append(f"{exhibit.name}, {scale}: {error}")
     with runs.outlines() as folders:
         complete = sum(folder.is_complete for folder in folders)
         for folder in folders:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from metacal.lab.paper.scales import check_preset, reduced
+from metacal.lab.paper.scales import check_scale, scale_settings
 from metacal.lab.runs.recipes import build_spec
 from metacal.lab.runs.spec import RunSpec
 
@@ -108,37 +108,37 @@ class Exhibit:
         return f"{self.kind.capitalize()} {self.number}: {self.title}" if self.number else self.title
 
     def spec(
-        self, row: Row, column: Column, seed: int, preset: str = "full", overrides: Mapping[str, Any] | None = None
+        self, row: Row, column: Column, seed: int, scale: str = "full", overrides: Mapping[str, Any] | None = None
     ) -> RunSpec | None:
         """The run behind one seed of one cell; None if it is only quoted."""
         if column.settings is None:
             return None
-        settings = reduced({**row.settings, **column.settings, "seed": seed}, preset)
+        settings = scale_settings({**row.settings, **column.settings, "seed": seed}, scale)
         return build_spec({**settings, **(overrides or {})})
 
-    def specs(self, preset: str = "full", overrides: Mapping[str, Any] | None = None) -> list[RunSpec]:
+    def specs(self, scale: str = "full", overrides: Mapping[str, Any] | None = None) -> list[RunSpec]:
         """All of its runs, each once."""
         found = (
-            self.spec(row, column, seed, preset, overrides)
+            self.spec(row, column, seed, scale, overrides)
             for row in self.rows
             for column in self.columns
             for seed in self.seeds
         )
         return list({spec.hash: spec for spec in found if spec is not None}.values())
 
-    def is_as_published(self, row: Row, column: Column, preset: str, overrides: Mapping[str, Any] | None) -> bool:
+    def is_as_published(self, row: Row, column: Column, scale: str, overrides: Mapping[str, Any] | None) -> bool:
         """Whether a cell is run in the published setting, neither reduced nor changed; what is quoted is."""
-        ours, theirs = (self.spec(row, column, 0, *given) for given in ((preset, overrides), ()))
+        ours, theirs = (self.spec(row, column, 0, *given) for given in ((scale, overrides), ()))
         return ours == theirs
 
-    def setting(self, preset: str = "full", overrides: Mapping[str, Any] | None = None) -> str:
-        """What sets this apart from the published setting, such as ``cpu preset, epochs=3``; empty if nothing does."""
-        if all(self.is_as_published(row, column, preset, overrides) for row in self.rows for column in self.columns):
+    def setting(self, scale: str = "full", overrides: Mapping[str, Any] | None = None) -> str:
+        """What sets this apart from the published setting, such as ``cpu scale, epochs=3``; empty if nothing does."""
+        if all(self.is_as_published(row, column, scale, overrides) for row in self.rows for column in self.columns):
             return ""
-        named = [] if preset == "full" else [f"{preset} preset"]
+        named = [] if scale == "full" else [f"{scale} scale"]
         return ", ".join([*named, *(f"{key}={value}" for key, value in (overrides or {}).items())])
 
-    def draws(self, preset: str = "full") -> list[Draw]:
+    def draws(self, scale: str = "full") -> list[Draw]:
         """The draws of simulated data it needs, beside its runs."""
         return []
 
@@ -206,14 +206,14 @@ class SimulatedStudy(Exhibit):
         """``table``, or ``figure`` for a sweep or boundaries."""
         return "table" if self.shows == "table" else "figure"
 
-    def setting(self, preset: str = "full", overrides: Mapping[str, Any] | None = None) -> str:
-        """``smoke preset``, the only one that reduces it, or nothing; there are no runs that overrides could change."""
-        return "smoke preset" if preset == "smoke" else ""
+    def setting(self, scale: str = "full", overrides: Mapping[str, Any] | None = None) -> str:
+        """``smoke scale``, the only one that reduces it, or nothing; there are no runs that overrides could change."""
+        return "smoke scale" if scale == "smoke" else ""
 
-    def draws(self, preset: str = "full") -> list[Draw]:
+    def draws(self, scale: str = "full") -> list[Draw]:
         """Every size and seed; under ``smoke`` the first of each, with few test points."""
-        check_preset(preset)
-        if preset == "smoke":
+        check_scale(scale)
+        if scale == "smoke":
             return [Draw(self.sizes[0], self.seeds[0], 2000)]
         return [Draw(size, seed, self.test_points) for size in self.sizes for seed in self.seeds]
 

@@ -12,7 +12,7 @@ from metacal.lab.runs.spec import RunSpec
 
 
 def prepare_provenance(
-    command: Sequence[str], preset: str, specs: Iterable[RunSpec], store: RunStore, draws: Sequence[Draw] = ()
+    command: Sequence[str], scale: str, specs: Iterable[RunSpec], store: RunStore, draws: Sequence[Draw] = ()
 ) -> dict[str, Any]:
     """Plain values for ``about.json``: what was run, with which versions, where, and how long all of it trained.
 
@@ -20,7 +20,7 @@ def prepare_provenance(
 
     Args:
         command: word by word.
-        preset: of the specs.
+        scale: of the specs.
         specs: of the runs behind the figures; those that are complete are named.
         store: where runs are.
         draws: of simulated data, likewise.
@@ -38,7 +38,7 @@ def prepare_provenance(
             runs.append(run | {"commit": begun} if begun else run)
     return {
         **provenance(shlex.join(command)),
-        "preset": preset,
+        "scale": scale,
         "seeds": sorted({*(run["seed"] for run in runs), *(draw.seed for draw in draws)}),
         "train_seconds": round(sum(run["train_seconds"] for run in runs) + sum(drawn), 3),
         "draws": len(drawn),

@@ -18,15 +18,15 @@ from metacal.reporting.style import house_style
 
 
 def prepare_exhibit(
-    exhibit: Exhibit, store: RunStore, preset: str = "full", overrides: Mapping[str, Any] | None = None
+    exhibit: Exhibit, store: RunStore, scale: str = "full", overrides: Mapping[str, Any] | None = None
 ) -> TableData | FigureData:
     """Gather what the store has of a table or figure."""
     if isinstance(exhibit, PaperTable):
-        return prepare_table(exhibit, store, preset, overrides)
+        return prepare_table(exhibit, store, scale, overrides)
     if isinstance(exhibit, SimulatedStudy) and exhibit.shows == "table":
-        return prepare_study_table(exhibit, store, preset)
+        return prepare_study_table(exhibit, store, scale)
     assert isinstance(exhibit, PaperFigure | SimulatedStudy)
-    return prepare_figure(exhibit, store, preset, overrides)
+    return prepare_figure(exhibit, store, scale, overrides)
 
 
 def write_exhibits(prepared: Sequence[TableData | FigureData], folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Presets: the paper's setting in full, or shrunk to minutes (``cpu``) or seconds (``smoke``) on two cores."""
+"""Scales: the paper's setting in full, or shrunk to minutes (``cpu``) or seconds (``smoke``) on two cores."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 from metacal.errors import InvalidValueError
 from metacal.lab.runs.method import METHODS
 
-PRESETS = ("full", "cpu", "smoke")
+SCALES = ("full", "cpu", "smoke")
 
-# Fixed on cross-entropy alone (validation ECE above 5 %), before anything else was run: docs/design/presets.md.
+# Fixed on cross-entropy alone (validation ECE above 5 %), before anything else was run: docs/design/scales.md.
 CPU_IMAGES: dict[str, dict[str, Any]] = {
     "cifar10": {"train_size": 9000, "meta_size": 1000, "epochs": 30, "milestones": [15, 23]},
     "cifar100": {"train_size": 9000, "meta_size": 1000, "epochs": 30, "milestones": [15, 23]},
@@ -37,26 +37,26 @@ KEPT_IN_SMOKE = (
 )
 
 
-def check_preset(preset: str) -> None:
-    """Raise unless there is such a preset."""
-    if preset not in PRESETS:
-        raise InvalidValueError(f"`preset` must be one of {', '.join(PRESETS)}, got {preset!r}.")
+def check_scale(scale: str) -> None:
+    """Raise unless there is such a scale."""
+    if scale not in SCALES:
+        raise InvalidValueError(f"`scale` must be one of {', '.join(SCALES)}, got {scale!r}.")
 
 
-def reduced(settings: Mapping[str, Any], preset: str) -> dict[str, Any]:
-    """The settings of a run under a preset.
+def scale_settings(settings: Mapping[str, Any], scale: str) -> dict[str, Any]:
+    """The settings of a run at a scale.
 
     ``cpu`` keeps dataset, method and hyper-parameters, and shrinks images, models and epochs; text is run in full.
     ``smoke`` shows that everything runs, on the digits in place of images and text: its figures mean nothing.
 
     Examples:
-        >>> reduced({"dataset": "cifar10", "model": "resnet18", "method": "mc"}, "cpu")["model"]
+        >>> scale_settings({"dataset": "cifar10", "model": "resnet18", "method": "mc"}, "cpu")["model"]
         'resnet8'
     """
-    check_preset(preset)
-    if preset == "full" or settings.get("dataset") == "simulated":
+    check_scale(scale)
+    if scale == "full" or settings.get("dataset") == "simulated":
         return dict(settings)
-    if preset == "smoke":
+    if scale == "smoke":
         kept = {key: value for key, value in settings.items() if key in KEPT_IN_SMOKE}
         small = {"dataset": "digits", "model": "mlp", "model_options": {"hidden": [16]}, **kept, **SMOKE}
         if learned_on(settings) == "val":

@@ -13,12 +13,12 @@ NOTE = (
     "its figures have a line of their own."
 )
 
-SMOKE_NOTE = "Made with the smoke preset, one draw and few test points, to see that everything runs."
+SMOKE_NOTE = "Made at the smoke scale, one draw and few test points, to see that everything runs."
 
 
-def prepare_study_table(study: SimulatedStudy, store: RunStore, preset: str = "full") -> TableData:
+def prepare_study_table(study: SimulatedStudy, store: RunStore, scale: str = "full") -> TableData:
     """Gather what the store has of the study."""
-    kept, draws = DrawStore(store.root), study.draws(preset)
+    kept, draws = DrawStore(store.root), study.draws(scale)
     records = {draw: kept.read(draw) for draw in draws if kept.has(draw)}
     lines = []
     for metric, key in METRICS.items():
@@ -46,7 +46,7 @@ def prepare_study_table(study: SimulatedStudy, store: RunStore, preset: str = "f
                     for method, label in COLUMNS.items()
                 )
             )
-    setting = study.setting(preset)
+    setting = study.setting(scale)
     note = f"{NOTE} {SMOKE_NOTE}" if setting else NOTE
     title = setting_title(study.heading, setting)
     return TableData(study.name, title, study.claim, note, tuple(COLUMNS.values()), tuple(lines), None)

@@ -207,7 +207,7 @@ def setting_title(heading: str, setting: str) -> str:
         >>> setting_title("Table 3: Test error", "epochs=2")
         'Table 3: Test error [epochs=2: reduced or changed, not comparable with the published figures]'
     """
-    what = "reduced" if setting.endswith("preset") else "reduced or changed"
+    what = "reduced" if setting.endswith("scale") else "reduced or changed"
     return f"{heading} [{setting}: {what}, not comparable with the published figures]" if setting else heading
 
 
@@ -215,24 +215,24 @@ def setting_note(setting: str) -> str:
     """What a reader must know before comparing."""
     if not setting:
         return ""
-    if "smoke preset" in setting:
-        return "Made with the smoke preset, on the digits, to see that everything runs: the figures mean nothing."
-    if "cpu preset" in setting:
+    if "smoke scale" in setting:
+        return "Made at the smoke scale, on the digits, to see that everything runs: the figures mean nothing."
+    if "cpu scale" in setting:
         return (
-            f"Made with the {setting} (smaller models, fewer images and epochs; text in full): at most the order of "
+            f"Made at the {setting} (smaller models, fewer images and epochs; text in full): at most the order of "
             "methods can be read off it, and what is reduced does not stand against the published figures."
         )
     return f"Made with {setting}, which is not the published setting: it does not stand against the published figures."
 
 
 def prepare_table(
-    table: PaperTable, store: RunStore, preset: str = "full", overrides: Mapping[str, Any] | None = None
+    table: PaperTable, store: RunStore, scale: str = "full", overrides: Mapping[str, Any] | None = None
 ) -> TableData:
     """Gather what the store has of a table."""
     lines = []
     for row in table.rows:
-        found = {column.label: _measured(table, row, column, store, preset, overrides) for column in table.columns}
-        changed = {column.label: not table.is_as_published(row, column, preset, overrides) for column in table.columns}
+        found = {column.label: _measured(table, row, column, store, scale, overrides) for column in table.columns}
+        changed = {column.label: not table.is_as_published(row, column, scale, overrides) for column in table.columns}
         for metric in table.metrics:
             lines.append(
                 tuple(
@@ -240,14 +240,14 @@ def prepare_table(
                     for column in table.columns
                 )
             )
-    setting = table.setting(preset, overrides)
+    setting = table.setting(scale, overrides)
     notes = ("Ours: mean ± population standard deviation over seeds.", setting_note(setting))
     said = [rank for rank in map(table.published_rank, table.columns) if rank is not None]
     return TableData(
         table.name,
         setting_title(table.heading, setting),
         table.claim,
-        " ".join(note for note in (*notes, _source_note(table, store, preset, overrides)) if note),
+        " ".join(note for note in (*notes, _source_note(table, store, scale, overrides)) if note),
         tuple(column.label for column in table.columns),
         tuple(lines),
         _ranks(table, lines),
@@ -255,9 +255,9 @@ def prepare_table(
     )
 
 
-def _source_note(table: PaperTable, store: RunStore, preset: str, overrides: Mapping[str, Any] | None) -> str:
+def _source_note(table: PaperTable, store: RunStore, scale: str, overrides: Mapping[str, Any] | None) -> str:
     """Which files the runs read (an edition or a subset has its name), and where test images of domains come from."""
-    folders = [folder for spec in table.specs(preset, overrides) if (folder := store.folder(spec)).is_complete]
+    folders = [folder for spec in table.specs(scale, overrides) if (folder := store.folder(spec)).is_complete]
     files = sorted({PurePath(path).name for folder in folders for path in folder.read_environment().get("data", ())})
     notes = [f"Data: {', '.join(files)}."] if files else []
     if folders and any(row.over is not None for row in table.rows):
@@ -271,10 +271,10 @@ def _measured(
     row: Row,
     column: Column,
     store: RunStore,
-    preset: str,
+    scale: str,
     overrides: Mapping[str, Any] | None,
 ) -> list[dict[str, float]]:
-    specs = (table.spec(row, column, seed, preset, overrides) for seed in table.seeds)
+    specs = (table.spec(row, column, seed, scale, overrides) for seed in table.seeds)
     folders = (store.folder(spec) for spec in specs if spec is not None)
     return [measure(folder, column.calibrated, row.over) for folder in folders if folder.is_complete]
 

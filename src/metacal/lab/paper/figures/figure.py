@@ -51,7 +51,7 @@ class FigureData:
         done: runs (or draws) that are behind it.
         wanted: how many there should be.
         plot: draws the panels.
-        setting: what is not as published, such as ``cpu preset``; empty where nothing is.
+        setting: what is not as published, such as ``cpu scale``; empty where nothing is.
         command: fills what is missing.
     """
 
@@ -80,23 +80,23 @@ class FigureData:
 def prepare_figure(
     figure: PaperFigure | SimulatedStudy,
     store: RunStore,
-    preset: str = "full",
+    scale: str = "full",
     overrides: Mapping[str, Any] | None = None,
 ) -> FigureData:
     """Gather what the store has of a figure."""
     if isinstance(figure, SimulatedStudy):
-        return _prepare_study(figure, store, preset)
+        return _prepare_study(figure, store, scale)
     drawing = DRAWINGS[figure.drawing]
     panels, done = [], 0
     for row in figure.rows:
         for column in figure.columns:
-            specs = (figure.spec(row, column, seed, preset, overrides) for seed in figure.seeds)
+            specs = (figure.spec(row, column, seed, scale, overrides) for seed in figure.seeds)
             folders = tuple(store.folder(spec) for spec in specs if spec is not None)
             complete = tuple(folder for folder in folders if folder.is_complete)
             done += len(complete)
             if complete:
                 panels.append(Panel(f"{row.dataset} {row.model}", column.label, complete))
-    setting = figure.setting(preset, overrides)
+    setting = figure.setting(scale, overrides)
     return FigureData(
         figure.name,
         setting_title(figure.heading, setting),
@@ -110,13 +110,13 @@ def prepare_figure(
     )
 
 
-def _prepare_study(study: SimulatedStudy, store: RunStore, preset: str) -> FigureData:
-    draws, kept = study.draws(preset), DrawStore(store.root)
+def _prepare_study(study: SimulatedStudy, store: RunStore, scale: str) -> FigureData:
+    draws, kept = study.draws(scale), DrawStore(store.root)
     prepare, plot = STUDY_PLOTS[study.shows]
     records = [kept.read(draw) for draw in draws if kept.has(draw)]
     note = f"ECE of {draws[0].test_points:,} fresh points."
     panels = prepare(records) if records else []
-    setting = study.setting(preset)
+    setting = study.setting(scale)
     title = setting_title(study.heading, setting)
     return FigureData(study.name, title, study.claim, note, panels, len(records), len(draws), plot, setting)
 

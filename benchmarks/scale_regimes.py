@@ -1,7 +1,7 @@
-"""How over-confident cross-entropy is in the regimes that were tried for the ``cpu`` preset.
+"""How over-confident cross-entropy is in the regimes that were tried for the ``cpu`` scale.
 
-Run: ``python -m benchmarks.preset_regimes RUN...`` on folders that ``metacal train ... method=ce`` has made; the table
-goes to results/presets/regimes.csv: figures of the checkpoint of best validation accuracy.
+Run: ``python -m benchmarks.scale_regimes RUN...`` on folders that ``metacal train ... method=ce`` has made; the table
+goes to results/scales/regimes.csv: figures of the checkpoint of best validation accuracy.
 """
 
 import argparse
@@ -11,13 +11,13 @@ from pathlib import Path
 from benchmarks.report import save_about, typed
 from metacal.lab.runs import RunFolder
 
-OUTPUT = Path("results/presets/regimes.csv")
+OUTPUT = Path("results/scales/regimes.csv")
 
 
 def regime(folder: RunFolder) -> dict[str, object]:
     """One line: what was trained, and how it did on the validation set."""
     spec = folder.read_spec()
-    assert spec.method.name == "ce", "presets are fixed on cross-entropy alone"
+    assert spec.method.name == "ce", "scales are fixed on cross-entropy alone"
     scores, val = folder.read_scores(), folder.read_predictions("val")
     return {
         "dataset": spec.dataset,
@@ -33,7 +33,7 @@ def regime(folder: RunFolder) -> dict[str, object]:
 
 def main() -> None:
     """Write the table, in the order of the folders."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.preset_regimes", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.scale_regimes", description=__doc__)
     parser.add_argument("runs", nargs="+", help="folders of complete runs")
     folders = [RunFolder(name) for name in parser.parse_args().runs]
     rows = [regime(folder) for folder in folders]
@@ -44,7 +44,7 @@ def main() -> None:
         writer.writerows(rows)
     seconds = sum(folder.read_scores()["train_seconds"] for folder in folders)
     seeds = sorted({folder.read_spec().seed for folder in folders})
-    save_about(OUTPUT, typed("preset_regimes"), seeds=seeds, train_seconds=round(seconds, 1))
+    save_about(OUTPUT, typed("scale_regimes"), seeds=seeds, train_seconds=round(seconds, 1))
     print(OUTPUT.read_text(encoding="utf-8"))
 
 
