@@ -40,7 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "lab.data": {"functional", "seeding"},
     "lab.models": set(),
     "lab.training": {"functional", "losses", "metalearning", "files", "lab.data"},
-    "lab.runs": {"functional", "metalearning", "evaluation", "reporting", "files"},
+    "lab.runs": {"functional", "metalearning", "evaluation", "reporting", "files", "lab.data"},
     "lab.pipeline": {
         *("bf16", "functional", "losses", "metalearning", "evaluation"),
         *("lab.data", "lab.models", "lab.training", "lab.runs"),

@@ -142,7 +142,7 @@ def test_what_the_data_cannot_give(domains, message, tmp_path):
     ("domains", "message"),
     [
         ("cifar-d", "must be cifar-c"),
-        ({"train": ["fog:1"], "test": ["fog:9"]}, "severity must be an integer from 1 to 5, got 9"),
+        ({"train": ["fog:1"], "test": ["fog:9"]}, "`severity` must be an integer from 1 to 5, got 9"),
         ({"train": ["fog:1"], "test": ["E"]}, "not both"),
         ({"train": [], "test": ["E"]}, "at least one domain"),
         ({"train": ["A", "A"], "test": ["E"]}, "name a domain once"),
@@ -158,7 +158,7 @@ def test_domains_that_do_not_fit_together(domains, message):
 
 
 def test_the_paper_s_domains():
-    paper = NAMED["cifar-c"]
+    paper = NAMED["cifar-c"]()
     assert len(paper.train) == 73 and len(paper.test) == 22 and not set(paper.train) & set(paper.test)
     assert {name for name, _ in paper.test} == {
         *("impulse_noise", "motion_blur", "fog", "elastic_transform"),

@@ -8,7 +8,6 @@ from metacal.errors import InvalidValueError
 from metacal.lab.data import Examples, from_arrays, load_dataset
 from metacal.lab.data.domains import Corrupting, DomainBatches, Turn, by_domain, corrupted_examples, corrupted_mixture
 from metacal.lab.data.shifted import shifted_sets
-from metacal.lab.runs.domains import ALL_95
 
 DOMAINS = [("fog", 1), ("fog", 5), ("snow", 3), ("contrast", 2)]
 IMAGES = torch.randint(256, (24, 3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -141,12 +140,6 @@ def test_an_npz_file_says_where_its_samples_come_from(tmp_path):
     )
     read = load_dataset(tmp_path / "h.npz")
     assert read.domain_names == data.domain_names and len(read.train) + len(read.test) == 60
-
-
-def test_the_spec_names_what_there_is():
-    from metacal.lab.data.corruptions import CORRUPTIONS, SEVERITIES
-
-    assert set(ALL_95) == {(name, severity) for name in CORRUPTIONS for severity in SEVERITIES}
 
 
 def test_a_folder_of_domains(tmp_path):

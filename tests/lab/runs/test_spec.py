@@ -27,7 +27,7 @@ CHANGES = {
     "stratified": True,
     "hold_out_meta": True,
     "augment": True,
-    "domains": NAMED["cifar-c"],
+    "domains": NAMED["cifar-c"](),
     "epochs": 7,
     "batch_size": 32,
     "accumulate": 2,

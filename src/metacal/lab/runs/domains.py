@@ -1,6 +1,8 @@
 """`Domains`: what a run is trained on, chosen on and tested on when data comes from several domains."""
 
 import re
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, field_validator, model_validator
@@ -8,13 +10,6 @@ from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 Domain = tuple[str, int] | str
 """A corruption of images with its severity, or the name of a domain in the data's own ``domains`` column."""
 
-SEVERITIES = (1, 2, 3, 4, 5)
-CIFAR_C = (
-    *("gaussian_noise", "shot_noise", "impulse_noise", "speckle_noise"),
-    *("defocus_blur", "glass_blur", "motion_blur", "zoom_blur", "gaussian_blur"),
-    *("snow", "frost", "fog", "brightness", "spatter"),
-    *("contrast", "elastic_transform", "pixelate", "jpeg_compression", "saturate"),
-)
 TESTED = ("impulse_noise", "motion_blur", "fog", "elastic_transform")
 TESTED_AT_WORST = ("spatter", "jpeg_compression")
 WRITTEN = re.compile(r"([a-z_]+):([0-9]+)")
@@ -60,9 +55,12 @@ class Domains(BaseModel):
                 raise ValueError(f"domains.{part} must name at least one domain")
             if len(set(listed)) < len(listed):
                 raise ValueError(f"domains.{part} must name a domain once")
-        for name, severity in self.corruptions(every):
-            if severity not in SEVERITIES:
-                raise ValueError(f"severity must be an integer from 1 to 5, got {severity} for {name}")
+        if corruptions := self.corruptions(every):
+            from metacal.lab.data.corruptions import check_severity, find_corruption  # loads torch
+
+            for name, severity in corruptions:
+                find_corruption(name)
+                check_severity(severity)
         if self.is_column and set(self.train) & set(self.test):
             raise ValueError("domains.test must not be trained on: samples of one domain cannot be in both")
         if self.is_column and self.val is not None:
@@ -85,8 +83,8 @@ def _domain(value: Any) -> Any:
         return str(value)
     if isinstance(value, str):
         name, _, severity = value.rpartition(":")
-        is_corruption = _plain_name(name) in CIFAR_C and severity.isdecimal()
-        return (_plain_name(name), int(severity)) if is_corruption or WRITTEN.fullmatch(value) else value
+        is_corruption = WRITTEN.fullmatch(value) or (severity.isdecimal() and _is_corruption(name))
+        return (_plain_name(name), int(severity)) if is_corruption else value
     if isinstance(value, list | tuple) and value and isinstance(value[0], str):
         return (_plain_name(value[0]), *value[1:])
     return tuple(value) if isinstance(value, list) else value
@@ -97,13 +95,24 @@ def _plain_name(corruption: str) -> str:
     return corruption.lower().replace("-", "_").replace(" ", "_")
 
 
-ALL_95 = tuple((name, severity) for name in CIFAR_C for severity in SEVERITIES)
-TEST_22 = tuple(
-    (name, severity)
-    for name, severity in ALL_95
-    if name in TESTED or (name in TESTED_AT_WORST and severity == SEVERITIES[-1])
-)
-NAMED: dict[str, Domains] = {
-    # The 22 are tested on, the other 73 trained and validated on, as in the paper.
-    "cifar-c": Domains(train=tuple(domain for domain in ALL_95 if domain not in TEST_22), test=TEST_22),
-}
+def _is_corruption(name: str) -> bool:
+    from metacal.lab.data.corruptions import CORRUPTIONS
+
+    return _plain_name(name) in CORRUPTIONS
+
+
+@lru_cache(maxsize=1)
+def cifar_c() -> Domains:
+    """The paper's domains: 22 of the 95 corruptions with severities are tested on, the others trained on."""
+    from metacal.lab.data.corruptions import CORRUPTIONS, SEVERITIES
+
+    every = [(name, severity) for name in CORRUPTIONS for severity in SEVERITIES]
+    test = [
+        (name, severity)
+        for name, severity in every
+        if name in TESTED or (name in TESTED_AT_WORST and severity == SEVERITIES[-1])
+    ]
+    return Domains(train=tuple(each for each in every if each not in test), test=tuple(test))
+
+
+NAMED: dict[str, Callable[[], Domains]] = {"cifar-c": cifar_c}

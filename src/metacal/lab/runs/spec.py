@@ -143,7 +143,7 @@ class RunSpec(BaseModel):
     def _domains_by_name(cls, value: Any) -> Any:
         if isinstance(value, str) and value not in NAMED:
             raise ValueError(f"must be {' or '.join(NAMED)}, or train and test domains")
-        return NAMED[value] if isinstance(value, str) else value
+        return NAMED[value]() if isinstance(value, str) else value
 
     @field_validator("precision", mode="before")
     @classmethod
