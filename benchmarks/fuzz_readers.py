@@ -228,8 +228,7 @@ def finished_run() -> Path:
     """The folder of a small complete run that learns something."""
     import tempfile
 
-    from metacal.lab.pipeline import run
-    from metacal.lab.runs import RunFolder, build_spec
+    from metacal.lab.training import RunFolder, build_spec, run
 
     place = Path(tempfile.mkdtemp(prefix="metacal-fuzz-"))
     settings = {"dataset": "digits", "method": "meta", "epochs": 2, "milestones": [1], "train_size": 64, "val_size": 20}
@@ -249,8 +248,8 @@ def in_a_run(name: str) -> Callable[[Path], None]:
 
     def read(path: Path) -> None:
         from metacal.lab.cli.validate import problem_of
-        from metacal.lab.runs import RunFolder
-        from metacal.lab.runs.read_run import read_run
+        from metacal.lab.training import RunFolder
+        from metacal.lab.training.read_run import read_run
         from metacal.reporting import prepare_report
 
         whole = finished_run()
@@ -279,8 +278,7 @@ def run_file(name: str) -> Callable[[], list[bytes]]:
 
 def checkpoint(path: Path) -> None:
     """Go on from a checkpoint."""
-    from metacal.lab.pipeline import run
-    from metacal.lab.runs import RunFolder
+    from metacal.lab.training import RunFolder, run
 
     whole = finished_run()
     copy = whole.with_name("resumed")

@@ -18,9 +18,7 @@ from benchmarks.report import save_table, typed
 from metacal.functional import expected_calibration_error
 from metacal.functional.dece import soft_accuracies, soft_bin_memberships
 from metacal.lab.data import Batches, make_transform
-from metacal.lab.pipeline import build_model, load_data
-from metacal.lab.runs import RunFolder
-from metacal.lab.training import Checkpoints
+from metacal.lab.training import Checkpoints, RunFolder, build_model, load_data
 from metacal.losses import DECE, CrossEntropy, FunctionLoss, Loss
 from metacal.metalearning import MetaProblem, ScalarLabelSmoothing
 from metacal.metalearning.one_step import small_step

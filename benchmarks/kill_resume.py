@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from benchmarks.report import Part, Row, Target, publish
-from metacal.lab.runs import RunFolder
+from metacal.lab.training import RunFolder
 from metacal.lab.training.checkpoints import Checkpoints
 
 EPOCHS = 60

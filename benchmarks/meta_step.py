@@ -24,13 +24,10 @@ from benchmarks.report import Part, Row, Target, measured, publish
 from benchmarks.timing import interleave, interleave_runs
 from metacal.lab.data import Dataset, Examples, make_splits
 from metacal.lab.models.resnet import BasicBlock, ResNet
-from metacal.lab.pipeline import make_fabric
-from metacal.lab.pipeline.model import build_model
-from metacal.lab.pipeline.preparing import prepare
-from metacal.lab.runs import Hardware, RunFolder, build_spec
-from metacal.lab.training import StopRequest
+from metacal.lab.training import Hardware, RunFolder, StopRequest, build_model, build_spec, make_fabric
 from metacal.lab.training.events import silence
 from metacal.lab.training.loop import train_batch
+from metacal.lab.training.preparing import prepare
 from metacal.metalearning import OuterStep
 
 BATCH = 64

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from benchmarks.timing import OthersMeter, wait_for_quiet
 from metacal.files import read_json, write_json, write_text
-from metacal.lab.runs.environment import provenance
+from metacal.lab.training.environment import provenance
 
 STARTED = time.perf_counter()
 BUSY = 0.05

@@ -9,7 +9,7 @@ import csv
 from pathlib import Path
 
 from benchmarks.report import save_about, typed
-from metacal.lab.runs import RunFolder
+from metacal.lab.training import RunFolder
 
 OUTPUT = Path("results/scales/regimes.csv")
 

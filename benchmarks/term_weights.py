@@ -11,8 +11,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.report import save_table, typed
-from metacal.lab.pipeline import run
-from metacal.lab.runs import METHODS, Method, RunFolder, build_spec
+from metacal.lab.training import METHODS, Method, RunFolder, build_spec, run
 
 WEIGHTS = (0.1, 0.3, 1.0, 3.0)
 SEEDS = range(300, 305)

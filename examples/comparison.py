@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from metacal.functional import expected_calibration_error, negative_log_likelihood
-from metacal.lab.runs.environment import provenance
+from metacal.lab.training.environment import provenance
 from metacal.posthoc import TemperatureScaling
 
 STARTED = time.perf_counter()

@@ -33,27 +33,25 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "cli": {
         *("functional", "losses", "metrics", "posthoc", "evaluation", "files", "reporting", ""),
-        *("lab.cli", "lab.runs", "lab.paper"),
+        *("lab.cli", "lab.training", "lab.paper"),
     },
     "": {"functional", "lab", "losses", "metrics", "metalearning", "posthoc", "evaluation", "reporting"},
     "lab": set(),
     "lab.data": {"functional", "seeding"},
     "lab.models": set(),
-    "lab.training": {"functional", "losses", "metalearning", "files", "lab.data"},
-    "lab.runs": {"functional", "metalearning", "evaluation", "reporting", "files", "lab.data"},
-    "lab.pipeline": {
-        *("bf16", "functional", "losses", "metalearning", "evaluation"),
-        *("lab.data", "lab.models", "lab.training", "lab.runs"),
+    "lab.training": {
+        *("bf16", "functional", "losses", "metalearning", "evaluation", "reporting", "files"),
+        *("lab.data", "lab.models"),
     },
-    "lab.shift": {"functional", "evaluation", "lab.data", "lab.training", "lab.runs", "lab.pipeline"},
+    "lab.shift": {"functional", "evaluation", "lab.data", "lab.training"},
     "lab.paper": {
         *("functional", "losses", "metalearning", "evaluation", "reporting", "files"),
-        *("lab.data", "lab.runs"),
+        *("lab.data", "lab.training"),
     },
-    "lab.engines": {"functional", "files", "lab.runs", "lab.models", "lab.pipeline", "lab.training", "lab.paper"},
+    "lab.engines": {"functional", "files", "lab.models", "lab.training", "lab.paper"},
     "lab.cli": {
         *("cli", "functional", "evaluation", "files", "reporting", ""),
-        *("lab.data", "lab.models", "lab.training", "lab.runs", "lab.paper", "lab.pipeline", "lab.engines"),
+        *("lab.data", "lab.models", "lab.training", "lab.paper", "lab.engines"),
         "lab.shift",
     },
 }

@@ -12,7 +12,7 @@ from benchmarks.report import as_csv
 from metacal.lab.cli.run import listed, number, run
 from metacal.lab.cli.selection import find_exhibits, in_order, narrowed
 from metacal.lab.paper.experiments import EXHIBITS
-from metacal.lab.runs.recipes import read_overrides
+from metacal.lab.training.recipes import read_overrides
 
 RESULTS = Path(__file__).parent.parent / "results"
 PAPER = RESULTS / "paper"

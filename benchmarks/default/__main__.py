@@ -20,7 +20,7 @@ from benchmarks.default.regimes import IMAGE_REGIMES, REGIMES
 from benchmarks.default.tables import confirmation, development
 from benchmarks.default.train import Run, execute
 from benchmarks.report import save_table
-from metacal.lab.runs.environment import commit, processor
+from metacal.lab.training.environment import commit, processor
 
 STORE = Path("results/default")
 ON_IMAGES = ("ce", "ls", "centre", "head", "as it is")

@@ -19,7 +19,7 @@ from benchmarks.report import save_table
 from benchmarks.study.plans import PLANS
 from benchmarks.study.tables import TABLES
 from benchmarks.study.train import Run, execute
-from metacal.lab.runs.environment import commit, processor
+from metacal.lab.training.environment import commit, processor
 
 STUDY = Path(__file__).parent
 

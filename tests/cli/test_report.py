@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from metacal.cli import report as verb
 from metacal.cli.app import app
-from metacal.lab.runs import read_run
+from metacal.lab.training import read_run
 
 
 @pytest.fixture

@@ -81,7 +81,7 @@ def report(
         for path in paths:
             if path.is_dir():
                 with needs("lab"):
-                    from metacal.lab.runs.read_run import read_run
+                    from metacal.lab.training.read_run import read_run
                 subjects.append(read_run(path))
             else:
                 models = PredictionFile.models(path, probs=probs, logits=logits, target=target, class_names=names)

@@ -12,9 +12,9 @@ from metacal.lab.cli.runs_progress import RunsLog, following
 from metacal.lab.cli.train import SHOWN
 from metacal.lab.engines import LocalEngine, RunFailed, RunFinished, RunProgressed, RunStarted
 from metacal.lab.paper.render import prepare_exhibit
-from metacal.lab.runs import RunFolder, build_spec
-from metacal.lab.runs.run_store import RunStore
+from metacal.lab.training import RunFolder, build_spec
 from metacal.lab.training.events import BatchDone, EpochDone, Notice, TrainingBegan
+from metacal.lab.training.run_store import RunStore
 from metacal.posthoc.choose import Trial
 
 # The first part is a closing tag to Rich, which raises; the second one is a tag, which is left out.
@@ -111,7 +111,7 @@ def test_paths_with_brackets(metacal, monkeypatch, tmp_path):
     status, output, errors = metacal("validate", "--store", odd)
     assert status == 0 and f"0 runs in {odd}, 0 complete" in output, errors
     scores = dict.fromkeys(("val", "test"), dict.fromkeys(SHOWN, 0.5))
-    monkeypatch.setattr("metacal.lab.pipeline.run", lambda *_, **__: {"best_epoch": 1, **scores})
+    monkeypatch.setattr("metacal.lab.training.pipeline.run", lambda *_, **__: {"best_epoch": 1, **scores})
     status, output, errors = metacal("train", "dataset=digits", "--run-dir", odd)
     assert status == 0 and output.startswith(f"{odd}, epoch 1"), errors
 

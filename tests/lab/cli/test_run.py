@@ -11,7 +11,7 @@ from metacal.errors import StorageError
 from metacal.lab.cli.selection import in_order, narrowed
 from metacal.lab.paper.draw_store import DrawStore
 from metacal.lab.paper.experiments import EXHIBITS
-from metacal.lab.runs.run_store import RunStore
+from metacal.lab.training.run_store import RunStore
 
 
 def test_ls_names_every_table_and_figure(metacal, tmp_path):

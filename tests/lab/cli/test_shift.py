@@ -8,9 +8,8 @@ from PIL import Image
 
 from metacal.lab.data import load_dataset
 from metacal.lab.data.shifted import shifted_sets
-from metacal.lab.pipeline import run
-from metacal.lab.runs import RunFolder, build_spec
-from metacal.lab.runs.read_run import read_run
+from metacal.lab.training import RunFolder, build_spec, run
+from metacal.lab.training.read_run import read_run
 from metacal.reporting import prepare_report, render_page
 
 SPEC = {"dataset": "digits", "epochs": 2, "milestones": [1], "train_size": 300, "model_options": {"hidden": [32]}}

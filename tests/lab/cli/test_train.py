@@ -19,7 +19,7 @@ import torch
 from metacal.cli import main
 from metacal.errors import InvalidValueError
 from metacal.lab.cli.train import SHOWN, resuming, train
-from metacal.lab.runs import Hardware, RunFolder, RunSpec, build_spec
+from metacal.lab.training import Hardware, RunFolder, RunSpec, build_spec
 from metacal.lab.training.checkpoints import Checkpoints, write_checkpoint
 
 QUICK = ["dataset=digits", "train_size=256", "batch_size=16", "model_options.hidden=[32]", "milestones=4"]
@@ -196,7 +196,9 @@ def test_figures_that_are_not_finite(tmp_path, train_here, capsys, monkeypatch):
     scores = {"spec": spec.hash, "best_epoch": 1, "train_seconds": 1.0, "val": measures}
     folder = RunFolder(tmp_path / "run")
     folder.write_spec(spec, {})
-    monkeypatch.setattr("metacal.lab.pipeline.run", lambda *_, **__: {**scores, "test": {**measures, "nll": math.inf}})
+    monkeypatch.setattr(
+        "metacal.lab.training.pipeline.run", lambda *_, **__: {**scores, "test": {**measures, "nll": math.inf}}
+    )
     words = ["dataset=digits", "--run-dir", str(folder.path), "--json", str(folder.path / "s.json")]
     assert train_here(*words) == (0, "")
     assert json.loads((folder.path / "s.json").read_text())["test"]["nll"] is None

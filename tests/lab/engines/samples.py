@@ -3,7 +3,7 @@
 import threading
 
 from metacal.lab.engines import RunProgressed
-from metacal.lab.runs import build_spec
+from metacal.lab.training import build_spec
 
 SMALL = {
     "dataset": "digits",

@@ -16,9 +16,8 @@ from tests.lab.engines.samples import SMALL, Record, figures, specs
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.lab.engines import LocalEngine, RunFailed, RunFinished, RunProgressed, RunStarted
 from metacal.lab.engines.pool import visible_gpus
-from metacal.lab.runs import Hardware
-from metacal.lab.runs.run_store import RunStore
-from metacal.lab.training import Stopped, StopRequest
+from metacal.lab.training import Hardware, Stopped, StopRequest
+from metacal.lab.training.run_store import RunStore
 
 ONE_THREAD = Hardware(accelerator="cpu", threads=1)
 
@@ -127,7 +126,7 @@ def test_a_run_that_another_process_holds_is_left_to_it(jobs, tmp_path):
     runs, store, heard = specs(2), RunStore(tmp_path), Record()
     holder = (
         "import sys, time\n"
-        "from metacal.lab.runs import RunFolder\n"
+        "from metacal.lab.training import RunFolder\n"
         f"with RunFolder({str(store.folder(runs[0]).path)!r}).lock():\n"
         "    print('held', flush=True)\n"
         "    sys.stdin.read()\n"
@@ -202,8 +201,8 @@ def script(root, *, count, epochs, jobs, emit):
 import os, signal
 from pathlib import Path
 from metacal.lab.engines import LocalEngine
-from metacal.lab.runs import Hardware, build_spec
-from metacal.lab.runs.run_store import RunStore
+from metacal.lab.training import Hardware, build_spec
+from metacal.lab.training.run_store import RunStore
 
 if __name__ == "__main__":
     specs = [build_spec({{**{SMALL!r}, "epochs": {epochs}, "seed": seed}}) for seed in range({count})]

@@ -14,9 +14,8 @@ from metacal.errors import InUseError, InvalidValueError, StorageError
 from metacal.lab.engines import LocalEngine, RunFailed, RunFinished, RunProgressed, RunStarted
 from metacal.lab.engines.estimate import estimate_seconds
 from metacal.lab.engines.remote_store import RemoteStore, rank
-from metacal.lab.runs import Hardware
-from metacal.lab.runs.run_store import RunStore
-from metacal.lab.training import Stopped, StopRequest
+from metacal.lab.training import Hardware, Stopped, StopRequest
+from metacal.lab.training.run_store import RunStore
 
 ENGINE = LocalEngine(hardware=Hardware(accelerator="cpu", threads=1))
 

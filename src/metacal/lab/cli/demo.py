@@ -15,8 +15,8 @@ from metacal.files import write_json
 
 if TYPE_CHECKING:
     from metacal.lab.paper.draw_store import DrawStore
-    from metacal.lab.runs.run_store import RunStore
     from metacal.lab.training import StopRequest
+    from metacal.lab.training.run_store import RunStore
 
 SIZES, DRAWS, TEST_POINTS = (20, 50), range(3), 100_000
 SEEDS = range(3)
@@ -58,9 +58,9 @@ def demo(
     from metacal.files import write_text
     from metacal.lab.cli.progress import steps
     from metacal.lab.paper.draw_store import DrawStore
-    from metacal.lab.runs.read_run import read_run
-    from metacal.lab.runs.run_store import RunStore
     from metacal.lab.training import Stopped, StopRequest
+    from metacal.lab.training.read_run import read_run
+    from metacal.lab.training.run_store import RunStore
     from metacal.reporting import prepare_report, render_page
 
     check_places(json=json_file)
@@ -94,7 +94,7 @@ def version() -> str:
 
 def spec_of(method: str, seed: int) -> Any:
     """The run of one method and seed."""
-    from metacal.lab.runs import build_spec
+    from metacal.lab.training import build_spec
 
     return build_spec({**DIGITS, "method": method, "seed": seed})
 
@@ -115,7 +115,7 @@ def simulate(kept: "DrawStore", say: Callable[[str], None], stop: "StopRequest")
 
 def train_digits(store: "RunStore", say: Callable[[str], None], stop: "StopRequest") -> list[dict[str, Any]]:
     """Scores of the digits runs; complete ones are read, begun ones go on."""
-    from metacal.lab.pipeline import run
+    from metacal.lab.training import run
 
     scores = []
     for method in METHODS:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from metacal.lab.paper.exhibits import Exhibit
     from metacal.lab.paper.figures import FigureData
     from metacal.lab.paper.table import TableData
-    from metacal.lab.runs.run_store import RunStore
+    from metacal.lab.training.run_store import RunStore
 
 PAGE_TITLE = "Meta-Calibration, measured"
 UNSAID = {"scale": "full", "store": "runs"}

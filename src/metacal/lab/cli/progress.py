@@ -17,8 +17,8 @@ from rich.progress import (
 
 from metacal.cli.terminal import Console
 from metacal.errors import needs
-from metacal.lab.runs import RunFolder, RunSpec
-from metacal.lab.runs.processes import is_first_process
+from metacal.lab.training import RunFolder, RunSpec
+from metacal.lab.training.environment import is_first_process
 from metacal.lab.training.events import BatchDone, EpochDone, Event, Listener, Notice, TrainingBegan, silence
 
 DRAW_EVERY = 0.1

@@ -78,8 +78,8 @@ def run(
     from metacal.lab.paper.experiments import EXHIBITS
     from metacal.lab.paper.provenance import prepare_provenance
     from metacal.lab.paper.render import prepare_exhibit, write_exhibits
-    from metacal.lab.runs.recipes import read_overrides
     from metacal.lab.training import Stopped, StopRequest
+    from metacal.lab.training.recipes import read_overrides
 
     check_choice("--engine", engine, ("local", "ray"))
     names = [word for word in words or [] if "=" not in word]

@@ -52,9 +52,9 @@ def shift(
 
     Example: [bold]metacal shift runs/* --on corruptions --size 1000 --figures figures[/]
     """
-    from metacal.lab.runs import RunFolder
-    from metacal.lab.runs.environment import provenance
     from metacal.lab.shift.measure import check_shift, measure_shift
+    from metacal.lab.training import RunFolder
+    from metacal.lab.training.environment import provenance
     from metacal.reporting.shift import prepare_shift
 
     check_places(json=json_file)

@@ -10,8 +10,8 @@ from metacal.errors import needs
 
 if TYPE_CHECKING:
     from metacal.lab.paper.exhibits import Exhibit
-    from metacal.lab.runs import RunSpec
-    from metacal.lab.runs.run_store import RunStore
+    from metacal.lab.training import RunSpec
+    from metacal.lab.training.run_store import RunStore
 
 STORE = typer.Option("--store", metavar="PLACE", help="Of all runs: a folder, or a URL such as s3://bucket/runs.")
 

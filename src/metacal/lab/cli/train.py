@@ -14,7 +14,7 @@ from metacal.errors import needs
 from metacal.files import write_json
 
 if TYPE_CHECKING:
-    from metacal.lab.runs import RunFolder, RunSpec
+    from metacal.lab.training import RunFolder, RunSpec
 
 SHOWN = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "classwise_ece")
 
@@ -74,11 +74,17 @@ def train(
     from metacal.lab.cli.progress import watching
     from metacal.lab.data import SOURCES
     from metacal.lab.models import MODELS
-    from metacal.lab.pipeline import run
-    from metacal.lab.runs import RunFolder, are_of_hardware, read_assignments, read_hardware
-    from metacal.lab.runs.processes import is_first_process
-    from metacal.lab.runs.run_store import RunStore
-    from metacal.lab.training import Stopped, StopRequest
+    from metacal.lab.training import (
+        RunFolder,
+        Stopped,
+        StopRequest,
+        are_of_hardware,
+        read_assignments,
+        read_hardware,
+        run,
+    )
+    from metacal.lab.training.environment import is_first_process
+    from metacal.lab.training.run_store import RunStore
 
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it greets every process; progress is drawn here
     words = settings or []
@@ -111,7 +117,7 @@ def train(
 
 def resuming(words: list[str], spec: "RunSpec", folder: "RunFolder", data_dir: Path | None) -> str:
     """The command that goes on with a run."""
-    from metacal.lab.runs import are_of_hardware
+    from metacal.lab.training import are_of_hardware
 
     machine = [word for word in words if are_of_hardware([word])]
     trust = ["--trust-model"] if spec.has_own_model else []

@@ -9,7 +9,7 @@ from metacal.errors import MetacalError, needs
 from metacal.lab.cli.show import STORE
 
 if TYPE_CHECKING:
-    from metacal.lab.runs import RunFolder
+    from metacal.lab.training import RunFolder
 
 
 @needs("lab")

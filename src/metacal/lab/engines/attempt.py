@@ -7,12 +7,10 @@ from typing import Any, Literal
 
 from metacal.errors import InUseError, MetacalError
 from metacal.lab.engines.events import Listener, RunProgressed, RunStarted
-from metacal.lab.pipeline import run
-from metacal.lab.runs import Hardware, RunSpec
-from metacal.lab.runs.run_store import RunStore
-from metacal.lab.training import Stopped, StopRequest
+from metacal.lab.training import Hardware, RunSpec, Stopped, StopRequest, run
 from metacal.lab.training.events import CheckpointSaved, EpochDone, Event, TrainingBegan
 from metacal.lab.training.events import Listener as TrainingListener
+from metacal.lab.training.run_store import RunStore
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from metacal.errors import MetacalError
 from metacal.lab.models import create_model
-from metacal.lab.runs import RunSpec
-from metacal.lab.runs.run_store import RunStore
+from metacal.lab.training import RunSpec
+from metacal.lab.training.run_store import RunStore
 
 LEARNING = 1.35
 """A meta-calibrated step at every iteration against a plain one (see results/benchmarks/meta_step.json)."""
@@ -41,7 +41,7 @@ def estimate_seconds(specs: Sequence[RunSpec], store: RunStore) -> float:
     """What these runs take, one after the other.
 
     Examples:
-        >>> from metacal.lab.runs import build_spec
+        >>> from metacal.lab.training import build_spec
         >>> small, large = (build_spec({"dataset": "cifar10", "model": name}) for name in ("resnet18", "resnet50"))
         >>> 1.5 < estimate_seconds([large], RunStore("none")) / estimate_seconds([small], RunStore("none")) < 4
         True

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from metacal.lab.runs import RunSpec
+from metacal.lab.training import RunSpec
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,8 @@ from metacal.lab.engines.attempt import attempt
 from metacal.lab.engines.events import Listener, silence
 from metacal.lab.engines.ledger import Ledger
 from metacal.lab.engines.pool import WorkerPool
-from metacal.lab.runs import Hardware, RunSpec
-from metacal.lab.runs.run_store import RunStore
-from metacal.lab.training import Stopped, StopRequest
+from metacal.lab.training import Hardware, RunSpec, Stopped, StopRequest
+from metacal.lab.training.run_store import RunStore
 
 PAUSE = 0.1
 
@@ -27,7 +26,7 @@ class LocalEngine:
 
     Examples:
         >>> import tempfile
-        >>> from metacal.lab.runs import build_spec
+        >>> from metacal.lab.training import build_spec
         >>> spec = build_spec({"dataset": "digits", "epochs": 1, "train_size": 64})
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     failures = LocalEngine().execute([spec], RunStore(folder))

@@ -16,9 +16,8 @@ import torch
 from metacal.lab.engines.attempt import Outcome, attempt
 from metacal.lab.engines.events import Listener, RunEvent
 from metacal.lab.engines.ledger import Ledger
-from metacal.lab.runs import Hardware, RunSpec
-from metacal.lab.runs.run_store import RunStore
-from metacal.lab.training import Stopped, StopRequest
+from metacal.lab.training import Hardware, RunSpec, Stopped, StopRequest
+from metacal.lab.training.run_store import RunStore
 
 ATTEMPTS = 2
 """A run whose process dies is tried this often."""
@@ -95,7 +94,7 @@ class WorkerPool:
 
     def _start(self, slot: int) -> Worker:
         context = get_context("forkserver")
-        context.set_forkserver_preload(["metacal.lab.engines.pool", "metacal.lab.pipeline"])
+        context.set_forkserver_preload(["metacal.lab.engines.pool", "metacal.lab.training.pipeline"])
         ours, theirs = context.Pipe()
         environment = dict(os.environ)  # as it is now: the process they are forked from may be older
         gpu = gpu_of(slot, visible_gpus(self.hardware))

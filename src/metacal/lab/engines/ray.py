@@ -18,9 +18,8 @@ from metacal.lab.engines.local import stopping
 from metacal.lab.engines.ray_cluster import connected, import_ray
 from metacal.lab.engines.ray_task import Mailbox, execute_task
 from metacal.lab.engines.remote_store import RemoteStore
-from metacal.lab.runs import Hardware, RunSpec
-from metacal.lab.runs.run_store import RunStore
-from metacal.lab.training import Stopped, StopRequest
+from metacal.lab.training import Hardware, RunSpec, Stopped, StopRequest
+from metacal.lab.training.run_store import RunStore
 
 PAUSE = 0.2
 MAIL_SECONDS = 30.0

@@ -17,8 +17,8 @@ import fsspec  # type: ignore[import-untyped]
 
 from metacal.errors import InUseError, InvalidValueError, StorageError
 from metacal.lab.engines.lease import Lease
-from metacal.lab.runs import RunFolder, RunSpec
-from metacal.lab.runs.run_store import RunStore
+from metacal.lab.training import RunFolder, RunSpec
+from metacal.lab.training.run_store import RunStore
 
 LEASE = "lease.json"
 NOT_COPIED = ("run.lock", LEASE)

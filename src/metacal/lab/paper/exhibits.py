@@ -8,8 +8,8 @@ from importlib.resources import files
 from typing import Any, NamedTuple
 
 from metacal.lab.paper.scales import check_scale, scale_settings
-from metacal.lab.runs.recipes import build_spec
-from metacal.lab.runs.spec import RunSpec
+from metacal.lab.training.recipes import build_spec
+from metacal.lab.training.spec import RunSpec
 
 SEEDS = (0, 1, 2)
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from metacal.lab.paper.draw_store import DrawStore
 from metacal.lab.paper.exhibits import Draw
-from metacal.lab.runs.environment import provenance
-from metacal.lab.runs.run_store import RunStore
-from metacal.lab.runs.spec import RunSpec
+from metacal.lab.training.environment import provenance
+from metacal.lab.training.run_store import RunStore
+from metacal.lab.training.spec import RunSpec
 
 
 def prepare_provenance(

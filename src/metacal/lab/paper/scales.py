@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from metacal.errors import InvalidValueError
-from metacal.lab.runs.method import METHODS
+from metacal.lab.training.methods import METHODS
 
 SCALES = ("full", "cpu", "smoke")
 

@@ -17,11 +17,9 @@ from metacal.lab.data import Dataset, Examples, load_dataset
 from metacal.lab.data.corruptions import CORRUPTIONS, SEVERITIES
 from metacal.lab.data.corruptions.corrupt import check_images
 from metacal.lab.data.shifted import shifted_sets
-from metacal.lab.pipeline import build_model, evaluation_batches, make_fabric
-from metacal.lab.runs import Hardware, RunFolder, RunSpec
-from metacal.lab.runs.domain_scores import DomainScores, average, score_domain, worst
-from metacal.lab.training import Checkpoints
+from metacal.lab.training import Checkpoints, Hardware, RunFolder, RunSpec, build_model, evaluation_batches, make_fabric
 from metacal.lab.training.checkpoints import taking_up
+from metacal.lab.training.domain_scores import DomainScores, average, score_domain, worst
 from metacal.lab.training.predict import predict
 
 SHIFTS: dict[str, str | None] = {"cifar10-c": "cifar10", "cifar100-c": "cifar100", "corruptions": None}

@@ -10,9 +10,9 @@ from torch.optim import Optimizer
 from metacal.lab.data.batches import Batches
 from metacal.lab.training.checkpoints import Checkpoints
 from metacal.lab.training.events import Listener, silence
-from metacal.lab.training.objectives import Objective
 from metacal.lab.training.schedule import Schedule
 from metacal.lab.training.stop import StopRequest
+from metacal.lab.training.training_loss import Objective
 
 
 @dataclass(frozen=True)

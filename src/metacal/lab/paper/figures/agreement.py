@@ -11,7 +11,7 @@ from torch import Tensor
 
 from metacal.functional import dece, expected_calibration_error, soft_binned_ece
 from metacal.lab.paper.figures.panels import Band, Panel, band_of, draw_bands
-from metacal.lab.runs.run_folder import RunFolder
+from metacal.lab.training.run_folder import RunFolder
 from metacal.reporting.learning import correlation
 from metacal.reporting.style import in_percent, new_figure
 

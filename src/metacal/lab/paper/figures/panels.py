@@ -7,8 +7,8 @@ import torch
 from matplotlib.axes import Axes
 from torch import Tensor
 
-from metacal.lab.runs.read_run import read_run
-from metacal.lab.runs.run_folder import RunFolder
+from metacal.lab.training.read_run import read_run
+from metacal.lab.training.run_folder import RunFolder
 from metacal.reporting.run_view import RunView
 from metacal.reporting.style import SERIES
 

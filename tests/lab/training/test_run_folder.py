@@ -10,9 +10,9 @@ import torch
 
 from metacal.errors import InvalidValueError, StorageError
 from metacal.evaluation import Predictions
-from metacal.lab.runs import RunFolder, build_spec
-from metacal.lab.runs.method import METHODS
-from metacal.lab.runs.run_files import write_tensors
+from metacal.lab.training import RunFolder, build_spec
+from metacal.lab.training.methods import METHODS
+from metacal.lab.training.run_files import write_tensors
 
 SPEC = build_spec({"dataset": "digits", "method": "mc"})
 
@@ -26,7 +26,7 @@ def test_two_processes_cannot_hold_one_folder(folder):
     code = f"""
 import sys
 from metacal.errors import InUseError
-from metacal.lab.runs import RunFolder
+from metacal.lab.training import RunFolder
 
 for _ in sys.stdin:
     try:

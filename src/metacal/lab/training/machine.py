@@ -8,7 +8,7 @@ from lightning_fabric import Fabric
 from metacal.bf16 import check_bf16
 from metacal.errors import InvalidValueError
 from metacal.lab.data import Dataset
-from metacal.lab.runs import Hardware, RunSpec
+from metacal.lab.training.spec import Hardware, RunSpec
 
 PRECISIONS = {"32": "32-true", "64": "64-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from metacal.lab.runs.domains import NAMED, Domains
-from metacal.lab.runs.method import METHODS, Method
+from metacal.lab.training.domains import NAMED, Domains
+from metacal.lab.training.methods import METHODS, Method
 
 SCHEMA = 2
 """Version of the spec's meaning; part of the hash, and of every stored run. Raise it when a default changes."""

@@ -1,16 +1,19 @@
-"""From the names in a spec to its data: the dataset, its parts, and batches of them."""
+"""From the names in a spec to its model and its data: the dataset, its parts, and batches of them."""
 
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from lightning_fabric import Fabric
+from torch import nn
 
 from metacal.lab.data import Batches, Dataset, Examples, Splits, load_dataset, make_splits, make_transform
 from metacal.lab.data.corruptions.corrupt import check_images
 from metacal.lab.data.domains import Corrupting, DomainBatches, Turn, by_domain, check_corruptions, corrupted_mixture
-from metacal.lab.runs import Domains, RunSpec
+from metacal.lab.models import create_model
+from metacal.lab.training.domains import Domains
 from metacal.lab.training.predict import share_of
+from metacal.lab.training.spec import RunSpec
 
 
 def load_data(spec: RunSpec, data_dir: Path | None) -> tuple[Dataset, Splits]:
@@ -78,4 +81,15 @@ def evaluation_batches(spec: RunSpec, dataset: Dataset, examples: Examples, fabr
         shuffle=False,
         transform=make_transform(dataset, training=False),
         device=fabric.device,
+    )
+
+
+def build_model(spec: RunSpec, dataset: Dataset) -> nn.Module:
+    """A new model, with weights from torch's random numbers as they are."""
+    return create_model(
+        spec.model,
+        num_classes=dataset.num_classes,
+        input_shape=dataset.input_shape,
+        embeddings=dataset.embeddings,
+        **spec.model_options,
     )

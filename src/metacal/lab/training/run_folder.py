@@ -30,9 +30,9 @@ from torch import Tensor
 from metacal.errors import InUseError, InvalidTypeError, InvalidValueError, StorageError
 from metacal.evaluation.predictions import Predictions
 from metacal.files import as_figures, json_text, read_json, remove_leftovers, write_json, write_text
-from metacal.lab.runs.environment import commit, environment
-from metacal.lab.runs.run_files import SCORES, RunFiles, write_tensors
-from metacal.lab.runs.spec import SCHEMA, RunSpec
+from metacal.lab.training.environment import commit, environment
+from metacal.lab.training.run_files import SCORES, RunFiles, write_tensors
+from metacal.lab.training.spec import SCHEMA, RunSpec
 
 
 class RunFolder:

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from metacal.lab.runs.run_folder import RunFolder
-from metacal.lab.runs.spec import SCHEMA, RunSpec
+from metacal.lab.training.run_folder import RunFolder
+from metacal.lab.training.spec import SCHEMA, RunSpec
 
 
 class RunStore:
@@ -15,7 +15,7 @@ class RunStore:
         root: the folder.
 
     Examples:
-        >>> from metacal.lab.runs import build_spec
+        >>> from metacal.lab.training import build_spec
         >>> RunStore("runs").folder(build_spec({"dataset": "digits"})).path.parent.name
         'runs'
     """

@@ -17,12 +17,25 @@ from metacal.evaluation import score_predictions
 from metacal.functional import expected_calibration_error
 from metacal.lab.data import make_transform
 from metacal.lab.models import MLP, create_model
-from metacal.lab.pipeline import load_data, make_fabric, preparing, run, run_spec, scoring
-from metacal.lab.pipeline.machine import chosen_accelerator
-from metacal.lab.pipeline.objectives import judged_by, main_objective, sum_of
-from metacal.lab.runs import METHODS, Hardware, Method, RunFolder, build_spec
-from metacal.lab.training import Checkpoints, Stopped, StopRequest
+from metacal.lab.training import (
+    METHODS,
+    Checkpoints,
+    Hardware,
+    Method,
+    RunFolder,
+    Stopped,
+    StopRequest,
+    build_spec,
+    load_data,
+    make_fabric,
+    pipeline,
+    preparing,
+    run,
+    scoring,
+)
+from metacal.lab.training.build_loss import judged_by, main_objective, sum_of
 from metacal.lab.training.events import BatchDone, CheckpointSaved, EpochDone, Notice
+from metacal.lab.training.machine import chosen_accelerator
 from metacal.lab.training.predict import predict
 from metacal.losses import DECE, AfterTemperature
 from metacal.metalearning import PAPER, OuterStep, one_step
@@ -329,10 +342,10 @@ def test_settings_that_cannot_be(tmp_path, changes, message):
 
 @pytest.mark.parametrize("method", ["ce", "meta"])
 def test_a_model_that_does_not_fit_the_data(method, tmp_path, monkeypatch):
-    monkeypatch.setattr(run_spec, "build_model", lambda spec, dataset: MLP(5, 10))
+    monkeypatch.setattr(pipeline, "build_model", lambda spec, dataset: MLP(5, 10))
     with pytest.raises(InvalidValueError, match=r"`model` must take inputs of shape \(64, 1, 8, 8\), got: "):
         run(settings(method=method), RunFolder(tmp_path / "run"))
-    monkeypatch.setattr(run_spec, "build_model", lambda spec, dataset: MLP(64, 7))
+    monkeypatch.setattr(pipeline, "build_model", lambda spec, dataset: MLP(64, 7))
     with pytest.raises(InvalidValueError, match=r"must return logits of shape \(64, 10\), got \(64, 7\)"):
         run(settings(method=method), RunFolder(tmp_path / "run"))
     assert not (tmp_path / "run").exists()

@@ -7,11 +7,9 @@ import torch
 from metacal.errors import InvalidValueError
 from metacal.lab.data.domains import Corrupting
 from metacal.lab.paper.table import measure
-from metacal.lab.pipeline import load_data, run
-from metacal.lab.runs import Domains, RunFolder, build_spec
-from metacal.lab.runs.domain_scores import score_domains, worst
-from metacal.lab.runs.domains import NAMED
-from metacal.lab.training import Stopped, StopRequest
+from metacal.lab.training import Domains, RunFolder, Stopped, StopRequest, build_spec, load_data, run
+from metacal.lab.training.domain_scores import score_domains, worst
+from metacal.lab.training.domains import NAMED
 from metacal.lab.training.events import BatchDone
 
 SMALL = {

@@ -9,11 +9,16 @@ from torch import Tensor, nn
 from metacal.errors import InvalidValueError
 from metacal.lab.data import Batches, Dataset, Splits
 from metacal.lab.data.domains import Turn
-from metacal.lab.pipeline.data import batches_of, evaluation_batches
-from metacal.lab.pipeline.objectives import main_objective, sum_of
-from metacal.lab.runs import RunFolder, RunSpec
-from metacal.lab.training import Checkpoints, Phase, PlainObjective, Schedule, StopRequest, Training, build_optimizer
+from metacal.lab.training.build_loss import main_objective, sum_of
+from metacal.lab.training.checkpoints import Checkpoints
 from metacal.lab.training.events import EpochDone, Event, Listener, Notice, TrainingBegan, silence
+from metacal.lab.training.run_data import batches_of, evaluation_batches
+from metacal.lab.training.run_folder import RunFolder
+from metacal.lab.training.schedule import Schedule, build_optimizer
+from metacal.lab.training.setup import Phase, Training
+from metacal.lab.training.spec import RunSpec
+from metacal.lab.training.stop import StopRequest
+from metacal.lab.training.training_loss import PlainObjective
 from metacal.metalearning.quiet_forward import eagerly
 
 

@@ -71,3 +71,8 @@ def _git(*words: str) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return found.stdout.strip()
+
+
+def is_first_process() -> bool:
+    """Whether this is the process that the others were, or will be, started beside."""
+    return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0"))) == 0

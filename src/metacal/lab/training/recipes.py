@@ -8,8 +8,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from metacal.errors import InvalidValueError, nearest
-from metacal.lab.runs.method import METHODS
-from metacal.lab.runs.spec import Hardware, RunSpec
+from metacal.lab.training.methods import METHODS
+from metacal.lab.training.spec import Hardware, RunSpec
 
 # The published settings: `RunSpec` itself has those of the image runs.
 PAPER: dict[str, Any] = {"outer": "paper"}

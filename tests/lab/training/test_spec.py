@@ -9,8 +9,8 @@ import pytest
 
 from metacal.errors import InvalidValueError
 from metacal.lab.paper.scales import scale_settings
-from metacal.lab.runs import METHODS, RunSpec, build_spec, read_assignments
-from metacal.lab.runs.domains import NAMED
+from metacal.lab.training import METHODS, RunSpec, build_spec, read_assignments
+from metacal.lab.training.domains import NAMED
 
 SPEC = build_spec({"dataset": "digits", "method": "mc"})
 CHANGES = {
@@ -175,7 +175,7 @@ def test_methods_name_hyperparameters_that_exist():
 
 
 def test_specs_of_known_methods_are_made_without_torch():
-    script = "import sys, metacal.lab.runs as runs; runs.build_spec({'dataset': 'digits', 'method': 'mc'})"
+    script = "import sys, metacal.lab.training as runs; runs.build_spec({'dataset': 'digits', 'method': 'mc'})"
     command = [sys.executable, "-c", f"{script}; print('torch' in sys.modules)"]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == "False"
 

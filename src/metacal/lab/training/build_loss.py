@@ -11,9 +11,10 @@ from torch import nn
 from metacal import losses, metalearning
 from metacal.lab.data import Dataset, Splits
 from metacal.lab.data.domains import Turn
-from metacal.lab.pipeline.data import batches_of
-from metacal.lab.runs import RunSpec, Term
-from metacal.lab.training import MetaObjective, Objective, PlainObjective
+from metacal.lab.training.methods import Term
+from metacal.lab.training.run_data import batches_of
+from metacal.lab.training.spec import RunSpec
+from metacal.lab.training.training_loss import MetaObjective, Objective, PlainObjective
 from metacal.losses import Loss
 from metacal.metalearning import HYPERPARAMETERS, PAPER, Hyperparameter, OuterStep
 from metacal.metalearning.defaults import judged

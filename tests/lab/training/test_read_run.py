@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from metacal.errors import InvalidValueError
-from metacal.lab.pipeline import run
-from metacal.lab.runs import RunFolder, build_spec
-from metacal.lab.runs.read_run import read_run
+from metacal.lab.training import RunFolder, build_spec, run
+from metacal.lab.training.read_run import read_run
 from metacal.reporting import prepare_report, render_page
 
 SETTINGS = {

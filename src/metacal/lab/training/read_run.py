@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from metacal.errors import InvalidValueError, MetacalError, StorageError
-from metacal.lab.runs import RunFolder
+from metacal.lab.training.run_folder import RunFolder
 from metacal.reporting.run_view import RunView
 from metacal.reporting.shift import prepare_shift
 

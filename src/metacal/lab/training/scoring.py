@@ -10,13 +10,14 @@ from metacal.evaluation import Predictions, score_predictions
 from metacal.functional import fit_temperature
 from metacal.lab.data import Batches, Dataset, Splits
 from metacal.lab.data.shifted import ShiftedSets
-from metacal.lab.pipeline.data import evaluation_batches
-from metacal.lab.runs import RunFolder, RunSpec
-from metacal.lab.runs.domain_scores import score_domains, summarised
-from metacal.lab.training import Training
 from metacal.lab.training.checkpoints import taking_up
+from metacal.lab.training.domain_scores import score_domains, summarised
 from metacal.lab.training.events import Notice
 from metacal.lab.training.predict import predict
+from metacal.lab.training.run_data import evaluation_batches
+from metacal.lab.training.run_folder import RunFolder
+from metacal.lab.training.setup import Training
+from metacal.lab.training.spec import RunSpec
 from metacal.metalearning.finish import finish as finish_model
 
 

@@ -10,15 +10,16 @@ from lightning_fabric import Fabric
 
 from metacal.lab.data import Dataset, Splits
 from metacal.lab.data.shifted import shifted_sets
-from metacal.lab.pipeline.data import load_data
-from metacal.lab.pipeline.machine import make_fabric, wants_channels_last
-from metacal.lab.pipeline.model import build_model
-from metacal.lab.pipeline.preparing import prepare
-from metacal.lab.pipeline.scoring import finish
-from metacal.lab.runs import Hardware, RunFolder, RunSpec
-from metacal.lab.runs.processes import is_first_process
-from metacal.lab.training import StopRequest, train
+from metacal.lab.training.environment import is_first_process
 from metacal.lab.training.events import Listener, silence
+from metacal.lab.training.loop import train
+from metacal.lab.training.machine import make_fabric, wants_channels_last
+from metacal.lab.training.preparing import prepare
+from metacal.lab.training.run_data import build_model, load_data
+from metacal.lab.training.run_folder import RunFolder
+from metacal.lab.training.scoring import finish
+from metacal.lab.training.spec import Hardware, RunSpec
+from metacal.lab.training.stop import StopRequest
 
 
 def run(

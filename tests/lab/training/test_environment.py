@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from metacal.lab.runs import environment
+from metacal.lab.training import environment
 
 
 @pytest.fixture
