@@ -19,7 +19,7 @@ from metacal.functional import expected_calibration_error
 from metacal.functional.dece import soft_accuracies, soft_bin_memberships
 from metacal.lab.data import Batches, make_transform
 from metacal.lab.training import Checkpoints, RunFolder, build_model, load_data
-from metacal.losses import DECE, CrossEntropy, FunctionLoss, Loss
+from metacal.losses import CrossEntropyLoss, DECELoss, FunctionLoss, Loss
 from metacal.metalearning import MetaProblem, ScalarLabelSmoothing
 from metacal.metalearning.one_step import small_step
 
@@ -41,9 +41,9 @@ def dece_part(live: str) -> Callable[[Tensor, Tensor], Tensor]:
 
 
 OBJECTIVES: dict[str, Loss] = {
-    "cross-entropy": CrossEntropy(),
-    "DECE, as published": DECE(),
-    "its part through confidences": DECE(gradient="confidence"),
+    "cross-entropy": CrossEntropyLoss(),
+    "DECE, as published": DECELoss(),
+    "its part through confidences": DECELoss(gradient="confidence"),
     "its part through soft accuracies": FunctionLoss(dece_part("accuracy")),
     "its part through soft bins": FunctionLoss(dece_part("membership")),
 }
@@ -77,7 +77,7 @@ def derivatives(
         problem = MetaProblem(
             head=head,
             hyperparameters=ScalarLabelSmoothing(head.out_features),
-            base_loss=CrossEntropy(reduction="none"),
+            base_loss=CrossEntropyLoss(reduction="none"),
             objective=objective,
             features=train[0][rows],
             labels=train[1][rows],

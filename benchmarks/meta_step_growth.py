@@ -8,7 +8,7 @@ from torch import nn
 import metacal
 from benchmarks.report import Part, Row
 from benchmarks.timing import interleave
-from metacal.losses import DECE, CrossEntropy
+from metacal.losses import CrossEntropyLoss, DECELoss
 from metacal.metalearning.one_step import one_step
 from metacal.metalearning.problem import MetaProblem
 
@@ -23,8 +23,8 @@ def problem_of(num_classes: int, width: int, batch: int) -> MetaProblem:
     return MetaProblem(
         head=nn.Linear(width, num_classes),
         hyperparameters=metacal.NonUniformLabelSmoothing(num_classes, initial="uniform"),
-        base_loss=CrossEntropy(reduction="none"),
-        objective=CrossEntropy() + 0.5 * DECE(),
+        base_loss=CrossEntropyLoss(reduction="none"),
+        objective=CrossEntropyLoss() + 0.5 * DECELoss(),
         features=torch.randn(batch, width),
         labels=torch.randint(num_classes, (batch,)),
         meta_features=torch.randn(batch, width),

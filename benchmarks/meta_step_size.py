@@ -16,7 +16,7 @@ from benchmarks.meta_step_growth import measure_growth
 from benchmarks.report import Part, Row, Target, measured, publish
 from benchmarks.timing import interleave
 from metacal.lab.models.resnet import Bottleneck, ResNet
-from metacal.losses import DECE, CrossEntropy
+from metacal.losses import CrossEntropyLoss, DECELoss
 from metacal.metalearning.one_step import one_step
 from metacal.metalearning.problem import MetaProblem
 
@@ -34,8 +34,8 @@ def measure_arithmetic() -> Part:
     problem = MetaProblem(
         head=model.head,
         hyperparameters=smoothing,
-        base_loss=CrossEntropy(reduction="none"),
-        objective=CrossEntropy() + 0.5 * DECE(),
+        base_loss=CrossEntropyLoss(reduction="none"),
+        objective=CrossEntropyLoss() + 0.5 * DECELoss(),
         features=torch.randn(BATCH, 2048),
         labels=torch.randint(1000, (BATCH,)),
         meta_features=torch.randn(BATCH, 2048),

@@ -16,7 +16,7 @@ from metacal.lab.models import create_model
 from metacal.lab.training import Checkpoints, Phase, PlainObjective, Schedule, Training, build_optimizer
 from metacal.lab.training.loop import run_epoch
 from metacal.lab.training.progress import Progress
-from metacal.losses import CrossEntropy
+from metacal.losses import CrossEntropyLoss
 
 BOUND = 1.03
 BATCH = 128
@@ -38,7 +38,7 @@ def ours(train: Examples, val: Examples, folder: str) -> Callable[[], None]:
         fabric=fabric,
         model=model,
         optimizer=optimizer,
-        phases=[Phase(Batches(train, BATCH), PlainObjective(model, CrossEntropy(), "sum"), 0.1)],
+        phases=[Phase(Batches(train, BATCH), PlainObjective(model, CrossEntropyLoss(), "sum"), 0.1)],
         val=Batches(val, 4 * BATCH, shuffle=False),
         schedule=Schedule("constant", 1),
         epochs=10**9,

@@ -184,7 +184,6 @@ for name in sys.argv[1:]:
     assert run.returncode == 0, run.stderr
 
 
-def test_functions_shells_and_losses_share_file_stems():
-    stems = {path.stem for path in (PACKAGE / "functional").glob("*.py")} | {"base", "after_temperature"}
-    for shell in ("metrics", "losses"):
-        assert {path.stem for path in (PACKAGE / shell).glob("*.py")} <= stems
+def test_functions_and_shells_share_file_stems():
+    stems = {path.stem for path in (PACKAGE / "functional").glob("*.py")} | {"base"}
+    assert {path.stem for path in (PACKAGE / "metrics").glob("*.py")} <= stems

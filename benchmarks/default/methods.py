@@ -8,9 +8,9 @@ from torch import Tensor
 
 from metacal import PAPER, HierarchicalLabelSmoothing, NonUniformLabelSmoothing, OuterStep
 from metacal.functional import temperature_with_prior
-from metacal.losses import DECE, AfterTemperature, CrossEntropy, FocalLoss, LabelSmoothing, Loss
+from metacal.losses import AfterTemperature, CrossEntropyLoss, DECELoss, FocalLoss, LabelSmoothingLoss, Loss
 
-BASELINES: dict[str, Loss] = {"ce": CrossEntropy(), "ls": LabelSmoothing(0.05), "fl3": FocalLoss(3.0)}
+BASELINES: dict[str, Loss] = {"ce": CrossEntropyLoss(), "ls": LabelSmoothingLoss(0.05), "fl3": FocalLoss(3.0)}
 
 RESERVED = 0.3
 """Share of the held-out samples that only a temperature is fitted on, where some are reserved."""
@@ -67,13 +67,13 @@ class Candidate:
         if self.fixed == "default":
             return {}
         if self.fixed == "paper":
-            plain = CrossEntropy() + 0.5 * DECE()
+            plain = CrossEntropyLoss() + 0.5 * DECELoss()
             paper: dict[str, Any] = {"hyperparameters": NonUniformLabelSmoothing(num_classes), "objective": plain}
             return {**paper, "through": "head", "outer": PAPER}
         smoothing = HierarchicalLabelSmoothing(
             num_classes, self.start, threshold=self.threshold, share=self.share, decay=self.decay
         )
-        objective: Loss = CrossEntropy() + self.dece * DECE() if self.dece else CrossEntropy()
+        objective: Loss = CrossEntropyLoss() + self.dece * DECELoss() if self.dece else CrossEntropyLoss()
         if self.at_least is not None:
             objective = Bounded(objective, self.at_least)
         outer = OuterStep(every=self.every, dense_start=0, memory=self.memory)

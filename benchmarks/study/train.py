@@ -12,10 +12,10 @@ from benchmarks.study.data import features_and_labels
 from benchmarks.study.regimes import REGIMES, Regime
 from metacal.functional import expected_calibration_error, fit_temperature, negative_log_likelihood
 from metacal.lab.training.build_loss import OUTER_STEPS as OF_RUNS
-from metacal.losses import DECE, CrossEntropy, FocalLoss, LabelSmoothing, Loss
+from metacal.losses import CrossEntropyLoss, DECELoss, FocalLoss, LabelSmoothingLoss, Loss
 from metacal.metalearning import OuterStep
 
-BASELINES: dict[str, Loss] = {"ce": CrossEntropy(), "ls": LabelSmoothing(0.05), "fl3": FocalLoss(3.0)}
+BASELINES: dict[str, Loss] = {"ce": CrossEntropyLoss(), "ls": LabelSmoothingLoss(0.05), "fl3": FocalLoss(3.0)}
 OUTER_STEPS: dict[str, OuterStep] = {
     "published": replace(OF_RUNS["first"], adaptive=False),
     "per unit step": replace(OF_RUNS["first"], adaptive=False, per_unit_step=True),
@@ -131,7 +131,7 @@ def execute(run: Run) -> dict[str, object]:
             optimizer,
             MetaBatches(features, labels, parts["meta"], run.meta_batch or regime.batch, run.seed + 1),
             hyperparameters_of(run, head, num_classes),
-            CrossEntropy() + 0.5 * DECE(gradient="confidence" if run.outer == "steady" else "full"),
+            CrossEntropyLoss() + 0.5 * DECELoss(gradient="confidence" if run.outer == "steady" else "full"),
             head=head,
             reduction=run.reduction,
             outer=outer_step(run),

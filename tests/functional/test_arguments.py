@@ -8,7 +8,7 @@ import torch
 
 from metacal import functional as F
 from metacal.errors import InvalidTypeError, InvalidValueError, MetacalError
-from metacal.losses import CrossEntropy
+from metacal.losses import CrossEntropyLoss
 
 LOGITS, LABELS, SOFT = torch.zeros(2, 2), torch.tensor([0, 1]), torch.full((2, 2), 0.5)
 CONFIDENCES, CORRECT = torch.tensor([0.3, 0.9]), torch.tensor([False, True])
@@ -44,7 +44,7 @@ BAD_ARGUMENTS: dict[str, tuple[Callable[[], object], type[MetacalError], str]] =
         "`targets` must be a floating point tensor, got torch.int64.",
     ),
     "loss, text": (
-        lambda: CrossEntropy()(LOGITS, "01"),
+        lambda: CrossEntropyLoss()(LOGITS, "01"),
         TYPE,
         "`targets` must be a tensor or an array of numbers, got",
     ),

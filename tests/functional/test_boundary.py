@@ -13,7 +13,7 @@ from tests.functional import samples
 from metacal import functional as F
 from metacal.errors import InvalidTypeError
 from metacal.functional.boundary import to_tensor
-from metacal.losses import DECE, CrossEntropy, FunctionLoss
+from metacal.losses import CrossEntropyLoss, DECELoss, FunctionLoss
 
 LOGITS, TARGETS = samples.multiclass(60, 3)
 PROBS = torch.softmax(LOGITS, 1)
@@ -88,11 +88,11 @@ def test_functions_can_be_pickled():
 
 
 def test_losses_take_arrays_too():
-    objective = CrossEntropy() + 0.5 * DECE() + FunctionLoss(torch.nn.functional.cross_entropy)
+    objective = CrossEntropyLoss() + 0.5 * DECELoss() + FunctionLoss(torch.nn.functional.cross_entropy)
     result = objective(LOGITS.numpy(), TARGETS.numpy())
     assert type(result) is np.float32 and result == objective(LOGITS, TARGETS).item()
     soft = F.smooth_labels(targets=TARGETS, num_classes=3, strength=0.1)
-    assert CrossEntropy()(LOGITS.numpy(), soft.numpy()) == CrossEntropy()(LOGITS, soft).item()
+    assert CrossEntropyLoss()(LOGITS.numpy(), soft.numpy()) == CrossEntropyLoss()(LOGITS, soft).item()
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from metacal.posthoc import CALIBRATORS, TemperatureScaling, choose_calibrator
 LOGITS, TARGETS = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 1])
 PUBLIC = [name for name in F.__all__ if inspect.isfunction(getattr(F, name))]
 MODULES = [*(getattr(L, name) for name in L.__all__), *CALIBRATORS.values()]
-WITH_ARGUMENTS = [kind for kind in MODULES if "__init__" in vars(kind)]
+WITH_ARGUMENTS = [kind for kind in MODULES if isinstance(kind, type) and "__init__" in vars(kind)]
 ECE = (
     "call it as expected_calibration_error(logits=... or probs=..., targets=..., num_bins=15, norm='l1', "
     "multilabel=False, ignore_index=None, validate=True)."
@@ -67,13 +67,13 @@ FIT = "call it as fit(logits=... or probs=..., targets=..., class_names=None)."
             "`predict_proba` takes no positional arguments, got 1; call it as predict_proba(logits=... or probs=...).",
         ),
         (
-            lambda: L.DECE(n_bins=9),
-            "`DECE` has no argument `n_bins` (here `num_bins`); call it as DECE(num_bins=15, tau_a=100.0, tau_b=0.01, "
-            "gradient='full').",
+            lambda: L.DECELoss(n_bins=9),
+            "`DECELoss` has no argument `n_bins` (here `num_bins`); "
+            "call it as DECELoss(num_bins=15, tau_a=100.0, tau_b=0.01, gradient='full').",
         ),
         (
-            lambda: L.CrossEntropy(label_smoothing=0.1),
-            "`CrossEntropy` has no argument `label_smoothing`; call it as CrossEntropy(",
+            lambda: L.CrossEntropyLoss(label_smoothing=0.1),
+            "`CrossEntropyLoss` has no argument `label_smoothing`; call it as CrossEntropyLoss(",
         ),
         (
             lambda: TemperatureScaling(n_bins=9),

@@ -10,7 +10,7 @@ from metacal import (
     UnitwiseL2,
     VectorLabelSmoothing,
 )
-from metacal.losses import DECE, CrossEntropy
+from metacal.losses import CrossEntropyLoss, DECELoss
 from metacal.metalearning import LearnableFocalGamma, LearnableTemperature, MetaProblem
 
 K, D = 4, 6
@@ -28,8 +28,8 @@ def problem_of(hyperparameters, head=None, *, lr=0.3, reduction="mean", seed=0, 
     fields = {
         "head": head,
         "hyperparameters": hyperparameters.double(),
-        "base_loss": CrossEntropy(reduction="none"),
-        "objective": CrossEntropy() + 0.5 * DECE(),
+        "base_loss": CrossEntropyLoss(reduction="none"),
+        "objective": CrossEntropyLoss() + 0.5 * DECELoss(),
         "features": torch.randn(12, D, generator=generator, dtype=torch.float64),
         "labels": torch.randint(num_classes, (12,), generator=generator),
         "meta_features": torch.randn(10, D, generator=generator, dtype=torch.float64),

@@ -16,7 +16,7 @@ from metacal import (
     VectorLabelSmoothing,
 )
 from metacal.errors import MetacalError
-from metacal.losses import BrierLoss, CrossEntropy, FocalLoss, FunctionLoss, LabelSmoothing
+from metacal.losses import BrierLoss, CrossEntropyLoss, FocalLoss, FunctionLoss, LabelSmoothingLoss
 from metacal.metalearning import LearnableFocalGamma, LearnableTemperature
 
 
@@ -174,17 +174,17 @@ CONSTRUCTION = {
         "`objective` must be a metacal Loss.*FunctionLoss",
     ),
     "base loss of a wrong type": (dict(base_loss=lambda z, y: z), "`base_loss` must be a metacal Loss"),
-    "base loss reduced": (dict(base_loss=CrossEntropy()), "`base_loss` must return one value per sample"),
+    "base loss reduced": (dict(base_loss=CrossEntropyLoss()), "`base_loss` must return one value per sample"),
     "base loss without soft labels": (
         dict(base_loss=FocalLoss(reduction="none")),
-        "`base_loss` must accept soft labels with these hyper-parameters: CrossEntropy does, got FocalLoss",
+        "`base_loss` must accept soft labels with these hyper-parameters: CrossEntropyLoss does, got FocalLoss",
     ),
     "base loss without soft labels, of several": (
         dict(
-            base_loss=CrossEntropy(reduction="none") + BrierLoss(reduction="none"),
+            base_loss=CrossEntropyLoss(reduction="none") + BrierLoss(reduction="none"),
             hyperparameters=[LearnableFocalGamma(K), VectorLabelSmoothing(K)],
         ),
-        r"must accept soft labels.*got CrossEntropy\(reduction='none'\) \+ BrierLoss",
+        r"must accept soft labels.*got CrossEntropyLoss\(reduction='none'\) \+ BrierLoss",
     ),
     "base loss of torch's without soft labels": (
         dict(base_loss=FunctionLoss(nn.MultiMarginLoss(reduction="none"))),
@@ -217,7 +217,7 @@ def test_the_last_layers_of_a_long_model_are_listed():
         calibrator(TwoHeads(), through="head")
 
 
-@pytest.mark.parametrize("base", [FocalLoss, BrierLoss, LabelSmoothing])
+@pytest.mark.parametrize("base", [FocalLoss, BrierLoss, LabelSmoothingLoss])
 @pytest.mark.parametrize("make", [lambda: LearnableFocalGamma(K), LearnableTemperature], ids=["gamma", "temperature"])
 def test_base_losses_of_hard_labels_go_with_what_leaves_labels_alone(base, make):
     meta = calibrator(base_loss=base(reduction="none"), hyperparameters=make())
@@ -230,7 +230,7 @@ def test_a_base_loss_is_tried_out_without_a_trace():
 
     def noisy(logits, targets):
         seen.append(torch.rand(()))
-        return CrossEntropy(reduction="none")(logits, targets)
+        return CrossEntropyLoss(reduction="none")(logits, targets)
 
     torch.manual_seed(0)
     expected = torch.rand(())
@@ -238,7 +238,7 @@ def test_a_base_loss_is_tried_out_without_a_trace():
     torch.manual_seed(0)
     calibrator(net, base_loss=FunctionLoss(noisy))
     assert seen and torch.rand(()) == expected
-    calibrator(base_loss=CrossEntropy(torch.ones(K + 1), reduction="none"))
+    calibrator(base_loss=CrossEntropyLoss(torch.ones(K + 1), reduction="none"))
 
 
 STEPS = {
@@ -262,7 +262,7 @@ STEPS = {
         r"`base_loss` must return one value per sample, shape \(8,\), got \(\)",
     ),
     "objective without a reduction": (
-        dict(objective=CrossEntropy(reduction="none")),
+        dict(objective=CrossEntropyLoss(reduction="none")),
         {},
         r"`objective` must return one number, got shape \(10,\)",
     ),

@@ -21,7 +21,16 @@ from metacal import (
     VectorLabelSmoothing,
 )
 from metacal.errors import InvalidValueError, StorageError
-from metacal.losses import DECE, MMCE, SBECE, AfterTemperature, CrossEntropy, FocalLoss, FunctionLoss, SAvUC
+from metacal.losses import (
+    AfterTemperature,
+    CrossEntropyLoss,
+    DECELoss,
+    FocalLoss,
+    FunctionLoss,
+    MMCELoss,
+    SAvUCLoss,
+    SBECELoss,
+)
 from metacal.metalearning import LearnableFocalGamma, LearnableTemperature
 
 HYPERPARAMETERS = {
@@ -60,7 +69,7 @@ def test_one_step_follows_the_papers_order():
     steps = torch.autograd.grad(inner, (weight, bias), create_graph=True)
     weight, bias = weight - 0.05 * steps[0], bias - 0.05 * steps[1]
     logits = twin.backbone(x_meta).detach() @ weight.T + bias
-    (CrossEntropy() + 0.5 * DECE())(logits, y_meta).backward(inputs=[strength])
+    (CrossEntropyLoss() + 0.5 * DECELoss())(logits, y_meta).backward(inputs=[strength])
     adam.step()
     strength.data.clamp_(0.0, 0.5)
     torch.testing.assert_close(meta.hyperparameters.strength, strength, rtol=1e-5, atol=1e-7)
@@ -80,10 +89,10 @@ def test_a_model_an_optimiser_and_held_out_samples_are_all_it_needs():
 
 def test_the_default_objective():
     """Judged after the best temperature, unless the outer step says not to, or a temperature is what is learned."""
-    assert repr(calibrator()._task.objective) == repr(AfterTemperature(CrossEntropy()))
-    assert repr(calibrator(outer=PAPER)._task.objective) == repr(CrossEntropy() + 0.5 * DECE())
+    assert repr(calibrator()._task.objective) == repr(AfterTemperature(CrossEntropyLoss()))
+    assert repr(calibrator(outer=PAPER)._task.objective) == repr(CrossEntropyLoss() + 0.5 * DECELoss())
     with_temperature = calibrator(hyperparameters=[LearnableTemperature(), ScalarLabelSmoothing(K)])
-    assert repr(with_temperature._task.objective) == repr(CrossEntropy())
+    assert repr(with_temperature._task.objective) == repr(CrossEntropyLoss())
 
 
 @both_ways
@@ -227,7 +236,14 @@ def test_a_plain_step_is_known_before_an_adaptive_optimiser_shows_its_own(scaled
 @both_ways
 @pytest.mark.parametrize(
     "objective",
-    [CrossEntropy(), DECE(), MMCE(), CrossEntropy() + 0.5 * DECE(), CrossEntropy() + SBECE(), CrossEntropy() + SAvUC()],
+    [
+        CrossEntropyLoss(),
+        DECELoss(),
+        MMCELoss(),
+        CrossEntropyLoss() + 0.5 * DECELoss(),
+        CrossEntropyLoss() + SBECELoss(),
+        CrossEntropyLoss() + SAvUCLoss(),
+    ],
     ids=repr,
 )
 def test_any_loss_is_a_meta_objective(objective, through):
@@ -255,7 +271,7 @@ def test_the_base_loss_may_be_the_users_own(base, through):
 def test_class_weights_go_with_soft_labels(through):
     weights, (x, y) = torch.tensor([0.2, 1.0, 3.0]), batch(12, 1)
     net = make_net(dropout=0.0)
-    base = CrossEntropy(weights, reduction="none")
+    base = CrossEntropyLoss(weights, reduction="none")
     options = dict(meta=[batch(9, 2)], base_loss=base, through=through, refine=False)
     meta = calibrator(net, NonUniformLabelSmoothing(K, initial="uniform"), **options)
     torch.testing.assert_close(meta.loss(x, y), base(net(x), y).mean())  # nothing is smoothed yet
@@ -479,7 +495,7 @@ def test_by_default_meta_steps_are_dense_at_first_and_sparse_later(through):
 @both_ways
 def test_omega_follows_the_model_to_another_device(through):
     """The meta device holds no values; where everything would be is all that can be seen without a second device."""
-    options = dict(base_loss=CrossEntropy(torch.ones(K), "none"), through=through)
+    options = dict(base_loss=CrossEntropyLoss(torch.ones(K), "none"), through=through)
     meta = calibrator(hyperparameters=HierarchicalLabelSmoothing(K), **options)
     meta.model.to("meta")
     meta._follow_model()

@@ -16,7 +16,7 @@ from tests.metalearning.problems import (
 from torch import nn
 
 from metacal import NonUniformLabelSmoothing, ScalarLabelSmoothing, UnitwiseL2, VectorLabelSmoothing
-from metacal.losses import DECE, CrossEntropy
+from metacal.losses import CrossEntropyLoss, DECELoss
 from metacal.metalearning import LearnableFocalGamma, LearnableTemperature, MetaProblem
 from metacal.metalearning.hyperparameter_set import as_one
 from metacal.metalearning.one_step import closed_form, has_closed_form, one_step, small_step, through_graph
@@ -44,8 +44,8 @@ def golden_problem(golden, kind, setting):
     problem = MetaProblem(
         head=head,
         hyperparameters=hyperparameters,
-        base_loss=CrossEntropy(reduction="none"),
-        objective=CrossEntropy() + 0.5 * DECE(),
+        base_loss=CrossEntropyLoss(reduction="none"),
+        objective=CrossEntropyLoss() + 0.5 * DECELoss(),
         features=array("features"),
         labels=array("targets"),
         meta_features=array("meta_features"),
@@ -145,7 +145,7 @@ def test_binary_head_with_one_logit(kind):
 def test_class_weights(kind, estimator, lr, size):
     """The closed form is that of the unweighted loss and steps aside."""
     weights = torch.tensor([0.2, 1.0, 3.0, 0.5], dtype=torch.float64)
-    problem = problem_of(randomised(kind(K)), base_loss=CrossEntropy(weights, "none"), lr=lr)
+    problem = problem_of(randomised(kind(K)), base_loss=CrossEntropyLoss(weights, "none"), lr=lr)
     assert not has_closed_form(problem, problem.inner())
     found, unweighted = estimator(problem).total, estimator(problem_of(randomised(kind(K)), lr=lr)).total
     for ours, numeric, plain in zip(found, finite_differences(problem, size), unweighted):

@@ -15,7 +15,7 @@ from metacal import (
     VectorLabelSmoothing,
 )
 from metacal.errors import InvalidValueError
-from metacal.losses import CrossEntropy, FocalLoss
+from metacal.losses import CrossEntropyLoss, FocalLoss
 from metacal.metalearning.inner_loss import InnerLoss
 from metacal.metalearning.steering import steer_gradient
 
@@ -161,7 +161,7 @@ def test_another_base_loss():
 
 def test_class_weights():
     weights = torch.tensor([0.2, 1.0, 3.0])
-    options = dict(base_loss=CrossEntropy(weights, reduction="none"))
+    options = dict(base_loss=CrossEntropyLoss(weights, reduction="none"))
     net = make_net(dropout=0.0)
     meta = meta_of(net, smoothing(), **options)
     x, y = batch(12, 0)
@@ -219,7 +219,7 @@ def test_nothing_learned_changes_nothing():
     y = torch.arange(6) % 3
     passed = logits * 1.0
     loss = functional.cross_entropy(passed, y)
-    steer_gradient(loss, passed, InnerLoss(y, 3, targets=y), CrossEntropy(reduction="none"), compares=True)
+    steer_gradient(loss, passed, InnerLoss(y, 3, targets=y), CrossEntropyLoss(reduction="none"), compares=True)
     loss.backward()
     plain = torch.autograd.grad(functional.cross_entropy(logits, y), logits)[0]
     torch.testing.assert_close(logits.grad, plain)
@@ -250,7 +250,7 @@ def test_late_in_training_other_ways_to_compute_the_loss_are_not_taken_for_anoth
     leaf, y = saturated(size)
     passed = leaf * 1.0
     loss = (passed.logsumexp(1) - passed.gather(1, y.unsqueeze(1)).squeeze(1)).mean()
-    steer_gradient(loss, passed, InnerLoss(y, 3, targets=y), CrossEntropy(reduction="none"), compares=True)
+    steer_gradient(loss, passed, InnerLoss(y, 3, targets=y), CrossEntropyLoss(reduction="none"), compares=True)
 
 
 @pytest.mark.parametrize("size", [8.0, 40.0, 70.0])
@@ -259,7 +259,7 @@ def test_labels_are_smoothed_however_sure_the_model_is(size):
     passed = leaf * 1.0
     loss = functional.cross_entropy(passed, y)
     soft = 0.9 * functional.one_hot(y, 3) + 0.1 / 3
-    steer_gradient(loss, passed, InnerLoss(y, 3, targets=soft), CrossEntropy(reduction="none"), compares=True)
+    steer_gradient(loss, passed, InnerLoss(y, 3, targets=soft), CrossEntropyLoss(reduction="none"), compares=True)
     loss.backward()
     wanted = torch.autograd.grad(functional.cross_entropy(leaf, soft), leaf)[0]
     torch.testing.assert_close(leaf.grad, wanted, rtol=1e-2, atol=1e-6)

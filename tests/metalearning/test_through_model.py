@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from metacal import HierarchicalLabelSmoothing, ScalarLabelSmoothing, UnitwiseL2, VectorLabelSmoothing
-from metacal.losses import DECE, AfterTemperature, CrossEntropy, FocalLoss, FunctionLoss
+from metacal.losses import AfterTemperature, CrossEntropyLoss, DECELoss, FocalLoss, FunctionLoss
 from metacal.metalearning import LearnableFocalGamma, LearnableTemperature
 from metacal.metalearning.inner_loss import InnerLoss
 from metacal.metalearning.quiet_forward import leaving_no_trace
@@ -194,7 +194,7 @@ def test_numbers_that_had_hardly_a_gradient_do_not_drown_the_others(way):
     assert float(found[0] @ found[1] / (found[0].norm() * found[1].norm())) > 0.99
 
 
-CALIBRATED = AfterTemperature(CrossEntropy() + 0.5 * DECE())
+CALIBRATED = AfterTemperature(CrossEntropyLoss() + 0.5 * DECELoss())
 """By cross-entropy alone the terms of one strength happen to cancel to a part in a thousand on these samples."""
 
 
@@ -240,9 +240,9 @@ def margin(logits, targets):
     [
         dict(base_loss=FocalLoss(2.0, reduction="none")),
         dict(base_loss=FunctionLoss(margin)),
-        dict(base_loss=CrossEntropy(torch.tensor([0.2, 1.0, 3.0, 0.5]), reduction="none")),
+        dict(base_loss=CrossEntropyLoss(torch.tensor([0.2, 1.0, 3.0, 0.5]), reduction="none")),
         dict(objective=FunctionLoss(nn.functional.multi_margin_loss)),
-        dict(objective=AfterTemperature(CrossEntropy() + 0.5 * DECE())),
+        dict(objective=AfterTemperature(CrossEntropyLoss() + 0.5 * DECELoss())),
         dict(mode="eval"),
         dict(scaled=True, per_unit_step=False),
     ],

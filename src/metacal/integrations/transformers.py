@@ -15,7 +15,7 @@ from metacal.errors import InvalidValueError, needs
 from metacal.functional.brier_score import brier_score
 from metacal.functional.expected_calibration_error import expected_calibration_error
 from metacal.functional.negative_log_likelihood import negative_log_likelihood
-from metacal.losses import AfterTemperature, CrossEntropy
+from metacal.losses import AfterTemperature, CrossEntropyLoss
 from metacal.metalearning import Finish, MetaCalibrator
 
 with needs("transformers"):
@@ -181,5 +181,5 @@ def calibration_metrics(prediction: EvalPrediction) -> dict[str, float]:
         "nll": float(negative_log_likelihood(**scores)),
         "brier": float(brier_score(**scores)),
         "ece": float(expected_calibration_error(**scores)),
-        "refined_loss": float(AfterTemperature(CrossEntropy())(logits.double(), targets)),
+        "refined_loss": float(AfterTemperature(CrossEntropyLoss())(logits.double(), targets)),
     }

@@ -1,29 +1,8 @@
-"""Losses as modules: thin shells over `metacal.functional` that add and scale, ``CrossEntropy() + 0.5 * DECE()``."""
+"""Losses as modules that add and scale, ``CrossEntropyLoss() + 0.5 * DECELoss()``; specs name them as `LOSSES` does."""
 
-from metacal.losses.after_temperature import AfterTemperature
-from metacal.losses.base import FunctionLoss, Loss, WeightedSum
-from metacal.losses.brier_score import BrierLoss
-from metacal.losses.cross_entropy import CrossEntropy
-from metacal.losses.dece import DECE
-from metacal.losses.focal import FLSDLoss, FocalLoss
-from metacal.losses.label_smoothing import LabelSmoothing
-from metacal.losses.mmce import MMCE, MMCEWeighted
-from metacal.losses.soft_avuc import SAvUC
-from metacal.losses.soft_binned_ece import SBECE
+from metacal.losses import base, of_batches, of_samples
+from metacal.losses.base import *  # noqa: F403
+from metacal.losses.of_batches import *  # noqa: F403
+from metacal.losses.of_samples import *  # noqa: F403
 
-__all__ = [
-    "DECE",
-    "MMCE",
-    "SBECE",
-    "AfterTemperature",
-    "BrierLoss",
-    "CrossEntropy",
-    "FLSDLoss",
-    "FocalLoss",
-    "FunctionLoss",
-    "LabelSmoothing",
-    "Loss",
-    "MMCEWeighted",
-    "SAvUC",
-    "WeightedSum",
-]
+__all__ = [*base.__all__, *of_samples.__all__, *of_batches.__all__]

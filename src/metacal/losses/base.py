@@ -2,14 +2,19 @@
 
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from metacal.errors import InvalidTypeError
+from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.functional.boundary import public
 from metacal.functional.calls import explain_methods
+
+__all__ = ["LOSSES", "FunctionLoss", "Loss", "WeightedSum"]
+
+LOSSES: dict[str, type["Loss"]] = {}
+"""The losses that specs can name. ``class MyLoss(Loss, name="mine")`` adds one."""
 
 
 class Loss(nn.Module):
@@ -19,19 +24,24 @@ class Loss(nn.Module):
 
     Examples:
         >>> import torch
-        >>> from metacal.losses import DECE, CrossEntropy
-        >>> objective = CrossEntropy() + 0.5 * DECE()
+        >>> from metacal.losses import CrossEntropyLoss, DECELoss
+        >>> objective = CrossEntropyLoss() + 0.5 * DECELoss()
         >>> objective
-        CrossEntropy(reduction='mean') + 0.5 * DECE(num_bins=15, tau_a=100.0, tau_b=0.01, gradient='full')
+        CrossEntropyLoss(reduction='mean') + 0.5 * DECELoss(num_bins=15, tau_a=100.0, tau_b=0.01, gradient='full')
         >>> logits, targets = torch.tensor([[2.0, 0.0], [0.5, 0.0]]), torch.tensor([0, 1])
-        >>> parts = CrossEntropy()(logits, targets) + 0.5 * DECE()(logits, targets)
+        >>> parts = CrossEntropyLoss()(logits, targets) + 0.5 * DECELoss()(logits, targets)
         >>> bool(objective(logits, targets) == parts)
         True
     """
 
-    def __init_subclass__(cls, **keywords: Any) -> None:
+    def __init_subclass__(cls, name: str | None = None, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
         explain_methods(cls, "__init__")
+        if name is not None:
+            known = LOSSES.setdefault(name, cls)
+            if known.__qualname__ != cls.__qualname__:
+                raise InvalidValueError(f"`name` must be of one loss, got {name!r}, the name of {known.__qualname__}.")
+            LOSSES[name] = cls  # defined again in a notebook
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
         """The loss of a batch: logits ``(n, K)`` (or one per sample), integer targets ``(n,)``."""
@@ -106,14 +116,34 @@ def _sum_of(terms: list[tuple[float, Loss]]) -> Loss:
     return loss if weight == 1.0 and not others else WeightedSum(terms)
 
 
+class ShellLoss(Loss):
+    """A function of `metacal.functional` with its options as attributes."""
+
+    function: ClassVar[Callable[..., Tensor]]
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self._names = tuple(options)
+        for name, value in options.items():
+            setattr(self, name, value)
+
+    def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Loss of a batch."""
+        return self.function(logits=logits, targets=targets, **{name: getattr(self, name) for name in self._names})
+
+    def extra_repr(self) -> str:
+        """The options."""
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in self._names)
+
+
 class FunctionLoss(Loss):
     """Any callable ``(logits, targets) -> Tensor`` as a Loss: a `torch.nn` loss, or one of your own.
 
     Examples:
         >>> from torch import nn
-        >>> from metacal.losses import DECE
-        >>> FunctionLoss(nn.MultiMarginLoss()) + 0.1 * DECE()
-        FunctionLoss(MultiMarginLoss()) + 0.1 * DECE(num_bins=15, tau_a=100.0, tau_b=0.01, gradient='full')
+        >>> from metacal.losses import DECELoss
+        >>> FunctionLoss(nn.MultiMarginLoss()) + 0.1 * DECELoss()
+        FunctionLoss(MultiMarginLoss()) + 0.1 * DECELoss(num_bins=15, tau_a=100.0, tau_b=0.01, gradient='full')
     """
 
     def __init__(self, function: Callable[[Tensor, Tensor], Tensor]) -> None:

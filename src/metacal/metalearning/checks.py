@@ -142,7 +142,7 @@ def check_soft_labels(base: Loss, hyperparameters: Hyperparameter) -> None:
         if failure is None or _failure(base, logits, label) is not None:
             return  # what fails with hard labels too fails for another reason, which the first step will tell
     raise InvalidValueError(
-        f"`base_loss` must accept soft labels with these hyper-parameters: CrossEntropy does, got {base!r}."
+        f"`base_loss` must accept soft labels with these hyper-parameters: CrossEntropyLoss does, got {base!r}."
     ) from failure
 
 

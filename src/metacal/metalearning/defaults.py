@@ -4,7 +4,7 @@ from torch import nn
 
 from metacal.errors import InvalidValueError
 from metacal.functional.arguments import check_choice
-from metacal.losses import DECE, AfterTemperature, CrossEntropy, Loss
+from metacal.losses import AfterTemperature, CrossEntropyLoss, DECELoss, Loss
 from metacal.metalearning.hyperparameter import Hyperparameter
 from metacal.metalearning.model_output import named_layers
 from metacal.metalearning.outer_step import OuterStep
@@ -14,7 +14,7 @@ from metacal.metalearning.through_model import ThroughModel
 
 def default_objective(outer: OuterStep, hyperparameters: Hyperparameter) -> Loss:
     """Held-out cross-entropy after the best temperature; the paper's objective where `OuterStep` says not to refine."""
-    plain = CrossEntropy() if outer.refine else CrossEntropy() + 0.5 * DECE()
+    plain = CrossEntropyLoss() if outer.refine else CrossEntropyLoss() + 0.5 * DECELoss()
     return judged(plain, outer, hyperparameters)
 
 

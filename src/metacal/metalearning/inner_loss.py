@@ -12,7 +12,7 @@ from torch import Tensor
 
 from metacal.errors import InvalidValueError
 from metacal.functional.inputs import as_rows, class_logits
-from metacal.losses import CrossEntropy, Loss
+from metacal.losses import CrossEntropyLoss, Loss
 
 
 @dataclass(frozen=True)
@@ -102,4 +102,4 @@ class InnerLoss:
 
 def is_plain_cross_entropy(base: Loss) -> bool:
     """Whether a base loss is unweighted cross-entropy, whose head gradient is known in closed form."""
-    return type(base) is CrossEntropy and base.class_weights is None
+    return type(base) is CrossEntropyLoss and base.class_weights is None

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from metacal.files import write_json
 from metacal.functional.arguments import check_choice
 from metacal.functional.inputs import as_rows, at_least_float32, class_logits
-from metacal.losses import CrossEntropy, Loss
+from metacal.losses import CrossEntropyLoss, Loss
 from metacal.metalearning import checks
 from metacal.metalearning.batches import Batch, moved, share_samples, unwrapped
 from metacal.metalearning.defaults import choose_path, default_objective
@@ -54,7 +54,7 @@ class MetaCalibrator:
         meta: a loader of held-out samples, or any iterable of batches ``(x, y)``: the ones you validate on will do, as
             long as they are not trained on. Gone through again and again, in an order of its own.
         hyperparameters: one `Hyperparameter`, or a list or dictionary of several; default `HierarchicalLabelSmoothing`.
-        objective: any `Loss`; what held-out data is judged by. Default ``CrossEntropy()``, after the temperature
+        objective: any `Loss`; what held-out data is judged by. Default ``CrossEntropyLoss()``, after the temperature
             that is best for the samples (`AfterTemperature`), unless a temperature is what is learned.
         through: what the simulated step moves: ``"model"``, all that is trained, of any model
             (`metacal.metalearning.through_model`); or ``"head"``, the layer that returns the logits, in closed form if
@@ -109,7 +109,7 @@ class MetaCalibrator:
         self._task = MetaTask(
             hyperparameters=learned,
             objective=checks.checked_loss("objective", objective),
-            base_loss=CrossEntropy(reduction="none") if base_loss is None else checks.checked_base_loss(base_loss),
+            base_loss=CrossEntropyLoss(reduction="none") if base_loss is None else checks.checked_base_loss(base_loss),
             reduction=reduction,
             outer=outer,
             optimizer=steps,

@@ -37,7 +37,7 @@ from metacal.lab.training.build_loss import judged_by, main_objective, sum_of
 from metacal.lab.training.events import BatchDone, CheckpointSaved, EpochDone, Notice
 from metacal.lab.training.machine import chosen_accelerator
 from metacal.lab.training.predict import predict
-from metacal.losses import DECE, AfterTemperature
+from metacal.losses import AfterTemperature, DECELoss
 from metacal.metalearning import PAPER, OuterStep, one_step
 
 SMALL = {
@@ -473,7 +473,7 @@ def test_the_outer_step_of_a_spec_reaches_its_calibrator(outer, expected, gradie
     calibrator = calibrator_of(build_spec({"dataset": "digits", "method": "mc", "outer": outer}))
     assert calibrator.outer == expected and calibrator.reduction == "mean"
     objective = calibrator._task.objective
-    assert [term.gradient for term in objective.modules() if isinstance(term, DECE)] == [gradient]
+    assert [term.gradient for term in objective.modules() if isinstance(term, DECELoss)] == [gradient]
     assert isinstance(objective, AfterTemperature) == expected.refine
     changed = calibrator_of(
         build_spec({"dataset": "digits", "method": "mc", "outer": outer, "meta_every": 3, "meta_lr": 0.01})
@@ -517,5 +517,5 @@ def test_what_is_learned_on(meta, samples):
 @pytest.mark.parametrize("method", ["mc", "mc-dece"])
 def test_the_objective_has_the_gradient_that_goes_with_the_outer_step(method, outer, gradient):
     terms = judged_by(build_spec({"dataset": "digits", "method": method, "outer": outer}))
-    assert [term.gradient for term in sum_of(terms).modules() if isinstance(term, DECE)] == [gradient]
+    assert [term.gradient for term in sum_of(terms).modules() if isinstance(term, DECELoss)] == [gradient]
     assert [term.loss for term in terms] == [term.loss for term in METHODS[method].objective]

@@ -14,7 +14,7 @@ from metacal.functional.inputs import as_rows, class_logits
 from metacal.integrations.lightning.logits_layer import find_logits_layer
 from metacal.integrations.lightning.meta_calibration import MetaCalibration
 from metacal.integrations.loggers import log_reliability, log_smoothing
-from metacal.losses import AfterTemperature, CrossEntropy
+from metacal.losses import AfterTemperature, CrossEntropyLoss
 from metacal.metalearning.gather import joint_rows
 from metacal.metalearning.head_tap import HeadTap
 from metacal.metalearning.labels import Targets, labels_of
@@ -107,7 +107,7 @@ class CalibrationMonitor(Callback):
             pl_module.log(name, metric.compute(), on_step=False, on_epoch=True, batch_size=1)
         logits, targets = (torch.cat(parts) for parts in zip(*self._kept, strict=True))
         rows = joint_rows(logits.to(pl_module.device), targets.to(pl_module.device))[:2]
-        refined = AfterTemperature(CrossEntropy())(*rows)
+        refined = AfterTemperature(CrossEntropyLoss())(*rows)
         pl_module.log("val_refined_nll", refined, on_step=False, on_epoch=True, batch_size=1)
         is_due = self.every_n_epochs and (trainer.current_epoch + 1) % self.every_n_epochs == 0
         if not is_due or not trainer.is_global_zero:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from metacal.functional import expected_calibration_error
 from metacal.lab.data import load_dataset
 from metacal.lab.data.sources.simulated import simulated_oracle
-from metacal.losses import LabelSmoothing
+from metacal.losses import LabelSmoothingLoss
 from metacal.metalearning import PAPER, MetaCalibrator, VectorLabelSmoothing
 
 METHODS = ("oracle", "ce", "ls", "mc", "ce-n")
@@ -103,7 +103,7 @@ def maximum_likelihood(x: Tensor, y: Tensor, smoothing: float) -> nn.Linear:
     model = nn.Linear(2, 2).double()
     nn.init.zeros_(model.weight)
     nn.init.zeros_(model.bias)
-    loss = LabelSmoothing(smoothing)
+    loss = LabelSmoothingLoss(smoothing)
     optimizer = torch.optim.LBFGS(model.parameters(), max_iter=500, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:

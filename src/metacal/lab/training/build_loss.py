@@ -8,30 +8,17 @@ from typing import Any
 from lightning_fabric import Fabric
 from torch import nn
 
-from metacal import losses, metalearning
+from metacal import metalearning
 from metacal.lab.data import Dataset, Splits
 from metacal.lab.data.domains import Turn
 from metacal.lab.training.methods import Term
 from metacal.lab.training.run_data import batches_of
 from metacal.lab.training.spec import RunSpec
 from metacal.lab.training.training_loss import MetaObjective, Objective, PlainObjective
-from metacal.losses import Loss
+from metacal.losses import LOSSES, Loss
 from metacal.metalearning import HYPERPARAMETERS, PAPER, Hyperparameter, OuterStep
 from metacal.metalearning.defaults import judged
 from metacal.metalearning.hyperparameter_set import as_one
-
-LOSSES: dict[str, type[Loss]] = {
-    "cross_entropy": losses.CrossEntropy,
-    "label_smoothing": losses.LabelSmoothing,
-    "brier": losses.BrierLoss,
-    "focal": losses.FocalLoss,
-    "flsd": losses.FLSDLoss,
-    "dece": losses.DECE,
-    "mmce": losses.MMCE,
-    "mmce_weighted": losses.MMCEWeighted,
-    "sb_ece": losses.SBECE,
-    "s_avuc": losses.SAvUC,
-}
 
 FIRST = replace(PAPER, every=16, dense_start=1000, dense_every=1, adaptive=True)
 OUTER_STEPS: dict[str, OuterStep] = {

@@ -1,25 +1,21 @@
 """`Method`: how a model is trained, as data, and the methods of the paper by name."""
 
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
-
-LossName = Literal[
-    "cross_entropy", "label_smoothing", "brier", "focal", "flsd", "dece", "mmce", "mmce_weighted", "sb_ece", "s_avuc"
-]
 
 
 class Term(BaseModel):
     """A loss times a number.
 
     Attributes:
-        loss: which.
+        loss: its name in `metacal.losses.LOSSES`.
         weight: its factor.
         options: arguments of the loss.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    loss: LossName
+    loss: str
     weight: float = 1.0
     options: dict[str, Any] = {}
 
@@ -62,12 +58,16 @@ class Method(BaseModel):
         return bool(self.hyperparameters or self.interleaved)
 
     def check_names(self) -> None:
-        """Raise for a hyper-parameter that is not known. Imports torch, so methods of ours are not checked."""
+        """Raise for an unknown hyper-parameter or loss. Imports torch, so methods of ours are not checked."""
+        from metacal.losses import LOSSES
         from metacal.metalearning import HYPERPARAMETERS
 
         for name in self.hyperparameters:
             if name not in HYPERPARAMETERS:
                 raise ValueError(f"hyperparameters must be among {', '.join(HYPERPARAMETERS)}, got {name!r}")
+        for term in (*self.loss, *self.objective, *self.interleaved):
+            if term.loss not in LOSSES:
+                raise ValueError(f"a term's loss must be one of {', '.join(LOSSES)}, got {term.loss!r}")
 
 
 FOCAL = (Term(loss="focal", options={"gamma": 3.0}),)

@@ -6,7 +6,7 @@ from torch import nn
 
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.functional import temperature_with_prior
-from metacal.losses import DECE, AfterTemperature, CrossEntropy, FunctionLoss
+from metacal.losses import AfterTemperature, CrossEntropyLoss, DECELoss, FunctionLoss
 
 
 def samples(n=60, scale=6.0, dtype=torch.float64, seed=0):
@@ -17,10 +17,10 @@ def samples(n=60, scale=6.0, dtype=torch.float64, seed=0):
 
 
 LOSSES = {
-    "cross-entropy": CrossEntropy(),
-    "with calibration": CrossEntropy() + 0.5 * DECE(),
+    "cross-entropy": CrossEntropyLoss(),
+    "with calibration": CrossEntropyLoss() + 0.5 * DECELoss(),
     "own": FunctionLoss(nn.functional.multi_margin_loss),
-    "unreduced": CrossEntropy(reduction="none"),
+    "unreduced": CrossEntropyLoss(reduction="none"),
 }
 
 
@@ -40,13 +40,13 @@ def test_value_and_gradient_are_those_at_the_fixed_temperature(name, dtype):
 def test_by_the_envelope_theorem_the_gradient_is_that_of_the_refined_likelihood():
     """Of the summed NLL after its own best temperature, up to the prior's share, which is small for many samples."""
     logits, targets = samples(n=400)
-    (found,) = torch.autograd.grad(AfterTemperature(CrossEntropy(), prior_std=100.0)(logits, targets), logits)
+    (found,) = torch.autograd.grad(AfterTemperature(CrossEntropyLoss(), prior_std=100.0)(logits, targets), logits)
 
     def refined(row, column, change):
         moved = logits.detach().clone()
         moved[row, column] += change
         best = temperature_with_prior(logits=moved, targets=targets, prior_std=100.0, iterations=60)
-        return CrossEntropy()(moved / best, targets).item()
+        return CrossEntropyLoss()(moved / best, targets).item()
 
     for row, column in ((0, 0), (7, 3), (123, 1)):
         numeric = (refined(row, column, 1e-4) - refined(row, column, -1e-4)) / 2e-4
@@ -56,22 +56,22 @@ def test_by_the_envelope_theorem_the_gradient_is_that_of_the_refined_likelihood(
 def test_the_scale_of_logits_hardly_matters():
     """With many samples: what a temperature can fix is not judged."""
     logits, targets = samples(n=5000)
-    refined = AfterTemperature(CrossEntropy())
+    refined = AfterTemperature(CrossEntropyLoss())
     first, second = refined(logits, targets), refined(2.5 * logits, targets)
     torch.testing.assert_close(first, second, rtol=1e-4, atol=0.0)
-    assert CrossEntropy()(2.5 * logits, targets) > 1.5 * CrossEntropy()(logits, targets)
+    assert CrossEntropyLoss()(2.5 * logits, targets) > 1.5 * CrossEntropyLoss()(logits, targets)
 
 
 def test_it_adds_and_scales_and_says_what_it_is():
-    both = 2 * AfterTemperature(CrossEntropy()) + DECE(num_bins=5)
+    both = 2 * AfterTemperature(CrossEntropyLoss()) + DECELoss(num_bins=5)
     logits, targets = samples()
-    parts = 2 * AfterTemperature(CrossEntropy())(logits, targets) + DECE(num_bins=5)(logits, targets)
+    parts = 2 * AfterTemperature(CrossEntropyLoss())(logits, targets) + DECELoss(num_bins=5)(logits, targets)
     torch.testing.assert_close(both(logits, targets), parts)
-    assert repr(AfterTemperature(CrossEntropy())) == "AfterTemperature(CrossEntropy(reduction='mean'))"
+    assert repr(AfterTemperature(CrossEntropyLoss())) == "AfterTemperature(CrossEntropyLoss(reduction='mean'))"
 
 
 def test_bad_input():
     with pytest.raises(InvalidTypeError, match="`loss` must be a metacal Loss, got CrossEntropyLoss; FunctionLoss"):
         AfterTemperature(nn.CrossEntropyLoss())
     with pytest.raises(InvalidValueError, match="`prior_std` must be a number > 0, got -1"):
-        AfterTemperature(CrossEntropy(), prior_std=-1)
+        AfterTemperature(CrossEntropyLoss(), prior_std=-1)

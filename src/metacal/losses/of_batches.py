@@ -1,0 +1,127 @@
+"""Losses that judge a batch as a whole: differentiable calibration errors, and any loss after the best temperature."""
+
+from torch import Tensor
+
+from metacal.errors import InvalidTypeError
+from metacal.functional.arguments import check_choice, check_inside, check_num_bins, check_positive
+from metacal.functional.dece import GRADIENTS, dece
+from metacal.functional.mmce import mmce, mmce_weighted
+from metacal.functional.soft_avuc import soft_avuc
+from metacal.functional.soft_binned_ece import soft_binned_ece
+from metacal.functional.temperature_prior import PRIOR_STD, temperature_with_prior
+from metacal.losses.base import Loss, ShellLoss
+
+__all__ = ["AfterTemperature", "DECELoss", "MMCELoss", "MMCEWeightedLoss", "SAvUCLoss", "SBECELoss"]
+
+
+class DECELoss(ShellLoss, name="dece"):
+    """Differentiable expected calibration error of the batch; see `metacal.functional.dece`.
+
+    Args:
+        num_bins: M.
+        tau_a: sharpness of the soft rank.
+        tau_b: temperature of the soft bins.
+        gradient: ``"full"``, as published, or ``"confidence"``, the same value with far less noise in its gradient.
+    """
+
+    function = staticmethod(dece)
+
+    def __init__(
+        self, num_bins: int = 15, tau_a: float = 100.0, tau_b: float = 0.01, *, gradient: str = "full"
+    ) -> None:
+        check_num_bins(num_bins)
+        check_positive("tau_a", tau_a)
+        check_positive("tau_b", tau_b)
+        check_choice("gradient", gradient, GRADIENTS)
+        super().__init__(num_bins=num_bins, tau_a=tau_a, tau_b=tau_b, gradient=gradient)
+
+
+class SBECELoss(ShellLoss, name="sb_ece"):
+    """Soft-binned ECE of the batch; see `metacal.functional.soft_binned_ece`.
+
+    Args:
+        num_bins: M.
+        temperature: T of the soft bins.
+        power: p of the norm.
+    """
+
+    function = staticmethod(soft_binned_ece)
+
+    def __init__(self, num_bins: int = 15, temperature: float = 0.01, power: float = 2.0) -> None:
+        check_num_bins(num_bins)
+        check_positive("temperature", temperature)
+        check_positive("power", power)
+        super().__init__(num_bins=num_bins, temperature=temperature, power=power)
+
+
+class SAvUCLoss(ShellLoss, name="s_avuc"):
+    """Soft accuracy-versus-uncertainty loss of the batch; see `metacal.functional.soft_avuc`.
+
+    Args:
+        kappa: normalised entropy from which a prediction counts as uncertain.
+        temperature: T, softness of that border.
+    """
+
+    function = staticmethod(soft_avuc)
+
+    def __init__(self, kappa: float = 0.5, temperature: float = 0.1) -> None:
+        check_positive("temperature", temperature)
+        check_inside("kappa", kappa)
+        super().__init__(kappa=kappa, temperature=temperature)
+
+
+class MMCELoss(ShellLoss, name="mmce"):
+    """Kernel calibration error of the batch; see `metacal.functional.mmce`."""
+
+    function = staticmethod(mmce)
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class MMCEWeightedLoss(ShellLoss, name="mmce_weighted"):
+    """Weighted kernel calibration error of the batch; see `metacal.functional.mmce_weighted`."""
+
+    function = staticmethod(mmce_weighted)
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class AfterTemperature(Loss):
+    """``loss(logits / T)`` with T the most probable temperature for the batch itself, held fixed.
+
+    For the NLL this is refinement (Berta et al. 2025): by the envelope theorem, holding T fixed leaves the gradient
+    exact up to the prior's share. See `metacal.functional.temperature_with_prior`.
+
+    Args:
+        loss: of scaled logits.
+        prior_std: of log T.
+
+    Examples:
+        >>> import torch
+        >>> from metacal.losses import CrossEntropyLoss
+        >>> logits, targets = torch.tensor([[9.0, 0.0], [9.0, 0.0]]), torch.tensor([0, 1])
+        >>> refined = AfterTemperature(CrossEntropyLoss())
+        >>> round(CrossEntropyLoss()(logits, targets).item(), 3), round(refined(logits, targets).item(), 3)
+        (4.5, 2.247)
+    """
+
+    def __init__(self, loss: Loss, prior_std: float = PRIOR_STD) -> None:
+        super().__init__()
+        check_positive("prior_std", prior_std)
+        if not isinstance(loss, Loss):
+            raise InvalidTypeError(
+                f"`loss` must be a metacal Loss, got {type(loss).__name__}; FunctionLoss wraps any callable."
+            )
+        self.loss, self.prior_std = loss, prior_std
+
+    def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Loss of a batch."""
+        temperature = temperature_with_prior(logits=logits, targets=targets, prior_std=self.prior_std)
+        value: Tensor = self.loss(logits / temperature, targets)
+        return value
+
+    def extra_repr(self) -> str:
+        """What is judged."""
+        return repr(self.loss)
