@@ -5,6 +5,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from types import FrameType
 
 OURS_AND_BELOW = ("metacal", "torch", "torchmetrics")
@@ -41,7 +42,7 @@ class NotFittedError(MetacalError, ValueError):
 
 
 class MetacalWarning(UserWarning):
-    """A result is defined but not to be relied on without a look: the message says why."""
+    """A result is defined but may be unreliable: the message says why."""
 
 
 class InvalidFileError(InvalidValueError):
@@ -95,7 +96,17 @@ def needs(extra: str) -> Iterator[None]:
         brings = [name for name in (extra, *EXTRAS) if package in EXTRAS[name]]
         if not brings:
             raise
-        raise MissingExtraError(f"`{package}` must be installed for this: pip install 'metacal[{brings[0]}]'") from None
+        raise missing_extra(brings[0], package) from None
+
+
+def missing_extra(extra: str, package: str) -> MissingExtraError:
+    """The error that names the package and the command that installs it."""
+    return MissingExtraError(f"`{package}` must be installed for this: pip install 'metacal[{extra}]'")
+
+
+def missing_package(extra: str) -> str | None:
+    """The first package of an extra that is not installed; None if all are."""
+    return next((package for package in EXTRAS[extra] if find_spec(package) is None), None)
 
 
 def warn(message: str) -> None:

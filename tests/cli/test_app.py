@@ -150,12 +150,23 @@ def test_defaults_are_those_of_the_library():
         ("rich,rich.console", ["evaluate", "x.csv"], "rich", "cli"),
         ("lightning_fabric", ["train", "dataset=digits"], "lightning_fabric", "lab"),
         ("pooch", ["data", "ls"], "pooch", "lab"),
+        ("pooch", ["train", "--help"], "pooch", "lab"),
+        ("filelock", ["ls", "--no-such-option"], "filelock", "lab"),
     ],
 )
 def test_a_missing_extra_is_one_line_with_the_command_that_installs_it(missing, words, package, extra):
     status, output, errors, _ = in_a_new_process(*words, missing=missing)
     assert (status, output) == (2, "")
     assert errors == f"error: `{package}` must be installed for this: pip install 'metacal[{extra}]'\n"
+
+
+def test_verbs_of_the_lab_are_listed_where_the_lab_is_installed():
+    _, with_lab, _, _ = in_a_new_process("--help")
+    _, without, _, _ = in_a_new_process("--help", missing="pooch")
+    for verb in ("train", "shift", "validate", "data"):
+        assert f" {verb} " in with_lab
+        assert f" {verb} " not in without
+    assert " evaluate " in without
 
 
 @pytest.mark.filterwarnings("default")

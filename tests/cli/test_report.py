@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 
 from metacal.cli import report as verb
 from metacal.cli.app import app
-from metacal.lab.training import read_run
 
 
 @pytest.fixture
@@ -73,7 +72,8 @@ def test_open(report, file, tmp_path, monkeypatch):
 
 
 def test_a_folder_is_a_run(report, tmp_path, monkeypatch):
-    monkeypatch.setattr(read_run, "read_run", lambda folder: some_run(predictions=some_predictions(samples=100)))
+    run = some_run(predictions=some_predictions(samples=100))
+    monkeypatch.setattr(verb, "FOLDER_READERS", [lambda folder: run])
     page = tmp_path / "page.html"
     assert report(tmp_path, "-o", page)[0] == 0
     assert "What was learned" in page.read_text(encoding="utf-8")
@@ -101,6 +101,13 @@ def test_bad_files_are_one_line_and_status_2(report, tmp_path):
         status, output, errors = report(tmp_path / name, "-o", page)
         assert (status, output) == (2, "") and errors.count("\n") == 1, name
         assert errors.startswith("error: ") and name in errors and not page.exists()
+
+
+def test_a_folder_without_the_lab(report, tmp_path, monkeypatch):
+    monkeypatch.setattr(verb, "FOLDER_READERS", [])
+    status, output, errors = report(tmp_path)
+    assert (status, output) == (2, "")
+    assert errors.endswith("must be installed for this: pip install 'metacal[lab]'\n")
 
 
 def test_a_folder_without_a_run(report, tmp_path):

@@ -10,8 +10,8 @@ import typer
 
 import metacal
 from metacal.cli import calibrate, evaluate, report
-from metacal.errors import MetacalError, MetacalWarning
-from metacal.lab.cli import data, demo, ls, run, shift, show, train, validate
+from metacal.errors import MetacalError, MetacalWarning, missing_extra, missing_package
+from metacal.lab.cli import data, demo, ls, read_run_folder, run, shift, show, train, validate
 
 app = typer.Typer(
     name="metacal",
@@ -32,21 +32,32 @@ def flowing(text: str | None) -> str:
     return re.sub(r"(?<![:\n])\n(?!\n)", " ", inspect.cleandoc(text or ""))
 
 
-VERBS = (
-    demo.demo,
-    train.train,
-    shift.shift,
-    report.report,
-    ls.ls,
-    show.show,
-    run.run,
-    validate.validate,
-    evaluate.evaluate,
-    calibrate.calibrate,
-)
-for verb in VERBS:
+LIBRARY = (evaluate.evaluate, report.report, calibrate.calibrate)
+LAB = (demo.demo, train.train, shift.shift, ls.ls, show.show, run.run, validate.validate)
+VERBS = LIBRARY + LAB
+
+
+def add_lab() -> None:
+    """Add the verbs of the lab and its reader of runs; without the extra each verb is hidden and says how to get it."""
+    lacking = missing_package("lab")
+    if lacking is None:
+        for verb in LAB:
+            app.command(verb.__name__, help=flowing(verb.__doc__), rich_help_panel="Lab")(verb)
+        app.add_typer(data.app, name="data", rich_help_panel="Lab")
+        report.FOLDER_READERS.append(read_run_folder)
+        return
+
+    def refuse() -> None:
+        raise missing_extra("lab", lacking)
+
+    anything = {"allow_extra_args": True, "ignore_unknown_options": True}
+    for name in (*(verb.__name__ for verb in LAB), "data"):
+        app.command(name, hidden=True, add_help_option=False, context_settings=anything)(refuse)
+
+
+for verb in LIBRARY:
     app.command(verb.__name__, help=flowing(verb.__doc__))(verb)
-app.add_typer(data.app, name="data")
+add_lab()
 
 
 def show_version(wanted: bool) -> None:

@@ -1,11 +1,14 @@
-"""``metacal evaluate``: how calibrated the predictions in files are, how sure that is, what would mend it."""
+"""``metacal evaluate``: how calibrated the predictions in files are, how certain that is, what would fix it."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
 
 from metacal.cli.options import ClassNames, Logits, Probs, Target, check_places, read_class_names
 from metacal.cli.terminal import Console, one_line
@@ -14,6 +17,29 @@ from metacal.files import write_json
 
 if TYPE_CHECKING:
     from metacal.evaluation import Evaluation
+
+ROWS = {
+    "accuracy": "share right",
+    "nll": "log-likelihood, nats",
+    "brier": "squared distance",
+    "brier_calibration": "calibration part",
+    "brier_refinement": "refinement part",
+    "ece": "equal-width bins",
+    "mce": "worst of those bins",
+    "adaptive_ece": "equal-mass bins",
+    "classwise_ece": "one against the rest",
+    "debiased_ece": "l2, bias taken out",
+    "sweep_ece": "bins by monotony",
+    "smooth_ece": "no bins: a kernel",
+    "aurc": "mean selective risk",
+    "ood_auroc_max_prob": "OOD told by confidence",
+    "ood_fpr95_max_prob": "FPR at 95 % TPR",
+    "ood_auroc_entropy": "OOD told by entropy",
+    "ood_fpr95_entropy": "FPR at 95 % TPR",
+}
+
+SIDE_BY_SIDE = 2
+"""Files up to which there is room for what each figure is."""
 
 
 def evaluate(
@@ -29,11 +55,7 @@ def evaluate(
     class_names: ClassNames = None,
     ood: Annotated[
         Path | None,
-        typer.Option(
-            "--ood",
-            metavar="FILE",
-            help="Predictions for samples from elsewhere: adds AUROC and FPR95 of telling them.",
-        ),
+        typer.Option("--ood", metavar="FILE", help="Out-of-distribution predictions: adds detection AUROC and FPR95."),
     ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Also write the figures as JSON.")
@@ -54,29 +76,8 @@ def evaluate(
         int, typer.Option("--resamples", min=10, help="Data sets drawn for the interval of a calibration error.")
     ] = 1000,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the sample and of these draws.")] = 0,
-    shift: Annotated[
-        str | None,
-        typer.Option(
-            "--shift",
-            metavar="NAME",
-            help="Evaluate run folders on cifar10-c, cifar100-c, or corruptions of their own test images.",
-        ),
-    ] = None,
-    shift_size: Annotated[
-        int | None, typer.Option("--shift-size", min=1, help="With --shift: only so many test images per domain.")
-    ] = None,
-    figures: Annotated[
-        Path | None,
-        typer.Option("--figures", metavar="DIR", help="With --shift: also write the heat maps as PNG, SVG."),
-    ] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option("--data-dir", metavar="DIR", help="With --shift: folder of the datasets.")
-    ] = None,
-    trust_model: Annotated[
-        bool, typer.Option("--trust-model", help="With --shift: run the code of a model that a run's folder names.")
-    ] = False,
 ) -> None:
-    """Say how calibrated the predictions in a file are, how sure that is, and what would mend it.
+    """Say how calibrated the predictions in a file are, how certain that is, and what would fix it.
 
     Columns are found by name: prob_*, p_* or logit_* for the scores (or one column probs or logits that holds
     lists; one column p is a binary model's), and target, label, y or ground_truth. Or name them. What the scores are
@@ -91,48 +92,30 @@ def evaluate(
 
     [bold]metacal evaluate test.parquet --ood other.parquet[/]
 
-    [bold]metacal evaluate --shift cifar10-c runs/cifar10-resnet18-mc-seed0-1a2b3c4d --json shift.json[/]
-
     Exit status: 0 good, 1 a figure is beyond its bound, 2 bad input.
     """
-    check_places(json=json_file)
-    if shift is not None:
-        from metacal.lab.cli.shift import shift as measure
-
-        check_shift_options(probs, logits, target, class_names, ood, fail_above, fail_below)
-        places = {"data_dir": data_dir, "json_file": json_file, "figures": figures}
-        measure(files, shift, size=shift_size, **places, trust_model=trust_model)
-        return
-    from metacal.cli.evaluation_tables import print_evaluations
     from metacal.evaluation.batches import PredictionFile
     from metacal.evaluation.evaluation import FIGURES, OOD_FIGURES, evaluate_file
 
-    check_no_shift_options(shift_size, figures, data_dir, trust_model or None)
+    check_places(json=json_file)
     keys = FIGURES if ood is None else FIGURES + OOD_FIGURES
     bounds = [(*parse_bound(text, "--fail-above", keys), True) for text in fail_above or []]
     bounds += [(*parse_bound(text, "--fail-below", keys), False) for text in fail_below or []]
-    names = read_class_names(class_names)
-    keywords: dict[str, Any] = {"probs": probs, "logits": logits, "class_names": names}
+    keywords: dict[str, Any] = {"probs": probs, "logits": logits, "class_names": read_class_names(class_names)}
     opened = [model for path in files for model in PredictionFile.models(path, target=target, **keywords)]
     outside = [] if ood is None else PredictionFile.models(ood, needs_target=False, **keywords)
     if len(outside) > 1 and [file.name for file in outside] != [file.name for file in opened]:
         raise InvalidValueError(f"`--ood` must have one array, or those of the models that are evaluated, got {ood}.")
     evaluations = []
     console = Console(stderr=True)
-    with Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as progress:
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         for number, file in enumerate(opened):
             shown = one_line(file.name)
             task = progress.add_task(f"reading {shown}", total=None)
 
-            def show(rows: int, task: object = task, name: str = shown) -> None:
-                progress.update(task, description=f"{name}: {rows:,} rows")  # type: ignore[arg-type]
+            def show(rows: int, task: Any = task, name: str = shown) -> None:
+                progress.update(task, description=f"{name}: {rows:,} rows")
 
             others = outside[number if len(outside) > 1 else 0] if outside else None
             evaluations.append(
@@ -148,22 +131,6 @@ def evaluate(
     kept = [check_bound(evaluation, *bound) for evaluation in evaluations for bound in bounds]  # says so of each
     if not all(kept):
         raise typer.Exit(1)
-
-
-def check_shift_options(*for_files: object) -> None:
-    """Raise if something was asked for that is about prediction files."""
-    if any(option is not None and option != [] for option in for_files):
-        raise InvalidValueError(
-            "`--shift` must stand alone: it evaluates run folders; options about prediction files say nothing there."
-        )
-
-
-def check_no_shift_options(*for_runs: object) -> None:
-    """Raise if something was asked for that is about runs under shift."""
-    if any(option is not None for option in for_runs):
-        raise InvalidValueError(
-            "`--shift-size`, `--figures`, `--data-dir` and `--trust-model` must come with --shift NAME."
-        )
 
 
 def parse_bound(text: str, option: str, keys: tuple[str, ...]) -> tuple[str, float]:
@@ -189,3 +156,106 @@ def check_bound(evaluation: "Evaluation", key: str, bound: float, is_ceiling: bo
     line = f"{evaluation.path}: {key} {value:.4g} {verb} {side} {bound:g}"
     Console(stderr=not holds).say(line, "green" if holds else "bold red")
     return holds
+
+
+def print_evaluations(evaluations: Sequence["Evaluation"], console: Console) -> None:
+    """Draw the figures side by side, then what they mean, file by file."""
+    from metacal.evaluation.evaluation import STREAMED
+
+    is_alone, has_room = len(evaluations) == 1, len(evaluations) <= SIDE_BY_SIDE
+    if is_alone:
+        console.say(_title(evaluations[0]), "bold")
+    table = Table()
+    table.add_column("measure", no_wrap=True)
+    for heading in _headings(evaluations):
+        table.add_column(heading, justify="right", overflow="fold")
+        if is_alone:
+            table.add_column("95 % interval", justify="right", no_wrap=True)
+    if has_room:
+        table.add_column("what it is", style="dim")
+    mark = " *" if any(evaluation.is_sampled for evaluation in evaluations) else ""
+    for name, meaning in ROWS.items():
+        if name in evaluations[0].figures:
+            cells = [cell for evaluation in evaluations for cell in _cells(evaluation, name, is_alone)]
+            table.add_row(name + ("" if name in STREAMED else mark), *cells, *([meaning] if has_room else []))
+    for risk in evaluations[0].coverage_at_risk:
+        shares = [f"{evaluation.coverage_at_risk[risk]:.4f}" for evaluation in evaluations]
+        label = f"coverage at {risk:.0%} risk".replace("%", " %")
+        table.add_row(label + mark, *shares, *([""] if is_alone else []), *(["share answered"] if has_room else []))
+    console.print(table)
+    for evaluation in evaluations:
+        _print_meaning(evaluation, console, is_named=not is_alone)
+
+
+def _title(evaluation: "Evaluation") -> str:
+    return f"{evaluation.path}: {evaluation.rows:,} samples, {evaluation.num_classes} classes"
+
+
+def _headings(evaluations: Sequence["Evaluation"]) -> list[str]:
+    if len(evaluations) == 1:
+        return ["value"]
+    names = [evaluation.name for evaluation in evaluations]
+    return [escape(one_line(e.name if names.count(e.name) == 1 else e.path)) for e in evaluations]
+
+
+def _cells(evaluation: "Evaluation", name: str, with_interval: bool) -> list[str]:
+    value, interval = _number(evaluation.figures[name]), _interval(evaluation, name)
+    if with_interval:
+        return [value, interval]
+    return [f"{value}\n{interval}" if interval and name in ("accuracy", "ece") else value]
+
+
+def _interval(evaluation: "Evaluation", name: str) -> str:
+    low, high = (evaluation.figures.get(f"{name}_{end}", math.nan) for end in ("low", "high"))
+    if math.isnan(low):
+        return ""
+    bound = evaluation.one_sided.get(name)
+    if bound == "upper":
+        return f"at most {_number(high)}"
+    return f"at least {_number(low)}" if bound == "lower" else f"{_number(low)} .. {_number(high)}"
+
+
+def _number(value: float) -> str:
+    return f"{value:.4f}" if abs(value) < 1e5 else f"{value:.4g}"
+
+
+def _print_meaning(evaluation: "Evaluation", console: Console, is_named: bool) -> None:
+    from metacal.evaluation.evaluation import ERRORS
+
+    say = console.say
+    if is_named:
+        console.print()
+        say(_title(evaluation), "bold")
+    figures = evaluation.figures
+    say(evaluation.verdict)
+    gain = evaluation.gain
+    if gain is not None:
+        helps = "takes" if gain.helps else "would not help: it takes"
+        bound = ", the end of its range" if gain.at_bound else ""
+        before, after = _number(gain.nll_before), _number(gain.nll_after)
+        say(
+            f"Temperature scaling (T = {gain.temperature:.3g}{bound}, cross-fitted) {helps} NLL from {before} to "
+            f"{after} and ECE from {gain.ece_before:.4f} to {gain.ece_after:.4f}."
+        )
+    if evaluation.confused:
+        pairs = [f"{pair.target} as {pair.predicted} ({pair.samples})" for pair in evaluation.confused[:5]]
+        say(f"Most often confused: {', '.join(pairs)}.")
+    worst = sorted(evaluation.classes, key=lambda row: row.ece, reverse=True)[:3]
+    if evaluation.num_classes > 2:
+        listed = ", ".join(f"{row.name} ({row.ece:.4f})" for row in worst)
+        say(f"Worst calibrated classes (one against the rest): {listed}.")
+    shown = ("ece",) if is_named else ERRORS
+    if any(name in shown for name in evaluation.one_sided):
+        say('"At most": chance alone explains such an error, so its interval is one-sided.', "dim")
+    above = [name for name in shown if figures[name] > figures[f"{name}_high"]]
+    if above:
+        lies = f"{', '.join(above)} {'lies' if len(above) == 1 else 'lie'}"
+        say(f"Few samples make a measured error too high: {lies} above the interval of the true one.", "dim")
+    if evaluation.is_sampled:
+        say(
+            f"* of a random sample of {evaluation.sample_rows:,} of the {evaluation.rows:,} rows, as are temperature, "
+            "pairs and classes.",
+            "dim",
+        )
+    if evaluation.warning is not None:
+        say(evaluation.warning, "yellow")

@@ -1,9 +1,9 @@
 """``metacal report``: prediction files and runs as one page that opens anywhere."""
 
 import webbrowser
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
@@ -11,8 +11,15 @@ from rich.markup import escape
 import metacal
 from metacal.cli.options import ClassNames, Logits, Probs, Target, check_places, read_class_names
 from metacal.cli.terminal import Console, one_line
-from metacal.errors import InvalidValueError, needs
+from metacal.errors import missing_extra, missing_package
 from metacal.files import write_json, write_text
+
+if TYPE_CHECKING:
+    from metacal.evaluation import Predictions
+    from metacal.reporting import RunView
+
+FOLDER_READERS: "list[Callable[[Path], RunView]]" = []
+"""What opens a folder; the lab adds its own, so that the library does not import it."""
 
 TITLE = "Calibration report"
 LARGEST = 6_000_000
@@ -22,7 +29,7 @@ LARGEST = 6_000_000
 def report(
     paths: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN_OR_FILE", help="Prediction files and run folders; or tables and figures by name."),
+        typer.Argument(metavar="RUN_OR_FILE", help="Prediction files, and folders of complete runs."),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The page to write.")] = Path(
         "report.html"
@@ -42,17 +49,13 @@ def report(
     resamples: Annotated[
         int, typer.Option("--resamples", min=10, help="Data sets drawn for the interval of a calibration error.")
     ] = 1000,
-    scale: Annotated[str, typer.Option(help="Of tables and figures: full, cpu or smoke.")] = "full",
-    store: Annotated[
-        str, typer.Option("--store", metavar="PLACE", help="Where the runs of tables and figures are: folder or URL.")
-    ] = "runs",
     sample: Annotated[
         int, typer.Option("--sample", min=100, help="Rows to show of a file; of one with more, so many at random.")
     ] = 100_000,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the sample.")] = 0,
     show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
-    """Show how calibrated predictions are, what a temperature would mend, and what runs have learned.
+    """Show how calibrated predictions are, what a temperature would fix, and what runs have learned.
 
     Writes one self-contained HTML file that needs no network. Several files are compared side by side. Of a file with
     more than 100,000 rows a random sample of so many is shown, and the page says so (--sample).
@@ -63,15 +66,10 @@ def report(
 
     Example: [bold]metacal report predictions.csv --figures figures --json numbers.json[/]
 
-    Tables and figures of the paper on a page: [bold]metacal report main-ece reliability --scale cpu[/]
+    Tables and figures of the paper have a page of their own: [bold]metacal show main-ece -o DIR[/]
     """
-    if any(is_exhibit_name(path) for path in paths):
-        report_exhibits(paths, output, scale, store, figures, json_file, title)
-        if show:
-            webbrowser.open(output.resolve().as_uri())
-        return
-    from metacal.evaluation import PredictionFile, Predictions, sample_predictions
-    from metacal.reporting import RunView, prepare_report, render_page
+    from metacal.evaluation import PredictionFile, sample_predictions
+    from metacal.reporting import prepare_report, render_page
 
     console = Console(stderr=True)
     check_places(output=output, json=json_file)
@@ -80,9 +78,7 @@ def report(
         subjects: list[Predictions | RunView] = []
         for path in paths:
             if path.is_dir():
-                with needs("lab"):
-                    from metacal.lab.training.read_run import read_run
-                subjects.append(read_run(path))
+                subjects.append(read_folder(path))
             else:
                 models = PredictionFile.models(path, probs=probs, logits=logits, target=target, class_names=names)
                 subjects += [sample_predictions(model, sample, seed) for model in models]
@@ -114,46 +110,8 @@ def report(
         webbrowser.open(output.resolve().as_uri())
 
 
-def is_exhibit_name(path: Path) -> bool:
-    """Whether an argument is to be a table or figure of the paper: no file is there, and it does not look like one."""
-    return not path.exists() and not path.suffix and len(path.parts) == 1
-
-
-@needs("lab")
-def report_exhibits(
-    names: list[Path],
-    output: Path,
-    scale: str,
-    store: str,
-    figures: Path | None,
-    json_file: Path | None,
-    title: str | None,
-) -> None:
-    """Lay tables and figures of the paper, as far as their runs are done, on one page."""
-    from metacal.lab.cli.exhibits import PAGE_TITLE, command_of, opened, print_failures, pull_complete, write_paper_page
-    from metacal.lab.cli.selection import find_exhibits, narrowed
-    from metacal.lab.paper.render import prepare_exhibit, write_exhibits
-
-    if others := [str(name) for name in names if not is_exhibit_name(name)]:
-        raise InvalidValueError(
-            f"`RUN_OR_FILE` must be files and runs or tables and figures, one or the other, got both: {others[0]}."
-        )
-    check_places(output=output, json=json_file)
-    exhibits = narrowed([exhibit for name in names for exhibit in find_exhibits(str(name))])
-    runs = opened(store)
-    print_failures(pull_complete(exhibits, runs, scale))
-    prepared = [
-        replace(
-            prepare_exhibit(exhibit, runs, scale),
-            command=command_of(exhibit.name, scale=scale, store=store),
-        )
-        for exhibit in exhibits
-    ]
-    page = write_paper_page(prepared, output, PAGE_TITLE if title is None else title)
-    typer.echo(one_line(f"{page} ({page.stat().st_size / 1000:,.0f} kB)"))
-    if figures is not None:
-        write_exhibits(prepared, figures)
-        typer.echo(one_line(f"{figures} (tables and figures)"))
-    if json_file is not None:
-        write_json(json_file, {data.name: data.as_dict() for data in prepared})
-        typer.echo(one_line(f"{json_file} ({json_file.stat().st_size / 1000:,.0f} kB)"))
+def read_folder(path: Path) -> "RunView":
+    """The run in a folder, read by the lab."""
+    if not FOLDER_READERS:
+        raise missing_extra("lab", missing_package("lab") or "metacal.lab")
+    return FOLDER_READERS[0](path)

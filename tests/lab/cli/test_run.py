@@ -8,6 +8,7 @@ import fsspec
 import pytest
 
 from metacal.errors import StorageError
+from metacal.lab.cli.exhibits import report_exhibits
 from metacal.lab.cli.selection import in_order, narrowed
 from metacal.lab.paper.draw_store import DrawStore
 from metacal.lab.paper.experiments import EXHIBITS
@@ -66,22 +67,17 @@ def test_a_name_for_several_and_what_the_rest_takes(metacal):
     assert status == 0 and "Table 13" in output and "Table 14" in output and "the rest takes roughly" in output
 
 
-def test_tables_and_figures_as_a_report(metacal, tmp_path):
-    words = ["ablation", "generalisation-gap", "--scale", "smoke", "--store", str(tmp_path / "runs")]
-    page = tmp_path / "page.html"
-    status, output, errors = metacal("report", *words, "-o", str(page))
-    assert status == 0 and "page.html" in output, errors
+def test_tables_and_figures_as_a_report(capsys, tmp_path):
+    names, page = ["ablation", "generalisation-gap"], tmp_path / "page.html"
+    part = {"scale": "smoke", "store": str(tmp_path / "runs")}
+    report_exhibits(names, page, **part)
+    assert "page.html" in capsys.readouterr().out
     assert "Table 6" in page.read_text() and "nothing to draw yet" in page.read_text()
     assert f"metacal run ablation --scale smoke --store {tmp_path / 'runs'}" in page.read_text()
     numbers, drawn = tmp_path / "numbers.json", tmp_path / "drawn"
-    more = ["--json", str(numbers), "--figures", str(drawn), "--title", "Mine"]
-    status, _, errors = metacal("report", *words, "-o", str(page), *more)
-    assert status == 0 and list(json.loads(numbers.read_text())) == words[:2], errors
+    report_exhibits(names, page, **part, json_file=numbers, figures=drawn, title="Mine")
+    assert list(json.loads(numbers.read_text())) == names
     assert (drawn / "ablation.md").exists() and "<h1>Mine</h1>" in page.read_text()
-    metacal("report", *words, "-o", str(page), "--title", "Calibration report")  # that of another kind of page
-    assert "<h1>Calibration report</h1>" in page.read_text()
-    status, _, errors = metacal("report", "ablation", str(page), "-o", str(page))
-    assert status == 2 and "one or the other" in errors
 
 
 def test_a_part_of_a_table_from_nothing_to_files(metacal, tmp_path):
@@ -126,7 +122,6 @@ def test_a_part_of_a_table_from_nothing_to_files(metacal, tmp_path):
         (["run", "main-ece", "epoch=3"], "unknown key 'epoch', nearest: epochs"),
         (["show", "main_ec"], "nearest: main-ece"),
         (["ls", "--json", "/no/such/folder/list.json"], "`--json` must name a file in a folder that exists"),
-        (["report", "tabel-1"], "nearest: table-1"),
         (["run", "synthetic", "epochs=3"], "`epochs` must not be set: nothing that was named has runs"),
         (["run", "synthetic", "--rows", "cifar-10"], "`--rows` must be left out: what was named has none"),
         (["run", "main-ece", "ablation", "--rows", "svhn", "--methods", "m4"], "no table or figure has together"),
@@ -259,15 +254,15 @@ def test_a_store_that_cannot_be_opened_is_not_called_good(metacal):
     assert status == 2 and "must be a path or a URL that fsspec can open" in errors
 
 
-def test_a_report_of_a_store_out_of_reach_is_what_is_here(metacal, monkeypatch, tmp_path):
+def test_a_report_of_a_store_out_of_reach_is_what_is_here(capsys, monkeypatch, tmp_path):
     def out_of_reach(self, path):
         raise TimeoutError("timed out")
 
     monkeypatch.setattr("fsspec.implementations.local.LocalFileSystem.exists", out_of_reach)
     page = tmp_path / "page.html"
-    words = ["generalisation-gap", "--store", f"file://{tmp_path}/there", "-o", str(page)]
-    status, _, errors = metacal("report", *words)
-    assert status == 0 and "could not be reached" in errors and page.exists()
+    report_exhibits(["generalisation-gap"], page, store=f"file://{tmp_path}/there")
+    assert "could not be reached" in capsys.readouterr().err
+    assert page.exists()
 
 
 @pytest.mark.parametrize("scheme", ["", "file://"])
@@ -275,9 +270,8 @@ def test_runs_of_another_version_are_named_and_not_used(metacal, tmp_path, schem
     old = tmp_path / "runs" / "digits-mlp-ce-seed0-00000000"
     old.mkdir(parents=True)
     (old / "spec.json").write_text('{"schema": 1, "hash": "0", "spec": {}}')
-    for words in (["show", "generalisation-gap"], ["report", "generalisation-gap", "-o", str(tmp_path / "page.html")]):
-        status, _, errors = metacal(*words, "--store", f"{scheme}{tmp_path}/runs")
-        assert status == 0 and "1 runs in" in errors and f"not used, {old.name} for one" in errors
+    status, _, errors = metacal("show", "generalisation-gap", "--store", f"{scheme}{tmp_path}/runs")
+    assert status == 0 and "1 runs in" in errors and f"not used, {old.name} for one" in errors
     status, output, _ = metacal("validate", "--store", f"{scheme}{tmp_path}/runs")
     assert status == 1 and "must be of schema 2, got 1" in output
 

@@ -3,14 +3,17 @@
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 from rich.table import Table
 
+from metacal.cli.options import check_places
 from metacal.cli.terminal import Console
 from metacal.errors import MetacalError, StorageError
+from metacal.files import write_json
 
 if TYPE_CHECKING:
     from metacal.lab.paper.exhibits import Exhibit
@@ -80,6 +83,42 @@ def write_paper_page(prepared: "Sequence[TableData | FigureData]", path: Path, t
 
     write_text(path, render_paper_page(prepared, title, metacal.__version__))
     return path
+
+
+def report_exhibits(
+    names: Sequence[str],
+    output: Path,
+    *,
+    scale: str = "full",
+    store: str = "runs",
+    figures: Path | None = None,
+    json_file: Path | None = None,
+    title: str = PAGE_TITLE,
+) -> None:
+    """Lay tables and figures of the paper, as far as their runs are done, on one page."""
+    from metacal.lab.cli.selection import find_exhibits, narrowed
+    from metacal.lab.paper.render import prepare_exhibit, write_exhibits
+
+    check_places(output=output, json=json_file)
+    exhibits = narrowed([exhibit for name in names for exhibit in find_exhibits(name)])
+    runs = opened(store)
+    print_failures(pull_complete(exhibits, runs, scale))
+    prepared = [
+        replace(
+            prepare_exhibit(exhibit, runs, scale),
+            command=command_of(exhibit.name, scale=scale, store=store),
+        )
+        for exhibit in exhibits
+    ]
+    write_paper_page(prepared, output, title)
+    console = Console()
+    console.say(f"{output} ({output.stat().st_size / 1000:,.0f} kB)")
+    if figures is not None:
+        write_exhibits(prepared, figures)
+        console.say(f"{figures} (tables and figures)")
+    if json_file is not None:
+        write_json(json_file, {data.name: data.as_dict() for data in prepared})
+        console.say(f"{json_file} ({json_file.stat().st_size / 1000:,.0f} kB)")
 
 
 def print_exhibit(data: "TableData | FigureData", output: Path | None) -> None:
