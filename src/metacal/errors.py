@@ -12,7 +12,7 @@ OURS_AND_BELOW = ("metacal", "torch", "torchmetrics")
 """Packages whose frames lie between a caller and a warning of ours."""
 
 _CLI = ("jinja2", "matplotlib", "pyarrow", "rich", "safetensors", "typer")
-_LAB = (*_CLI, "PIL", "filelock", "fsspec", "lightning_fabric", "pooch", "pydantic")
+_LAB = (*_CLI, "PIL", "filelock", "lightning_fabric", "pooch", "pydantic")
 EXTRAS = {
     "cli": _CLI,
     "lab": _LAB,

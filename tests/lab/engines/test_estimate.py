@@ -21,3 +21,16 @@ def test_runs_that_step_otherwise_are_not_alike(tmp_path):
     folder.write_scores({"spec": done.hash, "test": {}, "train_seconds": 700.0})
     assert estimate_seconds([done.model_copy(update={"seed": 1})], store) == 700.0
     assert estimate_seconds([build_spec({**small, "method": "meta"})], store) < 70.0
+
+
+def test_runs_that_were_only_begun_or_are_of_another_version_do_not_count(tmp_path):
+    complete, begun, old = (build_spec({"dataset": "digits", "epochs": 2, "seed": seed}) for seed in range(3))
+    store = RunStore(tmp_path)
+    for spec in (complete, begun, old):
+        store.folder(spec).write_spec(spec, {})
+    store.folder(complete).write_scores({"spec": complete.hash, "test": {}, "train_seconds": 7.0})
+    stored = store.folder(old).path / "spec.json"
+    stored.write_text(stored.read_text().replace('"schema": 2', '"schema": 1'))
+    assert [folder.read_spec() for folder in store.complete()] == [complete]
+    assert store.of_other_versions() == [store.folder(old).path.name]
+    assert estimate_seconds([begun], store) == 7.0

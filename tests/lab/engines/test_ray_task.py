@@ -33,5 +33,5 @@ def test_a_stop_that_was_heard_outlasts_a_mailbox_that_forgot_it(monkeypatch, tm
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(get=lambda answer, timeout: answer, exceptions=exceptions))
     monkeypatch.setattr(ray_task, "attempt", attempt)
     monkeypatch.setattr(ray_task, "ASK_EVERY", 0.01)
-    outcome = ray_task.execute_task(specs(1)[0], RunStore(tmp_path), None, Hardware(), None, mailbox)
+    outcome = ray_task.execute_task(specs(1)[0], RunStore(tmp_path), tmp_path, Hardware(), None, mailbox)
     assert outcome.signal == signal.SIGTERM

@@ -1,22 +1,19 @@
 """Tables and figures of the paper on the terminal and on a page, each with the command that fills what is missing."""
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.markup import escape
 from rich.table import Table
 
 from metacal.cli.options import check_places
 from metacal.cli.terminal import Console
-from metacal.errors import MetacalError, StorageError
 from metacal.files import write_json
 
 if TYPE_CHECKING:
-    from metacal.lab.paper.exhibits import Exhibit
     from metacal.lab.paper.figures import FigureData
     from metacal.lab.paper.table import TableData
     from metacal.lab.training.run_store import RunStore
@@ -39,13 +36,12 @@ def command_of(name: str, assignments: Sequence[str] = (), **options: str) -> st
     return shlex.join(["metacal", "run", name, *assignments, *(w for k, v in told.items() for w in (f"--{k}", v))])
 
 
-def opened(place: str) -> "RunStore":
-    """The store at a path or URL; runs in it that cannot be used are said."""
-    from metacal.lab.engines.remote_store import open_store
+def open_store(place: str) -> "RunStore":
+    """The store in a folder; runs in it that cannot be used are named."""
+    from metacal.lab.training.run_store import RunStore
 
-    runs, others = open_store(place), []
-    with suppress(StorageError):  # one that is out of reach says so when a run is asked for
-        others = runs.of_other_versions()
+    runs = RunStore(place)
+    others = runs.of_other_versions()
     if others:
         Console(stderr=True).print(
             f"{len(others)} runs in {escape(place)} were written by another version of metacal and are not used, "
@@ -55,18 +51,6 @@ def opened(place: str) -> "RunStore":
             soft_wrap=True,
         )
     return runs
-
-
-def pull_complete(exhibits: Iterable["Exhibit"], runs: "RunStore", scale: str, **overrides: Any) -> dict[str, str]:
-    """Have every complete run here, from wherever the store is; what went wrong, by the hash of the run."""
-    failed = {}
-    for spec in {spec.hash: spec for each in exhibits for spec in each.specs(scale, overrides)}.values():
-        try:
-            if runs.state(spec) == "complete":
-                runs.pull(spec)
-        except MetacalError as error:
-            failed[spec.hash] = str(error)
-    return failed
 
 
 def print_failures(failed: Mapping[str, str]) -> None:
@@ -101,8 +85,7 @@ def report_exhibits(
 
     check_places(output=output, json=json_file)
     exhibits = narrowed([exhibit for name in names for exhibit in find_exhibits(name)])
-    runs = opened(store)
-    print_failures(pull_complete(exhibits, runs, scale))
+    runs = open_store(store)
     prepared = [
         replace(
             prepare_exhibit(exhibit, runs, scale),

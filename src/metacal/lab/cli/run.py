@@ -9,7 +9,8 @@ import typer
 
 from metacal.cli.terminal import Console
 from metacal.errors import InvalidValueError, needs
-from metacal.lab.cli.exhibits import command_of, opened, print_exhibit, print_failures, pull_complete, write_paper_page
+from metacal.lab.cli.exhibits import command_of, open_store, print_exhibit, print_failures, write_paper_page
+from metacal.lab.cli.show import STORE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,9 +37,7 @@ def run(
     scale: Annotated[
         str, typer.Option(help="full: as published; cpu: minutes per image run, text in full; smoke: seconds.")
     ] = "full",
-    store: Annotated[
-        str, typer.Option("--store", metavar="PLACE", help="Of all runs: a folder, or a URL such as s3://bucket/runs.")
-    ] = "runs",
+    store: Annotated[str, STORE] = "runs",
     output: Annotated[
         Path | None,
         typer.Option(
@@ -92,7 +91,7 @@ def run(
     specs = {spec.hash: spec for exhibit in exhibits for spec in exhibit.specs(scale, overrides)}
     if overrides and not specs:
         raise InvalidValueError(f"`{next(iter(overrides))}` must not be set: nothing that was named has runs.")
-    runs = opened(store)
+    runs = open_store(store)
     missing = [spec for spec in specs.values() if runs.state(spec) != "complete"]
     draws = list(dict.fromkeys(draw for exhibit in exhibits for draw in exhibit.draws(scale)))
     stop = StopRequest()
@@ -105,7 +104,6 @@ def run(
     except Stopped as stopped:
         Console(stderr=True).print("Stopped; what was done is kept. The same command goes on.", highlight=False)
         raise typer.Exit(128 + stopped.signal) from None
-    failed = {**pull_complete(exhibits, runs, scale, **overrides), **failed}
     chosen_part = {"rows": rows, "methods": methods, "seeds": seeds}
     prepared = [
         replace(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from metacal.lab.training import RunSpec
     from metacal.lab.training.run_store import RunStore
 
-STORE = typer.Option("--store", metavar="PLACE", help="Of all runs: a folder, or a URL such as s3://bucket/runs.")
+STORE = typer.Option("--store", metavar="DIR", help="Folder of all runs.")
 
 
 @needs("lab")
@@ -26,10 +26,10 @@ def show(
 
     Example: [bold]metacal show main-ece --scale cpu[/]
     """
-    from metacal.lab.cli.exhibits import opened
+    from metacal.lab.cli.exhibits import open_store
     from metacal.lab.cli.selection import find_exhibits
 
-    runs = opened(store)
+    runs = open_store(store)
     for exhibit in find_exhibits(name):
         show_exhibit(exhibit, scale, store, runs)
 

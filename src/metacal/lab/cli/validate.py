@@ -18,25 +18,20 @@ def validate(store: Annotated[str, STORE] = "runs") -> None:
 
     Example: [bold]metacal validate --store runs[/]
     """
-    from metacal.lab.engines.remote_store import open_store
     from metacal.lab.paper.draw_store import DrawStore
     from metacal.lab.paper.experiments import EXHIBITS
     from metacal.lab.paper.scales import SCALES
+    from metacal.lab.training.run_store import RunStore
 
-    console, runs, problems = Console(highlight=False), open_store(store), []
+    console, runs, problems = Console(highlight=False), RunStore(store), []
     for exhibit in EXHIBITS.values():
         for scale in SCALES:
             try:
                 exhibit.specs(scale)
             except MetacalError as error:
                 problems.append(f"{exhibit.name}, {scale}: {error}")
-    with runs.outlines() as folders:
-        complete = sum(folder.is_complete for folder in folders)
-        for folder in folders:
-            problem = problem_of(folder)
-            if folder.path.parent != runs.root:  # a copy: what is meant is where it came from
-                problem = problem.replace(str(folder.path.parent), store.rstrip("/"))
-            problems += [problem] if problem else []
+    folders, complete = runs.folders(), len(runs.complete())
+    problems += filter(None, map(problem_of, folders))
     draws = DrawStore(runs.root)
     for path in sorted(draws.root.glob("*.json")):
         try:

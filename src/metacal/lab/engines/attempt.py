@@ -1,6 +1,5 @@
 """One attempt at one run, wherever it is executed; what came of it is a value that any engine can carry."""
 
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -8,7 +7,7 @@ from typing import Any, Literal
 from metacal.errors import InUseError, MetacalError
 from metacal.lab.engines.events import Listener, RunProgressed, RunStarted
 from metacal.lab.training import Hardware, RunSpec, Stopped, StopRequest, run
-from metacal.lab.training.events import CheckpointSaved, EpochDone, Event, TrainingBegan
+from metacal.lab.training.events import EpochDone, Event, TrainingBegan
 from metacal.lab.training.events import Listener as TrainingListener
 from metacal.lab.training.run_store import RunStore
 
@@ -46,12 +45,7 @@ def attempt(
     listener = told_of_epochs(spec, emit)
     try:
         stop.raise_if_asked()
-        with store.lease(spec):
-            store.pull(spec)
-            try:
-                scores = complete(spec, store, hardware, data_dir, pushing(spec, store, listener), stop)
-            finally:
-                store.push(spec)
+        scores = complete(spec, store, hardware, data_dir, listener, stop)
         return Outcome("finished", scores=scores)
     except InUseError:
         return Outcome("in use")
@@ -75,20 +69,6 @@ def complete(
         with folder.lock():  # before any data is loaded: a run that another process holds is put off at no cost
             pass
     return run(spec, folder, hardware=hardware, data_dir=data_dir, resume=True, emit=emit, stop=stop)
-
-
-def pushing(spec: RunSpec, store: RunStore, emit: TrainingListener) -> TrainingListener:
-    """A listener that copies the run to where it is kept when a checkpoint was saved, now and then."""
-    last = time.monotonic()
-
-    def push(event: Event) -> None:
-        nonlocal last
-        emit(event)
-        if isinstance(event, CheckpointSaved) and time.monotonic() - last >= store.push_seconds:
-            store.push(spec)
-            last = time.monotonic()
-
-    return push
 
 
 def told_of_epochs(spec: RunSpec, emit: Listener) -> TrainingListener:

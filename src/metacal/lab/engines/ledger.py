@@ -30,17 +30,15 @@ class Ledger:
         self.failures: dict[str, str] = {}
         self._emit = emit
         self._waiting: deque[tuple[float, RunSpec]] = deque()
-        self._store = store
         for spec in {spec.hash: spec for spec in specs}.values():
             try:
                 if store.state(spec) != "complete":
                     self._waiting.append((0.0, spec))
                     continue
-                store.pull(spec)  # tables are made here
                 store.folder(spec).check_free_for(spec, resume=True)
-                self._note(spec, Outcome("finished", scores=store.folder(spec).read_scores()))
+                self.settle(spec, Outcome("finished", scores=store.folder(spec).read_scores()))
             except MetacalError as error:
-                self._note(spec, Outcome("failed", error=sentence(error)))
+                self.settle(spec, Outcome("failed", error=sentence(error)))
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -60,9 +58,6 @@ class Ledger:
 
     def settle(self, spec: RunSpec, outcome: Outcome) -> None:
         """Take note of an outcome; a run that another process holds goes to the back, to be looked at again."""
-        self._note(spec, self._copied(spec, outcome) if outcome.kind == "finished" else outcome)
-
-    def _note(self, spec: RunSpec, outcome: Outcome) -> None:
         if outcome.kind == "finished":
             self._emit(RunFinished(spec, outcome.scores))
         elif outcome.kind == "in use":
@@ -71,12 +66,3 @@ class Ledger:
             error = outcome.error or "stopped by a signal; everything is saved."
             self.failures[spec.hash] = error
             self._emit(RunFailed(spec, error))
-
-    def _copied(self, spec: RunSpec, outcome: Outcome) -> Outcome:
-        """The outcome with the run here, where tables are made; a store out of reach must not end the others."""
-        try:
-            self._store.pull(spec)
-        except MetacalError as error:
-            cause = f"It is complete at the store, but could not be copied here: {sentence(error)}"
-            return Outcome("failed", error=f"{cause} The same command goes on.")
-        return outcome

@@ -17,7 +17,6 @@ from metacal.lab.engines.ledger import Ledger
 from metacal.lab.engines.local import stopping
 from metacal.lab.engines.ray_cluster import connected, import_ray
 from metacal.lab.engines.ray_task import Mailbox, execute_task
-from metacal.lab.engines.remote_store import RemoteStore
 from metacal.lab.training import Hardware, RunSpec, Stopped, StopRequest
 from metacal.lab.training.run_store import RunStore
 
@@ -29,7 +28,7 @@ STOP_SECONDS = 60.0
 
 
 class RayEngine:
-    """Executes runs on a Ray cluster whose machines share the store (a path, or a `RemoteStore`) and the data's path.
+    """Executes runs on a Ray cluster whose machines share the paths of store and data.
 
     Args:
         address: ``HOST:PORT`` of the cluster, or ``auto`` for the one that this machine is part of. By default the one
@@ -90,9 +89,7 @@ class Crew:
         data_dir: folder of the datasets.
     """
 
-    def __init__(
-        self, ray: ModuleType, engine: RayEngine, store: RunStore, mark: Path | None, data_dir: Path | None
-    ) -> None:
+    def __init__(self, ray: ModuleType, engine: RayEngine, store: RunStore, mark: Path, data_dir: Path | None) -> None:
         self.ray, self.engine, self.store, self.mark = ray, engine, store, mark
         named = data_dir or os.environ.get("METACAL_DATA")
         self.data_dir = Path(named).resolve() if named else None
@@ -176,14 +173,8 @@ class Crew:
 
 
 @contextmanager
-def shared(store: RunStore) -> Iterator[tuple[RunStore, Path | None]]:
-    """The store as workers find it, and a file in it by which they see that it is the one they share with this process.
-
-    A store at a URL is the same everywhere, and needs no such file.
-    """
-    if isinstance(store, RemoteStore):
-        yield store, None
-        return
+def shared(store: RunStore) -> Iterator[tuple[RunStore, Path]]:
+    """The store as workers find it, and a file in it that they must see: so they know that they share it."""
     root = store.root.resolve()
     mark = root / f".shared-{uuid4().hex}"
     write_text(mark, "Workers that see this file share the store.\n")

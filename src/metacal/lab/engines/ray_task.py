@@ -41,12 +41,12 @@ class Mailbox:
 
 
 def execute_task(
-    spec: RunSpec, store: RunStore, mark: Path | None, hardware: Hardware, data_dir: Path | None, mailbox: Any
+    spec: RunSpec, store: RunStore, mark: Path, hardware: Hardware, data_dir: Path | None, mailbox: Any
 ) -> Outcome:
     """Run a spec into the store, if the mark in it is there."""
     import ray
 
-    if mark is not None and not mark.exists():
+    if not mark.exists():
         where = f"{mark.parent} on {platform.node()}"
         return Outcome("failed", error=f"The store must be a path that all machines share, got another one: {where}.")
     stop, done = StopRequest(), threading.Event()

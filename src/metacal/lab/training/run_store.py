@@ -1,9 +1,8 @@
 """`RunStore`: many runs under one folder, each where its spec says; tables that share a run find it there."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
+from metacal.errors import InvalidValueError
 from metacal.lab.training.run_folder import RunFolder
 from metacal.lab.training.spec import SCHEMA, RunSpec
 
@@ -12,7 +11,7 @@ class RunStore:
     """Runs by spec.
 
     Args:
-        root: the folder.
+        root: the folder; on a file system that machines share, if several use it.
 
     Examples:
         >>> from metacal.lab.training import build_spec
@@ -20,10 +19,11 @@ class RunStore:
         'runs'
     """
 
-    push_seconds = 0.0
-    """From one copy of a run in progress to the next."""
-
     def __init__(self, root: str | Path) -> None:
+        if "://" in str(root):
+            raise InvalidValueError(
+                f"The store must be a folder, got {root!r}; mount what is at a URL, or copy it with a sync tool."
+            )
         self.root = Path(root)
 
     def folder(self, spec: RunSpec) -> RunFolder:
@@ -37,28 +37,14 @@ class RunStore:
             return "complete"
         return "begun" if folder.exists else "missing"
 
-    def pull(self, spec: RunSpec) -> None:
-        """Have a run in its folder; it is there already, unless the store is elsewhere."""
-
-    def push(self, spec: RunSpec) -> None:
-        """Have a run in the store; it is there already, unless the store is elsewhere."""
-
-    @contextmanager
-    def lease(self, spec: RunSpec) -> Iterator[None]:
-        """Hold a run where it is kept; the lock of its folder does that, unless the store is elsewhere."""
-        yield
-
-    @contextmanager
-    def outlines(self) -> Iterator[list[RunFolder]]:
-        """Every run that was begun, in order of name; of a store that is elsewhere, specs and scores alone."""
-        yield [RunFolder(path.parent) for path in sorted(self.root.glob("*/spec.json"))]
+    def folders(self) -> list[RunFolder]:
+        """Every run that was begun, in order of name."""
+        return [RunFolder(path.parent) for path in sorted(self.root.glob("*/spec.json"))]
 
     def of_other_versions(self) -> list[str]:
         """Names of runs that another version of the spec describes: they are never taken for ours."""
-        with self.outlines() as folders:
-            return [folder.path.name for folder in folders if folder.schema not in (SCHEMA, None)]
+        return [folder.path.name for folder in self.folders() if folder.schema not in (SCHEMA, None)]
 
-    def complete(self) -> Iterator[RunFolder]:
-        """Outlines of all complete runs, in order of name, each for as long as it takes to go to the next."""
-        with self.outlines() as folders:
-            yield from (folder for folder in folders if folder.is_complete)
+    def complete(self) -> list[RunFolder]:
+        """All complete runs, in order of name."""
+        return [folder for folder in self.folders() if folder.is_complete]
