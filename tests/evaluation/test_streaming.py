@@ -11,7 +11,6 @@ from metacal import functional as F
 from metacal.evaluation import PredictionFile, StreamedScores, evaluate_file
 from metacal.evaluation.read_ahead import read_ahead
 from metacal.evaluation.reservoir import Reservoir
-from metacal.evaluation.streaming import cell_statistics
 from metacal.functional.mean_interval import mean_interval, power_sums
 
 FUNCTIONS = {
@@ -59,16 +58,6 @@ def test_certain_and_hopeless_rows():
     huge = StreamedScores(is_logits=True)
     huge.update(torch.tensor([[1e4, 0.0], [1e4, 0.0]]), torch.tensor([0, 1]))
     assert huge.nll == pytest.approx(5e3)
-
-
-def test_cells_are_the_bins_to_the_bit():
-    generator = torch.Generator().manual_seed(0)
-    confidences = torch.cat((torch.rand(5000, generator=generator), torch.arange(16) / 15))
-    correct = torch.rand(5016, generator=generator) < confidences
-    ours = cell_statistics(confidences.numpy(), correct.numpy(), F.equal_width_statistics(confidences, correct).edges)
-    expected = F.equal_width_statistics(confidences, correct)
-    for name in ("counts", "correct_sums", "confidence_units"):
-        assert torch.equal(getattr(ours, name), getattr(expected, name))
 
 
 def test_the_reservoir_is_fair_seeded_and_blind_to_batches():

@@ -210,12 +210,11 @@ def equal_width_index(confidences: Tensor, num_bins: int) -> Tensor:
     An edge is ``m / M`` rounded to the dtype of the confidences: 0.2 is the upper edge of its bin in float32 as
     in float64, whichever way the dtype rounds it. NaN goes to any bin.
     """
-    upper = equal_width_edges(num_bins, confidences.device)[1:].to(confidences.dtype, copy=True)
-    upper[-1] = torch.inf  # rounding may take a confidence above 1: it stays in the last bin
     # Scaled a hair down, the product never lands above the true bin and at most one below: one comparison settles it.
-    shrink = num_bins * (1.0 - 8.0 * torch.finfo(confidences.dtype).eps)
-    index = (confidences * shrink).ceil_().sub_(1.0).to(torch.int64).clamp_(0, num_bins - 1)
-    return index.add_(confidences > upper.take(index))
+    # In int32, which takes half the time of int64 on a CPU.
+    index = (confidences * (num_bins * (1.0 - 8.0 * torch.finfo(confidences.dtype).eps))).to(torch.int32)
+    index.add_(confidences > (index + 1).to(confidences.dtype).div_(num_bins))
+    return index.clamp_(0, num_bins - 1).to(torch.int64)  # rounding may take a confidence above 1
 
 
 @lru_cache(maxsize=64)
