@@ -1,7 +1,7 @@
-"""How far a reader has to walk: files of `src/metacal` in which a function runs, for a few commands; and lines per room.
+"""How far a reader has to walk: files of `src/metacal` in which a function runs, by command; files and lines by room.
 
-``python -m benchmarks.walks`` prints both; ``--files`` names the files. Every command is run twice and watched the second
-time, so that what is executed by importing a module does not count.
+``python -m benchmarks.walks`` prints both; ``--files`` names the files. Every command is run twice and watched the
+second time, so that what is executed by importing a module does not count.
 """
 
 import argparse
@@ -33,6 +33,7 @@ class Watch:
     def __init__(self) -> None:
         self.files: set[str] = set()
         self.batch: set[str] = set()
+        self.before_batches: list[set[str]] = []
         self.batches: list[set[str]] = []
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
@@ -46,6 +47,7 @@ class Watch:
             self.batch.add(name)
         elif event == "return" and code.co_name == "train_batch":
             self.batches.append(self.batch)
+            self.before_batches.append(set(self.files))
             self.batch = set()
 
 
@@ -116,6 +118,7 @@ def main() -> None:
     whole = walk(train)
     walks = {
         "train batch": max(whole.batches[1:], key=len),
+        "train, to the second batch": whole.before_batches[1],
         "train": whole.files,
         "evaluate": walk(evaluate).files,
         "table cell": walk(table_cell).files,
