@@ -23,7 +23,7 @@ from torch.utils.data import Dataset as TorchDataset
 from benchmarks.report import Part, Row, Target, measured, publish
 from benchmarks.timing import interleave
 from metacal.lab.data import Batches, Examples, PadCropFlip, load_dataset
-from metacal.lab.data.sources.cifar_binary import MEAN, STD
+from metacal.lab.data.sources.cifar import MEAN, STD
 from metacal.lab.models.global_pooling_cnn import GlobalPoolingCNN
 
 BATCH = 128

@@ -291,10 +291,9 @@ def checkpoint(path: Path) -> None:
 
 
 def cifar(path: Path) -> None:
-    from metacal.lab.data.sources.cifar_binary import as_examples, read_records
+    from metacal.lab.data.sources.cifar import read_examples
 
-    labels, images = read_records(path, path.name, path.read_bytes(), 1)
-    as_examples(path, path.name, images, labels[:, 0], 10)
+    read_examples(path, {path.name: path.read_bytes()}, (path.name,), 10)
 
 
 def svhn(path: Path) -> None:
@@ -316,7 +315,7 @@ def mat_files() -> list[bytes]:
 
 
 def glove(path: Path) -> None:
-    from metacal.lab.data.sources.glove import read_vectors
+    from metacal.lab.data.sources.newsgroups import read_vectors
 
     found = read_vectors(path, {"the": 1, "cat": 2})
     assert found.shape == (3, 100)
@@ -344,9 +343,9 @@ def messages() -> list[bytes]:
 
 
 def own_data(path: Path) -> None:
-    from metacal.lab.data.sources.npz import load
+    from metacal.lab.data.sources.own import load_npz
 
-    found = load(path)
+    found = load_npz(path)
     assert len(found.train.inputs) == len(found.train.targets)
 
 

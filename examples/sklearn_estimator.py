@@ -25,8 +25,7 @@ from sklearn.preprocessing import StandardScaler
 
 from metacal.errors import MissingDataError
 from metacal.integrations.sklearn import MetaCalibratedClassifier, PosthocCalibratedClassifier
-from metacal.lab.data.sources.newsgroups import GROUPS, find, read_documents
-from metacal.lab.data.text import cut_header
+from metacal.lab.data.sources.newsgroups import GROUPS, NEWSGROUPS, cut_header, read_documents
 
 Split = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
@@ -45,7 +44,7 @@ def halves(load: Callable) -> Callable[[int], Split]:
 
 def newsgroups(folder: Path) -> Callable[[int], Split]:
     """20 Newsgroups by date; nothing but the classifiers depends on the seed."""
-    names, texts = read_documents(find(folder)[0])
+    names, texts = read_documents(NEWSGROUPS.find(folder)[0])
     labels = np.array([GROUPS.index(name.parent.name) for name in names])
     is_test = np.array(["20news-bydate-test" in name.parts for name in names])
     bodies = np.array([cut_header(text) for text in texts], dtype=object)

@@ -48,7 +48,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("functional", "losses", "metalearning", "evaluation", "reporting", "files"),
         *("lab.data", "lab.training"),
     },
-    "lab.engines": {"functional", "files", "lab.models", "lab.training", "lab.paper"},
+    "lab.engines": {"functional", "files", "lab.data", "lab.models", "lab.training", "lab.paper"},
     "lab.cli": {
         *("cli", "functional", "evaluation", "files", "reporting", ""),
         *("lab.data", "lab.models", "lab.training", "lab.paper", "lab.engines"),
@@ -83,7 +83,7 @@ def dotted_name(path: Path) -> str:
 
 
 def room(dotted: str) -> str:
-    """``metacal.functional.dece`` -> ``functional``, ``metacal.lab.data.text`` -> ``lab.data``."""
+    """``metacal.functional.dece`` -> ``functional``, ``metacal.lab.data.files`` -> ``lab.data``."""
     parts = dotted.split(".")
     return ".".join(parts[1:3]) if parts[1:2] == ["lab"] else "".join(parts[1:2])
 

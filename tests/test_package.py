@@ -17,7 +17,7 @@ from tests.run_readme import LEFT_OUT, blocks, commands
 
 import metacal
 from metacal.errors import EXTRAS
-from metacal.lab.data.registry import SOURCES
+from metacal.lab.data.sources import SOURCES
 
 ROOT = Path(__file__).parent.parent
 

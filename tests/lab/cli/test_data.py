@@ -1,8 +1,6 @@
 """``metacal data`` as a shell meets it."""
 
 import json
-import sys
-from types import SimpleNamespace
 
 import pytest
 from tests.lab.data import files
@@ -10,8 +8,8 @@ from tests.lab.data.test_fetch import server  # noqa: F401
 from typer.testing import CliRunner
 
 from metacal.cli.app import app
-from metacal.lab.data.files import missing
-from metacal.lab.data.registry import SOURCES, Source
+from metacal.lab.data.files import Source
+from metacal.lab.data.sources import SOURCES
 
 
 @pytest.fixture
@@ -73,11 +71,8 @@ def test_errors_are_one_line_and_status_2(data, tmp_path, monkeypatch, arguments
 
 
 def test_a_source_without_an_address_says_where_its_files_go(data, tmp_path, monkeypatch):
-    def find(folder):
-        raise missing("own", folder, "own.bin")
-
-    monkeypatch.setitem(sys.modules, "metacal.lab.data.sources.own", SimpleNamespace(find=find))
-    monkeypatch.setitem(SOURCES, "own", Source("own", "measured here", "own"))
+    own = Source("own", "measured here", load=lambda folder: None, search=lambda folder: (), looked_for="own.bin")
+    monkeypatch.setitem(SOURCES, "own", own)
     monkeypatch.setenv("METACAL_DATA", str(tmp_path))
     status, output, errors = data("ls")
     assert status == 0 and errors == "" and "not here" in output and "putting its files" in output

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from metacal.lab.data import load_dataset
-from metacal.lab.data.shifted import shifted_sets
+from metacal.lab.data.domains import shifted_sets
 from metacal.lab.training import RunFolder, build_spec, run
 from metacal.lab.training.read_run import read_run
 from metacal.reporting import prepare_report, render_page

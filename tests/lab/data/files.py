@@ -9,7 +9,7 @@ import zipfile
 import numpy as np
 from scipy.io import savemat
 
-from metacal.lab.data.sources import cifar10, cifar100, fashion_mnist, newsgroups
+from metacal.lab.data.sources import cifar, fashion_mnist, newsgroups
 
 RANDOM = np.random.default_rng(0)
 
@@ -38,16 +38,16 @@ def cifar10_files(images=4):
     pixels = RANDOM.integers(0, 256, (6, images, 3072), dtype=np.uint8)
     labels = RANDOM.integers(0, 10, (6, images, 1), dtype=np.uint8)
     records = np.concatenate([labels, pixels], axis=2)
-    names = [*cifar10.TRAIN, cifar10.TEST]
+    names = [*cifar.TRAIN_10, cifar.TEST_10]
     files = {f"cifar-10-batches-bin/{name}": part.tobytes() for name, part in zip(names, records)}
     return files, pixels[:5].reshape(-1, 3, 32, 32), labels[:5].reshape(-1)
 
 
 def cifar100_files(images=6):
     files = {}
-    for name in (cifar100.TRAIN, cifar100.TEST):
+    for name in (cifar.TRAIN_100, cifar.TEST_100):
         fine = RANDOM.integers(0, 100, (images, 1), dtype=np.uint8)
-        coarse = np.array(cifar100.COARSE, np.uint8)[fine]
+        coarse = np.array(cifar.COARSE, np.uint8)[fine]
         pixels = RANDOM.integers(0, 256, (images, 3072), dtype=np.uint8)
         files[f"cifar-100-binary/{name}"] = np.concatenate([coarse, fine, pixels], axis=1).tobytes()
     return files

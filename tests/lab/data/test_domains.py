@@ -6,8 +6,15 @@ import torch
 
 from metacal.errors import InvalidValueError
 from metacal.lab.data import Examples, from_arrays, load_dataset
-from metacal.lab.data.domains import Corrupting, DomainBatches, Turn, by_domain, corrupted_examples, corrupted_mixture
-from metacal.lab.data.shifted import shifted_sets
+from metacal.lab.data.domains import (
+    Corrupting,
+    DomainBatches,
+    Turn,
+    by_domain,
+    corrupted_examples,
+    corrupted_mixture,
+    shifted_sets,
+)
 
 DOMAINS = [("fog", 1), ("fog", 5), ("snow", 3), ("contrast", 2)]
 IMAGES = torch.randint(256, (24, 3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -118,7 +125,7 @@ def test_hospitals():
         (lambda: by_domain(hospital_data(), ["A", "F"], ["E"]), "A, B, C, D, E; got F"),
         (lambda: hospital_data(train_domains=np.arange(7)), "one for each of 60 samples, got 7"),
         (lambda: DomainBatches(Examples(torch.zeros(2, 1), torch.zeros(2).long()), 1, turn=Turn()), "know the domains"),
-        (lambda: corrupted_examples(Examples(IMAGES, torch.zeros(24).long()), ("fogg", 1)), "nearest: fog"),
+        (lambda: corrupted_examples(Examples(IMAGES, torch.zeros(24).long()), "fogg", 1), "nearest: fog"),
         (lambda: shifted_sets(load_dataset("digits"), [("fog", 7)]), "from 1 to 5, got 7"),
         (lambda: Examples(IMAGES, torch.zeros(24).long(), torch.zeros(3).long()), "one for each sample"),
     ],

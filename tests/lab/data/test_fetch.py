@@ -2,6 +2,7 @@
 
 import hashlib
 import threading
+from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
@@ -9,8 +10,8 @@ import pytest
 from tests.lab.data import files
 
 from metacal.errors import DamagedFileError, DownloadError, InvalidValueError, MissingDataError
-from metacal.lab.data import downloads, fetch, load_dataset
-from metacal.lab.data.downloads import RemoteFile
+from metacal.lab.data import SOURCES, fetch, load_dataset
+from metacal.lab.data.files import RemoteFile
 
 
 class Handler(SimpleHTTPRequestHandler):
@@ -31,7 +32,7 @@ def server(tmp_path, monkeypatch):
     files.write_tar(path, files.cifar10_files()[0])
     digest = "md5:" + hashlib.md5(path.read_bytes()).hexdigest()
     remote = RemoteFile(path.name, "http://127.0.0.1:9/nowhere", digest, 0.1)
-    monkeypatch.setitem(downloads.DOWNLOADS, "cifar10", (remote,))
+    monkeypatch.setitem(SOURCES, "cifar10", replace(SOURCES["cifar10"], downloads=(remote,)))
     monkeypatch.setattr(fetch, "RETRIES", 0)
     Handler.asked.clear()
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(folder))) as found:
@@ -143,10 +144,11 @@ def test_check_knows_the_files_of_an_extracted_folder(tmp_path):
 
 
 def test_the_table_is_well_formed():
-    for name, remotes in downloads.DOWNLOADS.items():
-        assert name in fetch.SOURCES
-        for remote in remotes:
-            for digest in (remote.hash, *remote.also):
+    for name, source in SOURCES.items():
+        assert name == source.name
+        assert source.built_in or source.downloads
+        for remote in source.downloads:
+            for digest in (remote.hash, *remote.also, *dict(remote.members).values()):
                 algorithm, _, value = digest.partition(":")
                 assert len(value) == 2 * hashlib.new(algorithm).digest_size and int(value, 16)
             assert remote.url.startswith("http") and remote.megabytes > 0
@@ -155,7 +157,7 @@ def test_the_table_is_well_formed():
 def test_stock(tmp_path):
     files.write_tar(tmp_path / "cifar-100-binary.subset.tar.gz", files.cifar100_files())
     stock = {each.source.name: each for each in fetch.take_stock(tmp_path)}
-    assert list(stock) == list(fetch.SOURCES)
+    assert list(stock) == list(SOURCES)
     assert stock["digits"].is_here and stock["digits"].source.built_in
     assert stock["cifar100"].is_here and stock["cifar100"].is_subset and stock["cifar100"].megabytes > 0.01
     assert not stock["svhn"].is_here and stock["svhn"].megabytes == 246

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from metacal.errors import DamagedFileError, InvalidTypeError, InvalidValueError, MissingDataError
-from metacal.lab.data import data_folder, load_dataset
-from metacal.lab.data.sources.simulated import simulated_oracle
+from metacal.lab.data import data_folder, load_dataset, simulated_oracle
 
 X = np.arange(40, dtype=np.float32).reshape(20, 2)
 Y = np.arange(20) % 2

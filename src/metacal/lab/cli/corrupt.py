@@ -27,9 +27,8 @@ def corrupt(
     Example: [bold]metacal data corrupt cifar10 -o weather.png --only snow,frost,fog --same --sample 5[/]
     """
     from metacal.lab.data import load_dataset
-    from metacal.lab.data.corruptions import CORRUPTIONS, SEVERITIES
+    from metacal.lab.data.corruptions import CORRUPTIONS, SEVERITIES, find_corruption
     from metacal.lab.data.corruptions import corrupt as corrupted
-    from metacal.lab.data.corruptions.registry import find_corruption
     from metacal.reporting.contact_sheet import plot_contact_sheet
     from metacal.reporting.figure_files import save_figure
     from metacal.reporting.style import house_style

@@ -15,9 +15,8 @@ from metacal.files import write_json
 from metacal.lab.cli import corrupt
 
 if TYPE_CHECKING:
-    from metacal.lab.data.downloads import RemoteFile
     from metacal.lab.data.fetch import Stock
-    from metacal.lab.data.files import Verdict
+    from metacal.lab.data.files import HashCheck, RemoteFile
 
 app = typer.Typer(
     help="Datasets: what is there, getting them, checking them.", no_args_is_help=True, rich_markup_mode="rich"
@@ -40,7 +39,7 @@ def show_stock(data_dir: Folder = None, json_file: JsonFile = None) -> None:
     Example: [bold]metacal data ls --data-dir ~/datasets[/]
     """
     from metacal.lab.data.fetch import take_stock
-    from metacal.lab.data.folder import data_folder
+    from metacal.lab.data.files import data_folder
 
     check_places(json=json_file)
     stocks = take_stock(data_dir)
@@ -74,8 +73,8 @@ def fetch(
     Example: [bold]metacal data fetch cifar10 svhn --data-dir ~/datasets[/]
     """
     from metacal.lab.data.fetch import fetch_dataset, remote_files
-    from metacal.lab.data.folder import data_folder
-    from metacal.lab.data.registry import find_source
+    from metacal.lab.data.files import data_folder
+    from metacal.lab.data.sources import find_source
 
     sources = [find_source(name) for name in names]
     wanted = {source: remote_files(source, data_folder(data_dir)) for source in sources}  # before the first download
@@ -103,18 +102,18 @@ def check(names: Names, data_dir: Folder = None, json_file: JsonFile = None) -> 
     Example: [bold]metacal data check cifar10[/]
     """
     from metacal.lab.data.fetch import check_dataset
-    from metacal.lab.data.registry import find_source
+    from metacal.lab.data.sources import find_source
 
     check_places(json=json_file)
     sources = [find_source(name) for name in names]
     console = Console()
     found: dict[str, Any] = {}
     for source in sources:
-        verdicts = check_dataset(source.name, folder=data_dir)
-        found[source.name] = [_verdict_dict(verdict) for verdict in verdicts]
-        for verdict in verdicts:
-            said = "as published" if verdict.is_good else "no published hash to compare with"
-            line = f"{source.name}: {verdict.path}: {said} ({verdict.found})"
+        checks = check_dataset(source.name, folder=data_dir)
+        found[source.name] = [_check_dict(each) for each in checks]
+        for each in checks:
+            said = "as published" if each.is_good else "no published hash to compare with"
+            line = f"{source.name}: {each.path}: {said} ({each.found})"
             console.say(line)
         console.say(f"{source.name}: read without an error")
     if json_file is not None:
@@ -166,8 +165,7 @@ def _state(stock: "Stock") -> str:
 
 
 def _where(stock: "Stock", data_dir: Path | None) -> str:
-    from metacal.lab.data.files import how_to_get
-    from metacal.lab.data.folder import data_folder
+    from metacal.lab.data.files import data_folder
 
     if stock.source.built_in:
         return ""
@@ -175,7 +173,7 @@ def _where(stock: "Stock", data_dir: Path | None) -> str:
         base = data_folder(data_dir)
         inside = (path.relative_to(base) if path.is_relative_to(base) else path for path in stock.files)
         return ", ".join(map(str, inside))
-    return how_to_get(stock.source.name, data_folder(data_dir))
+    return stock.source.how_to_get(data_folder(data_dir))
 
 
 def _as_dict(stock: "Stock") -> dict[str, Any]:
@@ -189,10 +187,10 @@ def _as_dict(stock: "Stock") -> dict[str, Any]:
     }
 
 
-def _verdict_dict(verdict: "Verdict") -> dict[str, Any]:
+def _check_dict(check: "HashCheck") -> dict[str, Any]:
     return {
-        "file": str(verdict.path),
-        "expected": verdict.expected,
-        "found": verdict.found,
-        "good": verdict.is_good,
+        "file": str(check.path),
+        "expected": check.expected,
+        "found": check.found,
+        "good": check.is_good,
     }

@@ -8,9 +8,9 @@ from metacal.lab.data.augmentation import Normalise, PadCropFlip, make_transform
 from metacal.lab.data.batches import Batches
 from metacal.lab.data.corruptions import CORRUPTIONS, corrupt
 from metacal.lab.data.dataset import Dataset, Examples
-from metacal.lab.data.folder import data_folder
-from metacal.lab.data.registry import SOURCES, load_dataset
-from metacal.lab.data.sources.simulated import simulated_oracle
+from metacal.lab.data.files import data_folder
+from metacal.lab.data.sources import SOURCES, load_dataset
+from metacal.lab.data.sources.built_in import simulated_oracle
 from metacal.lab.data.splits import Splits, make_splits, split_off
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Domains: training batches of one domain each, meta batches of another one, and examples as a domain shows them.
+"""Domains: training batches of one domain each, meta batches of another one, and test sets under shift.
 
 A domain is a corruption of images with its severity (`Corrupting`), or one of the places that samples come from, as the
 data says (`DomainBatches`). Which one a batch is of is a function of seed, epoch and batch number; a meta batch also
@@ -7,6 +7,7 @@ looks at the training batch in progress, whose domain it must not have. So nothi
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,14 +16,16 @@ from torch import Tensor
 from metacal.errors import InvalidValueError
 from metacal.lab.data.augmentation import Transform
 from metacal.lab.data.batches import Batches
-from metacal.lab.data.corruptions import corrupt
-from metacal.lab.data.corruptions.registry import check_severity, find_corruption
+from metacal.lab.data.corruptions import check_severity, corrupt, find_corruption
 from metacal.lab.data.dataset import Dataset, Examples
+from metacal.lab.data.files import data_folder
+from metacal.lab.data.sources.cifar_c import PublishedArrays, corrupted_examples, open_arrays
 from metacal.seeding import generator, mixed
 
-CHOICE, NOISE, HELD_OUT, TEST, ORDER = 11, 12, 13, 14, 15
+CHOICE, NOISE, HELD_OUT, ORDER = 11, 12, 13, 15
 """Set the random numbers of this module apart from those of others with the same seed."""
 Corrupted = tuple[str, int]
+REAL, GENERATED, OWN = "real", "generated", "the data's own"
 
 
 @dataclass
@@ -161,12 +164,6 @@ def corrupted_mixture(examples: Examples, domains: Sequence[Corrupted], seed: in
     return replace(examples, inputs=inputs)
 
 
-def corrupted_examples(examples: Examples, domain: Corrupted) -> Examples:
-    """All examples as one domain shows them; the seed is one for all runs, as the published arrays are."""
-    shown = corrupt(examples.inputs, *domain, seed=mixed(TEST, 0))
-    return replace(examples, inputs=shown)
-
-
 def by_domain(dataset: Dataset, train: Sequence[str], test: Sequence[str]) -> Dataset:
     """A dataset whose training and test samples are those of some of its domains, wherever they were before."""
     names = dataset.domain_names
@@ -196,10 +193,59 @@ def by_domain(dataset: Dataset, train: Sequence[str], test: Sequence[str]) -> Da
     return replace(dataset, train=parts[0], test=parts[1])
 
 
-def each_domain(examples: Examples, names: Sequence[str], wanted: Sequence[str]) -> Iterator[Examples]:
-    """The samples of one domain after the other."""
-    for name in wanted:
-        yield examples.select((_domains_of(examples) == names.index(name)).nonzero().view(-1))
+@dataclass(frozen=True, eq=False)
+class ShiftedSets:
+    """Test sets, one per domain.
+
+    Attributes:
+        names: of the domains.
+        source: ``real`` for published arrays, ``generated`` for corruptions made here.
+    """
+
+    names: tuple[str, ...]
+    source: str
+    _dataset: Dataset
+    _domains: tuple[Corrupted | str, ...]
+    _arrays: PublishedArrays | None = None
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __iter__(self) -> Iterator[Examples]:
+        for domain in self._domains:
+            test = self._dataset.test
+            if isinstance(domain, str):
+                number = (self._dataset.domain_names or ()).index(domain)
+                yield test.select((_domains_of(test) == number).nonzero().view(-1))
+            elif self._arrays is not None:
+                yield self._arrays.read(*domain)
+            else:
+                yield corrupted_examples(test, *domain)
+
+
+def shifted_sets(
+    dataset: Dataset, domains: Sequence[Corrupted | str], *, folder: str | Path | None = None
+) -> ShiftedSets:
+    """The test images of a dataset as each of some domains shows them.
+
+    Args:
+        dataset: its test examples are corrupted, unless the arrays are published and in the data folder.
+        domains: corruptions with severities, or names of the data's own domains.
+        folder: the data folder.
+
+    Examples:
+        >>> from metacal.lab.data import load_dataset
+        >>> sets = shifted_sets(load_dataset("digits"), [("fog", 1), ("snow", 5)])
+        >>> sets.names, sets.source, [len(examples) for examples in sets]
+        (('fog:1', 'snow:5'), 'generated', [359, 359])
+    """
+    if any(isinstance(domain, str) for domain in domains):
+        return ShiftedSets(tuple(map(str, domains)), OWN, dataset, tuple(domains))
+    pairs = [domain for domain in domains if not isinstance(domain, str)]
+    check_corruptions(pairs)
+    arrays = open_arrays(data_folder(folder), dataset.name)
+    names = tuple(f"{name}:{severity}" for name, severity in pairs)
+    return ShiftedSets(names, GENERATED if arrays is None else REAL, dataset, tuple(pairs), arrays)
 
 
 def _domains_of(examples: Examples) -> Tensor:

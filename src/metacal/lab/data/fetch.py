@@ -1,16 +1,14 @@
 """Getting datasets, and checking what is there: hashes, and that every file can be read to its end."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from metacal.errors import DamagedFileError, DownloadError, MissingDataError, needs
-from metacal.lab.data.downloads import DOWNLOADS, RemoteFile
-from metacal.lab.data.files import Verdict, check_hash, fetch_command
-from metacal.lab.data.folder import data_folder
-from metacal.lab.data.registry import SOURCES, Source, find_source, load_dataset, source_module
+from metacal.lab.data.files import HashCheck, RemoteFile, Source, check_hash, data_folder
+from metacal.lab.data.sources import SOURCES, find_source, load_dataset
 
 RETRIES = 2
 ProgressOf = Callable[[RemoteFile], Any]
@@ -40,8 +38,19 @@ class Stock:
 
 def take_stock(folder: str | Path | None = None) -> list[Stock]:
     """What of the named datasets is in the data folder."""
-    place = data_folder(folder)
-    return [_stock(source, place) for source in SOURCES.values()]
+    place, stocks = data_folder(folder), []
+    for source in SOURCES.values():
+        try:
+            files = source.find(place)
+            stocks.append(Stock(source, files, True, sum(map(_size, files)) / 1e6))
+        except MissingDataError:
+            stocks.append(Stock(source, (), False, sum(remote.megabytes for remote in source.downloads)))
+    return stocks
+
+
+def _size(path: Path) -> int:
+    files = [path] if path.is_file() else path.rglob("*")
+    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def fetch_dataset(
@@ -74,12 +83,12 @@ def fetch_dataset(
 
 def remote_files(source: Source, folder: Path) -> tuple[RemoteFile, ...]:
     """What is downloaded for a dataset; one that needs files and has no address is refused."""
-    if not source.built_in and source.name not in DOWNLOADS:
+    if not source.built_in and not source.downloads:
         raise DownloadError(f"{source.name} cannot be fetched: put its files into the data folder, {folder}.")
-    return DOWNLOADS.get(source.name, ())
+    return source.downloads
 
 
-def check_dataset(name: str, *, folder: str | Path | None = None) -> list[Verdict]:
+def check_dataset(name: str, *, folder: str | Path | None = None) -> list[HashCheck]:
     """Compare the hashes of a dataset's files with the published ones and read the dataset once.
 
     Raises:
@@ -87,45 +96,19 @@ def check_dataset(name: str, *, folder: str | Path | None = None) -> list[Verdic
         DamagedFileError: a file has another hash, or cannot be read; says which hash was expected and found.
     """
     source, place = find_source(name), data_folder(folder)
-    verdicts = [] if source.built_in else [check_hash(file) for file in _single_files(source, place)]
-    wrong = [verdict for verdict in verdicts if verdict.is_good is False]
+    files = [file for path in source.find(place) for file in ([path] if path.is_file() else sorted(path.glob("*.bin")))]
+    checks = [check_hash(file) for file in files]
+    wrong = [f"{each.path}: expected {each.expected}, found {each.found}" for each in checks if each.is_good is False]
     if wrong:
-        listed = "; ".join(f"{each.path}: expected {each.expected}, found {each.found}" for each in wrong)
         raise DamagedFileError(
-            f"{source.name} is not as published. {listed}. To get the published files: "
-            + fetch_command(source.name, place)
+            f"{source.name} is not as published. {'; '.join(wrong)}. To get the published files: "
+            + source.how_to_get(place)
         )
-    if not source.built_in and hasattr(source_module(source), "check"):
-        source_module(source).check(place)
+    if source.check is not None:
+        source.check(place)
     else:
         load_dataset(source.name, folder=folder)
-    return verdicts
-
-
-def _stock(source: Source, folder: Path) -> Stock:
-    if source.built_in:
-        return Stock(source, (), True, 0.0)
-    try:
-        files: tuple[Path, ...] = source_module(source).find(folder)
-    except MissingDataError:
-        return Stock(source, (), False, sum(remote.megabytes for remote in DOWNLOADS.get(source.name, ())))
-    return Stock(source, files, True, sum(map(_size, files)) / 1e6)
-
-
-def _single_files(source: Source, folder: Path) -> list[Path]:
-    """The files of a dataset that have a hash to compare; of an extracted folder, those in it that are known."""
-    found: Sequence[Path] = source_module(source).find(folder)
-    files = [path for path in found if path.is_file()]
-    for path in found:
-        if path.is_dir():
-            files += sorted(each for each in path.glob("*.bin") if each.is_file())
-    return files
-
-
-def _size(path: Path) -> int:
-    if path.is_file():
-        return path.stat().st_size
-    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    return checks
 
 
 def _fetch_file(remote: RemoteFile, folder: Path, mirror: str | None, progress: ProgressOf | None) -> Path:

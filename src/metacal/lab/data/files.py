@@ -1,27 +1,119 @@
-"""Finding and reading files of datasets: archives are read in place, damage is named with its hash."""
+"""The files of datasets: where they are and come from, the hashes they are known by, and reading them in place."""
 
 import gzip
-import hashlib
 import lzma
+import os
 import tarfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
-from metacal.errors import DamagedFileError, MissingDataError
-from metacal.lab.data.downloads import DOWNLOADS, known_hashes
-from metacal.lab.data.folder import data_folder
+from metacal.errors import DamagedFileError, MissingDataError, needs
+from metacal.lab.data.dataset import Dataset
 
+VARIABLE = "METACAL_DATA"
 MOST_BYTES = 2**30
 """No file inside an archive that we read is larger; one that says so is not what it should be."""
-
 READ_ERRORS = (EOFError, OSError, tarfile.TarError, zlib.error, lzma.LZMAError)
 
 
+class Shape(NamedTuple):
+    """Training samples of a dataset, the shape of one, and the number of classes; known before its files are there."""
+
+    samples: int
+    input_shape: tuple[int, ...]
+    num_classes: int
+
+
 @dataclass(frozen=True)
-class Verdict:
-    """What a file's hash says.
+class RemoteFile:
+    """A file to download.
+
+    Attributes:
+        name: path in the data folder.
+        url: its canonical source.
+        hash: ``algorithm:digest``.
+        megabytes: size of the download.
+        also: hashes of other good editions of the file.
+        members: files that people extract from it, each by the end of its path and its hash.
+    """
+
+    name: str
+    url: str
+    hash: str
+    megabytes: float
+    also: tuple[str, ...] = ()
+    members: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Source:
+    """A dataset with a name.
+
+    Attributes:
+        name: e.g. ``cifar10``.
+        title: one line about it.
+        load: reads it from the data folder; its keyword-only arguments are the dataset's options.
+        search: the files in the data folder that ``load`` reads, none if one is missing; None for a dataset that is
+            built in, whose ``load`` takes no folder.
+        looked_for: what ``search`` looks for, in words.
+        downloads: files that can be downloaded.
+        shape: None where options decide it.
+        check: reads everything, where ``load`` reads only a part.
+    """
+
+    name: str
+    title: str
+    load: Callable[..., Dataset]
+    search: Callable[[Path], tuple[Path, ...]] | None = None
+    looked_for: str = "its files"
+    downloads: tuple[RemoteFile, ...] = ()
+    shape: Shape | None = None
+    check: Callable[[Path], None] | None = None
+
+    @property
+    def built_in(self) -> bool:
+        """Whether it needs no files."""
+        return self.search is None
+
+    def find(self, folder: Path) -> tuple[Path, ...]:
+        """The files that `load` reads; an error says what was looked for, where, and how to get it."""
+        found = self.search(folder) if self.search is not None else ()
+        if not found and not self.built_in:
+            raise MissingDataError(
+                f"{self.name} is not in {folder}, where {self.looked_for} was looked for; get it by: "
+                f"{self.how_to_get(folder)} (another folder is named by --data-dir, `folder` or {VARIABLE})."
+            )
+        return found
+
+    def how_to_get(self, folder: Path) -> str:
+        """The command that downloads it to a folder or, where there is none, what else to do."""
+        if not self.downloads:
+            return f"putting its files into {folder}"
+        return f"metacal data fetch {self.name}" + ("" if folder == data_folder() else f" --data-dir {folder}")
+
+
+def data_folder(folder: str | Path | None = None) -> Path:
+    """The folder of the datasets: the argument, else what METACAL_DATA names, else the user's cache folder."""
+    chosen = folder if folder is not None else os.environ.get(VARIABLE)
+    if folder is not None or chosen:
+        return Path(str(chosen)).expanduser()
+    with needs("lab"):
+        import pooch
+    return Path(pooch.os_cache("metacal"))
+
+
+def first_found(folder: Path, *patterns: str) -> Path | None:
+    """The first path in a folder that fits a pattern; earlier patterns go first, then the alphabet."""
+    hits: Iterable[Path] = (hit for pattern in patterns for hit in sorted(folder.glob(pattern)))
+    return next(iter(hits), None) if folder.is_dir() else None
+
+
+@dataclass(frozen=True)
+class HashCheck:
+    """A file's hash beside the published one.
 
     Attributes:
         path: the file.
@@ -36,62 +128,42 @@ class Verdict:
     is_good: bool | None
 
 
-def first_found(folder: Path, patterns: Iterable[str]) -> Path | None:
-    """The first path in a folder that fits a pattern; earlier patterns go first, then the alphabet."""
-    for pattern in patterns:
-        hits = sorted(folder.glob(pattern)) if folder.is_dir() else []
-        if hits:
-            return hits[0]
-    return None
+def known_hashes(path: Path) -> tuple[str, ...]:
+    """Hashes that a file of this name may have, the published one first; none if nothing is known about it."""
+    from metacal.lab.data.sources import SOURCES  # whose files are read by this module
+
+    remotes = [remote for source in SOURCES.values() for remote in source.downloads]
+    for remote in remotes:
+        if path.name == Path(remote.name).name:
+            return (remote.hash, *remote.also)
+    members = [member for remote in remotes for member in remote.members]
+    return tuple(digest for end, digest in members if path.as_posix().endswith(f"/{end}"))
 
 
-def missing(name: str, folder: Path, looked_for: str) -> MissingDataError:
-    """The error that says what was looked for, where, and how to get it."""
-    return MissingDataError(
-        f"{name} is not in {folder}, where {looked_for} was looked for; get it by: {how_to_get(name, folder)} "
-        "(another folder is named by --data-dir, `folder` or METACAL_DATA)."
-    )
-
-
-def how_to_get(name: str, folder: Path) -> str:
-    """The command that downloads a dataset to a folder or, where there is none, what else to do."""
-    return fetch_command(name, folder) if name in DOWNLOADS else f"putting its files into {folder}"
-
-
-def fetch_command(name: str, folder: Path) -> str:
-    """The command that downloads a dataset to a folder."""
-    return f"metacal data fetch {name}" + ("" if folder == data_folder() else f" --data-dir {folder}")
-
-
-def damaged(path: Path, reason: str) -> DamagedFileError:
-    """The error that names a file that cannot be read, with expected and found hash where one is known."""
-    text = f"{path} is damaged: {reason}"
-    verdict = check_hash(path) if path.is_file() and known_hashes(path) else None
-    if verdict is not None and not verdict.is_good:
-        text += f"; expected {verdict.expected}, found {verdict.found}"
-    return DamagedFileError(f"{text}.")
-
-
-def check_hash(path: Path) -> Verdict:
+def check_hash(path: Path) -> HashCheck:
     """Compare a file's hash with those that are known for its name."""
+    with needs("lab"):
+        import pooch
+
     known = known_hashes(path)
-    algorithms = {digest.partition(":")[0] for digest in known} or {"md5"}
-    found = {algorithm: f"{algorithm}:{file_digest(path, algorithm)}" for algorithm in algorithms}
-    main = found[known[0].partition(":")[0]] if known else found["md5"]
-    good = any(digest in found.values() for digest in known) if known else None
-    return Verdict(path, known[0] if known else None, main, good)
-
-
-def file_digest(path: Path, algorithm: str) -> str:
-    """Hash of a whole file."""
+    algorithms = [digest.partition(":")[0] for digest in known] or ["md5"]
     try:
-        with path.open("rb") as file:
-            digest = hashlib.new(algorithm)
-            while part := file.read(2**20):
-                digest.update(part)
-            return digest.hexdigest()
+        found = {algorithm: f"{algorithm}:{pooch.file_hash(path, algorithm)}" for algorithm in set(algorithms)}
     except OSError as error:
         raise DamagedFileError(f"{path} cannot be read: {error.strerror}.") from None
+    is_good = any(digest in found.values() for digest in known) if known else None
+    return HashCheck(path, known[0] if known else None, found[algorithms[0]], is_good)
+
+
+def damaged(path: Path, reason: str | BaseException) -> DamagedFileError:
+    """The error that names a file that cannot be read, with expected and found hash where one is known."""
+    if isinstance(reason, BaseException):
+        said = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
+        reason = said.rstrip(".").replace("\n", " ")
+    text = f"{path} is damaged: {reason}"
+    if path.is_file() and known_hashes(path) and not (checked := check_hash(path)).is_good:
+        text += f"; expected {checked.expected}, found {checked.found}"
+    return DamagedFileError(f"{text}.")
 
 
 def read_bytes(path: Path) -> bytes:
@@ -102,7 +174,7 @@ def read_bytes(path: Path) -> bytes:
                 return file.read()
         return path.read_bytes()
     except READ_ERRORS as error:
-        raise damaged(path, _reason(error)) from None
+        raise damaged(path, error) from None
 
 
 def read_members(path: Path, wanted: Callable[[PurePosixPath], bool]) -> Iterator[tuple[PurePosixPath, bytes]]:
@@ -117,8 +189,9 @@ def read_members(path: Path, wanted: Callable[[PurePosixPath], bool]) -> Iterato
             if wanted(name) and file.is_file():
                 yield name, read_bytes(file)
         return
+    is_packed = path.name.endswith((".gz", ".tgz"))
     try:
-        with path.open("rb") as raw, _decompressed(path, raw) as stream:
+        with gzip.open(path) if is_packed else path.open("rb") as stream:
             with tarfile.open(fileobj=stream, mode="r|") as archive:
                 for member in archive:
                     name = PurePosixPath(member.name)
@@ -137,15 +210,4 @@ def read_members(path: Path, wanted: Callable[[PurePosixPath], bool]) -> Iterato
             while stream.read(2**20):
                 pass
     except READ_ERRORS as error:
-        raise damaged(path, _reason(error)) from None
-
-
-def _decompressed(path: Path, raw: object) -> gzip.GzipFile:
-    """The tar stream in a file, whether it is compressed or not."""
-    if path.name.endswith((".gz", ".tgz")):
-        return gzip.GzipFile(fileobj=raw)  # type: ignore[call-overload, no-any-return]
-    return raw  # type: ignore[return-value]
-
-
-def _reason(error: BaseException) -> str:
-    return (getattr(error, "strerror", None) or str(error) or type(error).__name__).rstrip(".").replace("\n", " ")
+        raise damaged(path, error) from None

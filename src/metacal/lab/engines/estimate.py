@@ -4,12 +4,13 @@ import json
 import time
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from metacal.errors import MetacalError
+from metacal.lab.data import SOURCES
+from metacal.lab.data.files import Shape
 from metacal.lab.models import create_model
 from metacal.lab.training import RunSpec
 from metacal.lab.training.run_store import RunStore
@@ -18,22 +19,6 @@ LEARNING = 1.35
 """A meta-calibrated step at every iteration against a plain one (see results/benchmarks/meta_step.json)."""
 
 
-class Shape(NamedTuple):
-    """A dataset's training samples, the shape of one, and its classes; known before its files are there."""
-
-    samples: int
-    input_shape: tuple[int, ...]
-    num_classes: int
-
-
-SHAPES = {
-    "cifar10": Shape(50_000, (3, 32, 32), 10),
-    "cifar100": Shape(50_000, (3, 32, 32), 100),
-    "svhn": Shape(73_257, (3, 32, 32), 10),
-    "fashion-mnist": Shape(60_000, (1, 28, 28), 10),
-    "20newsgroups": Shape(16_000, (250,), 20),  # its messages have some 216 words
-    "digits": Shape(1_438, (1, 8, 8), 10),
-}
 VOCABULARY = 20_001
 
 
@@ -71,7 +56,8 @@ def _seconds_of_complete_runs(store: RunStore) -> dict[tuple[object, ...], float
 
 
 def _seconds_by_size(spec: RunSpec) -> float:
-    shape = SHAPES.get(spec.dataset)
+    source = SOURCES.get(spec.dataset)
+    shape = source.shape if source is not None else None
     if shape is None:
         return 0.0
     samples = min(spec.train_size or shape.samples, shape.samples)
@@ -103,9 +89,9 @@ def training_flops(model: str, options: str, shape: Shape) -> float:
 def speed() -> float:
     """Floating-point operations a second that training reaches here: some steps of a small network, a second's work."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    shape = SHAPES["cifar10"]
+    shape = Shape(64, (3, 32, 32), 10)
     network = create_model("resnet8", num_classes=10, input_shape=shape.input_shape).to(device)
-    images = torch.zeros(64, *shape.input_shape, device=device)
+    images = torch.zeros(shape.samples, *shape.input_shape, device=device)
     fastest = float("inf")
     for _ in range(4):
         begun = time.perf_counter()

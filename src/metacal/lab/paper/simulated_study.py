@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from metacal.functional import expected_calibration_error
-from metacal.lab.data import load_dataset
-from metacal.lab.data.sources.simulated import simulated_oracle
+from metacal.lab.data import load_dataset, simulated_oracle
 from metacal.losses import LabelSmoothingLoss
 from metacal.metalearning import PAPER, MetaCalibrator, VectorLabelSmoothing
 

@@ -14,9 +14,8 @@ from metacal.errors import InvalidValueError
 from metacal.functional import fit_temperature
 from metacal.functional.arguments import check_choice, check_integer
 from metacal.lab.data import Dataset, Examples, load_dataset
-from metacal.lab.data.corruptions import CORRUPTIONS, SEVERITIES
-from metacal.lab.data.corruptions.corrupt import check_images
-from metacal.lab.data.shifted import shifted_sets
+from metacal.lab.data.corruptions import CORRUPTIONS, SEVERITIES, check_images
+from metacal.lab.data.domains import shifted_sets
 from metacal.lab.training import Checkpoints, Hardware, RunFolder, RunSpec, build_model, evaluation_batches, make_fabric
 from metacal.lab.training.checkpoints import taking_up
 from metacal.lab.training.domain_scores import DomainScores, average, score_domain, worst

@@ -9,7 +9,7 @@ import torch
 from lightning_fabric import Fabric
 
 from metacal.lab.data import Dataset, Splits
-from metacal.lab.data.shifted import shifted_sets
+from metacal.lab.data.domains import shifted_sets
 from metacal.lab.training.environment import is_first_process
 from metacal.lab.training.events import Listener, silence
 from metacal.lab.training.loop import train

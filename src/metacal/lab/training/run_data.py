@@ -8,7 +8,7 @@ from lightning_fabric import Fabric
 from torch import nn
 
 from metacal.lab.data import Batches, Dataset, Examples, Splits, load_dataset, make_splits, make_transform
-from metacal.lab.data.corruptions.corrupt import check_images
+from metacal.lab.data.corruptions import check_images
 from metacal.lab.data.domains import Corrupting, DomainBatches, Turn, by_domain, check_corruptions, corrupted_mixture
 from metacal.lab.models import create_model
 from metacal.lab.training.domains import Domains

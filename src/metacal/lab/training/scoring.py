@@ -9,7 +9,7 @@ from torch import nn
 from metacal.evaluation import Predictions, score_predictions
 from metacal.functional import fit_temperature
 from metacal.lab.data import Batches, Dataset, Splits
-from metacal.lab.data.shifted import ShiftedSets
+from metacal.lab.data.domains import ShiftedSets
 from metacal.lab.training.checkpoints import taking_up
 from metacal.lab.training.domain_scores import score_domains, summarised
 from metacal.lab.training.events import Notice

@@ -8,11 +8,10 @@ import torch
 from tests.lab.data import files
 
 from metacal.errors import DamagedFileError, MetacalError, MissingDataError
-from metacal.lab.data import load_dataset
+from metacal.lab.data import SOURCES, load_dataset
 from metacal.lab.data.corruptions import CORRUPTIONS, corrupt
-from metacal.lab.data.downloads import DOWNLOADS
+from metacal.lab.data.domains import shifted_sets
 from metacal.lab.data.fetch import check_dataset, take_stock
-from metacal.lab.data.shifted import shifted_sets
 from metacal.lab.data.sources.cifar_c import map_arrays, open_arrays
 
 ROWS = 4
@@ -129,7 +128,7 @@ def test_what_is_missing_is_said_with_the_command(tmp_path, published):
 
 
 def test_where_they_come_from():
-    (remote,) = DOWNLOADS["cifar10-c"]
+    (remote,) = SOURCES["cifar10-c"].downloads
     assert remote.url == "https://zenodo.org/records/2535967/files/CIFAR-10-C.tar"
     assert remote.hash == "md5:56bf5dcef84df0e2308c6dcbcbbd8499"
-    assert "3555552" in DOWNLOADS["cifar100-c"][0].url
+    assert "3555552" in SOURCES["cifar100-c"].downloads[0].url

@@ -10,7 +10,7 @@ from tests.lab.data import files
 
 from metacal.errors import DamagedFileError, InvalidTypeError, InvalidValueError, MissingDataError
 from metacal.lab.data import load_dataset
-from metacal.lab.data.sources import cifar100, fashion_mnist
+from metacal.lab.data.sources import cifar, fashion_mnist
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -310,7 +310,7 @@ def test_real_cifar100(data_folder):
     data = load_dataset("cifar100", folder=data_folder)
     assert (len(data.train), len(data.test)) == (10_000, 2_000)
     assert torch.bincount(data.train.targets).tolist() == [100] * 100
-    assert data.class_names == cifar100.CLASSES and data.superclass_names == tuple(cifar100.SUPERCLASSES)
+    assert data.class_names == cifar.CLASSES_100 and data.superclass_names == tuple(cifar.SUPERCLASSES)
     assert "subset" in data.files[0]
     means = data.train.inputs.double().mean((0, 2, 3)) / 255
     assert torch.allclose(means, torch.tensor([0.507, 0.487, 0.441], dtype=torch.float64), atol=0.01)

@@ -10,7 +10,7 @@ from tests.lab.data import files
 from metacal.errors import DamagedFileError, InvalidValueError, MissingDataError
 from metacal.lab.data import load_dataset
 from metacal.lab.data.sources import newsgroups
-from metacal.lab.data.text import cut_header, most_frequent, to_tokens
+from metacal.lab.data.sources.newsgroups import cut_header, most_frequent, to_tokens
 
 
 @pytest.fixture

@@ -1,1 +1,97 @@
-"""One file per source: what it looks for on disk, and how that becomes a `Dataset`."""
+"""`load_dataset`: from a name or path to a `Dataset`; `SOURCES`: the datasets with names, each beside its loader."""
+
+import inspect
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from metacal.errors import InvalidTypeError, InvalidValueError, MissingDataError, nearest, needs
+from metacal.lab.data.dataset import Dataset
+from metacal.lab.data.files import Source, data_folder
+from metacal.lab.data.sources.built_in import DIGITS, SIMULATED
+from metacal.lab.data.sources.cifar import CIFAR10, CIFAR100
+from metacal.lab.data.sources.cifar_c import CIFAR10_C, CIFAR100_C
+from metacal.lab.data.sources.fashion_mnist import FASHION_MNIST
+from metacal.lab.data.sources.newsgroups import NEWSGROUPS
+from metacal.lab.data.sources.svhn import SVHN
+
+SOURCES = {
+    source.name: source
+    for source in (
+        *(DIGITS, SIMULATED, CIFAR10, CIFAR100, SVHN, FASHION_MNIST),
+        *(CIFAR10_C, CIFAR100_C, NEWSGROUPS),
+    )
+}
+
+
+def load_dataset(name: str | Path, *, folder: str | Path | None = None, **options: Any) -> Dataset:
+    """Load a dataset by name, or a user's own by path.
+
+    Args:
+        name: one that ``metacal data ls`` lists, such as ``cifar10``; or the path of an ``.npz`` file, or of a folder
+            of images by class.
+        folder: where the files of named datasets are; without it the folder that METACAL_DATA names, else the user's
+            cache folder.
+        options: those of the source, e.g. ``seed=1`` of ``simulated``; see its loader in `metacal.lab.data.sources`.
+
+    Raises:
+        InvalidValueError: unknown name (the nearest ones are suggested), or data that cannot be right.
+        InvalidTypeError: an option that the source does not have.
+        MissingDataError: the files are not there; says what was looked for, where, and the command that gets them.
+        DamagedFileError: a file is truncated or altered.
+
+    Examples:
+        >>> digits = load_dataset("digits")
+        >>> digits.kind, digits.input_shape, digits.num_classes, len(digits.train), len(digits.test)
+        ('image', (1, 8, 8), 10, 1438, 359)
+    """
+    path = _as_path(name)
+    source = _own_source(path) if path is not None else find_source(str(name))
+    parameters = inspect.signature(source.load).parameters.values()
+    known = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
+    unknown = [option for option in options if option not in known]
+    if unknown:
+        takes = f"the options {', '.join(known)}" if known else "no options"
+        raise InvalidTypeError(f"{source.name} takes {takes}, got {', '.join(unknown)}.")
+    if source.built_in:
+        return source.load(**options)
+    return source.load(path if path is not None else data_folder(folder), **options)
+
+
+def find_source(name: str) -> Source:
+    """The source with this name; ``CIFAR-10`` and ``cifar_10`` are ``cifar10``."""
+    for known, source in SOURCES.items():
+        if _bare(name) == _bare(known):
+            return source
+    raise InvalidValueError(
+        f"`dataset` must be a known name, or the path of an .npz file or of a folder of images by class, got {name!r}; "
+        f"nearest: {nearest(name, SOURCES)}."
+    )
+
+
+def _as_path(name: str | Path) -> Path | None:
+    """The path that a user means, or None if it is the name of a dataset."""
+    if not isinstance(name, str | Path):
+        raise InvalidTypeError(f"`dataset` must be a name or a path, got {type(name).__name__}.")
+    text = str(name)
+    if isinstance(name, str) and _bare(text) in map(_bare, SOURCES):
+        return None
+    looks_like_one = isinstance(name, Path) or os.sep in text or "/" in text or text.endswith(".npz") or text == "."
+    return Path(text).expanduser() if looks_like_one or Path(text).is_dir() else None
+
+
+def _own_source(path: Path) -> Source:
+    """A user's own file or folder as a source, whose loader takes the path in place of the data folder."""
+    if not path.exists():
+        raise MissingDataError(f"`dataset` must name a file or folder that exists, got {path}.")
+    if path.is_file() and path.suffix != ".npz":
+        raise InvalidValueError(f"`dataset` must be an .npz file or a folder of images by class, got {path}.")
+    with needs("lab"):
+        from metacal.lab.data.sources.own import load_image_folder, load_npz
+    load = load_image_folder if path.is_dir() else load_npz
+    return Source(str(path), "", load, search=lambda _: (path,))
+
+
+def _bare(name: str) -> str:
+    return re.sub(r"[-_ ]", "", name.lower())

@@ -8,41 +8,17 @@ import torch
 from numpy.typing import NDArray
 
 from metacal.lab.data.dataset import Dataset, Examples
-from metacal.lab.data.files import damaged, first_found, missing, read_bytes
+from metacal.lab.data.files import RemoteFile, Shape, Source, damaged, first_found, read_bytes
 
 CLASSES = (
-    "T-shirt/top",
-    "Trouser",
-    "Pullover",
-    "Dress",
-    "Coat",
-    "Sandal",
-    "Shirt",
-    "Sneaker",
-    "Bag",
-    "Ankle boot",
+    *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
+    *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
 )
 STEMS = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 SUBFOLDERS = ("fashion-mnist", "FashionMNIST/raw")
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")
 """Where Debian's package dataset-fashion-mnist puts it."""
 MEAN, STD = (0.2860,), (0.3530,)
-
-
-def find(folder: Path) -> tuple[Path, ...]:
-    """The four files that `load` reads.
-
-    MNIST's files have the same names, so they are taken from folders that say "fashion" only.
-    """
-    places = [folder / each for each in SUBFOLDERS] + ([folder] if "fashion" in folder.resolve().name.lower() else [])
-    for place in (*places, DEBIAN):
-        found = [first_found(place, (stem, f"{stem}.gz")) for stem in STEMS]
-        files = tuple(path for path in found if path is not None)
-        if len(files) == len(STEMS):
-            return files
-    raise missing(
-        "fashion-mnist", folder, f"{STEMS[0]}[.gz] with its three companions in {' or '.join(SUBFOLDERS)} (or {DEBIAN})"
-    )
 
 
 def load(folder: Path, *, augment: bool = False) -> Dataset:
@@ -52,10 +28,10 @@ def load(folder: Path, *, augment: bool = False) -> Dataset:
         folder: the data folder.
         augment: pad, crop and flip in training.
     """
-    files = find(folder)
+    files = FASHION_MNIST.find(folder)
     train, test = (_examples(images, labels) for images, labels in (files[:2], files[2:]))
     paths = tuple(map(str, files))
-    return Dataset("fashion-mnist", "image", train, test, CLASSES, mean=MEAN, std=STD, augment=augment, files=paths)
+    return Dataset(FASHION_MNIST.name, "image", train, test, CLASSES, mean=MEAN, std=STD, augment=augment, files=paths)
 
 
 def read_idx(path: Path, ndim: int) -> NDArray[np.uint8]:
@@ -79,3 +55,35 @@ def _examples(images_file: Path, labels_file: Path) -> Examples:
     if labels.max() >= len(CLASSES):
         raise damaged(labels_file, f"labels must lie in 0..{len(CLASSES) - 1}, got {labels.max()}")
     return Examples(torch.from_numpy(images).unsqueeze(1), torch.from_numpy(labels.astype(np.int64)))
+
+
+def _search(folder: Path) -> tuple[Path, ...]:
+    """The four files; MNIST's have the same names, so they are taken from folders that say "fashion" only."""
+    places = [folder / each for each in SUBFOLDERS] + ([folder] if "fashion" in folder.resolve().name.lower() else [])
+    for place in (*places, DEBIAN):
+        found = [first_found(place, stem, f"{stem}.gz") for stem in STEMS]
+        if None not in found:
+            return tuple(path for path in found if path is not None)
+    return ()
+
+
+def _remote(stem: str, md5: str, megabytes: float, debian: str) -> RemoteFile:
+    """A file with its hash, and the one that it has in Debian's package: the same bytes, compressed anew."""
+    url = f"http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/{stem}.gz"
+    return RemoteFile(f"fashion-mnist/{stem}.gz", url, f"md5:{md5}", megabytes, (f"md5:{debian}",))
+
+
+FASHION_MNIST = Source(
+    "fashion-mnist",
+    "70,000 grey images of clothes, 28 x 28, 10 classes",
+    load,
+    _search,
+    f"{STEMS[0]}[.gz] with its three companions in {' or '.join(SUBFOLDERS)} (or {DEBIAN})",
+    (
+        _remote(STEMS[0], "8d4fb7e6c68d591d4c3dfef9ec88bf0d", 26.4, "cf8536b0aa1a6ac5fa3f23001093305c"),
+        _remote(STEMS[1], "25c81989df183df01b3e8a0aad5dffbe", 0.03, "10bea18fdb374794d4bb42e356e600c9"),
+        _remote(STEMS[2], "bef4ecab320f06d8554ea6380940ec79", 4.4, "f78720b4224f21cce2f2ccf2d7a94c9a"),
+        _remote(STEMS[3], "bb300cfdad3c16e7a12a480ee83cd310", 0.005, "0d30e22e447f3c33dab9ed536400ac01"),
+    ),
+    Shape(60_000, (1, 28, 28), 10),
+)

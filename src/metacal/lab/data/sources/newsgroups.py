@@ -1,62 +1,43 @@
 """20 Newsgroups (the bydate or the 19,997 edition) as tokens with GloVe vectors, prepared as published."""
 
+import gzip
+import io
 import math
+import string
+import zipfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
+from typing import IO
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from metacal.errors import InvalidValueError
 from metacal.functional.arguments import check_choice, check_inside, check_integer
 from metacal.lab.data.dataset import Dataset, Examples
-from metacal.lab.data.files import damaged, first_found, missing, read_members
-from metacal.lab.data.sources import glove
-from metacal.lab.data.text import cut_header, most_frequent, split_words, to_tokens
+from metacal.lab.data.files import READ_ERRORS, RemoteFile, Shape, Source, damaged, first_found, read_members
 from metacal.seeding import generator
 
 GROUPS = (
-    "alt.atheism",
-    "comp.graphics",
-    "comp.os.ms-windows.misc",
-    "comp.sys.ibm.pc.hardware",
-    "comp.sys.mac.hardware",
-    "comp.windows.x",
-    "misc.forsale",
-    "rec.autos",
-    "rec.motorcycles",
-    "rec.sport.baseball",
-    "rec.sport.hockey",
-    "sci.crypt",
-    "sci.electronics",
-    "sci.med",
-    "sci.space",
-    "soc.religion.christian",
-    "talk.politics.guns",
-    "talk.politics.mideast",
-    "talk.politics.misc",
-    "talk.religion.misc",
+    *("alt.atheism", "comp.graphics", "comp.os.ms-windows.misc", "comp.sys.ibm.pc.hardware", "comp.sys.mac.hardware"),
+    *("comp.windows.x", "misc.forsale", "rec.autos", "rec.motorcycles", "rec.sport.baseball", "rec.sport.hockey"),
+    *("sci.crypt", "sci.electronics", "sci.med", "sci.space", "soc.religion.christian", "talk.politics.guns"),
+    *("talk.politics.mideast", "talk.politics.misc", "talk.religion.misc"),
 )
 FOLDERS = ("20_newsgroup", "20_newsgroups", "20news-bydate")
 ARCHIVES = ("news20.tar.gz", "20_newsgroup*.tar.gz", "20news-bydate.tar.gz", "20news-bydate*.tar.gz")
-VOCABULARY = 20_000
-LENGTH = 1000
+VOCABULARY, LENGTH, DIMENSIONS = 20_000, 1000, 100
+GLOVE = f"glove.6B.{DIMENSIONS}d"
+SPACES = str.maketrans(dict.fromkeys(string.punctuation.replace("'", ""), " "))
+"""All punctuation but the apostrophe, as in the tokeniser that the published figures were made with."""
 DEPTH = 3
 """Parts of a message's path in a folder: part/group/number, or group/number."""
 SPLIT = 4
 """Sets the random numbers of this module apart from those of others with the same seed."""
-
-
-def find(folder: Path) -> tuple[Path, ...]:
-    """The documents (the 19,997 edition before bydate, folders before archives) and the word vectors."""
-    extracted = (folder / "20news-bydate-train").is_dir() and (folder / "20news-bydate-test").is_dir()
-    documents = first_found(folder, FOLDERS) or (folder if extracted else first_found(folder, ARCHIVES))
-    if documents is None:
-        raise missing(
-            "20newsgroups",
-            folder,
-            "20_newsgroup, 20news-bydate, 20news-bydate-train with 20news-bydate-test, news20.tar.gz or "
-            "20news-bydate*.tar.gz",
-        )
-    return documents, glove.find(folder)
 
 
 def load(folder: Path, *, split: str = "random", test_share: float = 0.2, seed: int = 0) -> Dataset:
@@ -75,12 +56,14 @@ def load(folder: Path, *, split: str = "random", test_share: float = 0.2, seed: 
     check_choice("split", split, ("random", "bydate"))
     check_inside("test_share", test_share)
     check_integer("seed", seed, 0)
-    documents, vectors = find(folder)
+    documents, vectors = NEWSGROUPS.find(folder)
     names, texts = read_documents(documents)
     words = [split_words(cut_header(text)) for text in texts]
     vocabulary = most_frequent(words, VOCABULARY)
-    tokens = torch.from_numpy(to_tokens(words, vocabulary, LENGTH))
-    targets = torch.tensor([GROUPS.index(name.parent.name) for name in names])
+    everything = Examples(
+        torch.from_numpy(to_tokens(words, vocabulary, LENGTH)),
+        torch.tensor([GROUPS.index(name.parent.name) for name in names]),
+    )
     if split == "random":
         order = torch.randperm(len(names), generator=generator(SPLIT, seed))
         count = int(test_share * len(names))
@@ -93,14 +76,13 @@ def load(folder: Path, *, split: str = "random", test_share: float = 0.2, seed: 
             f"`split` must leave training and test messages, got {len(train_rows)} and {len(test_rows)} of "
             f"{len(names)} messages in {documents} with split={split!r}, test_share={test_share}."
         )
-    everything = Examples(tokens, targets)
     return Dataset(
-        "20newsgroups",
+        NEWSGROUPS.name,
         "text",
         everything.select(train_rows),
         everything.select(test_rows),
         GROUPS,
-        embeddings=glove.read_vectors(vectors, vocabulary),
+        embeddings=read_vectors(vectors, vocabulary),
         files=(str(documents), str(vectors)),
     )
 
@@ -118,3 +100,117 @@ def read_documents(path: Path) -> tuple[list[PurePosixPath], list[str]]:
         raise damaged(path, "no message was found in a folder with the name of a newsgroup")
     found.sort(key=lambda pair: (pair[0].parent.name, int(pair[0].name), str(pair[0])))
     return [name for name, _ in found], [text for _, text in found]
+
+
+def cut_header(message: str) -> str:
+    r"""A message without its header, which ends at the first blank line; one without a blank line is all body.
+
+    Examples:
+        >>> cut_header("From: me\nSubject: x\n\nHello.\n\nBye.")
+        'Hello.\n\nBye.'
+    """
+    head, blank, body = message.replace("\r\n", "\n").partition("\n\n")
+    return body if blank else head
+
+
+def split_words(text: str) -> list[str]:
+    """Lower-case words; punctuation other than an apostrophe separates them.
+
+    Examples:
+        >>> split_words("Don't PANIC (yet).")
+        ["don't", 'panic', 'yet']
+    """
+    return text.lower().translate(SPACES).split()
+
+
+def most_frequent(documents: Sequence[Sequence[str]], size: int) -> dict[str, int]:
+    """Numbers 1, 2, ... of the most frequent words; equally frequent ones by the alphabet, so that order has no part.
+
+    Examples:
+        >>> most_frequent([["b", "a", "a"], ["c", "b"]], 2)
+        {'a': 1, 'b': 2}
+    """
+    counts: Counter[str] = Counter()
+    for words in documents:
+        counts.update(words)
+    ranked = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:size]
+    return {word: number for number, (word, _) in enumerate(ranked, start=1)}
+
+
+def to_tokens(documents: Sequence[Sequence[str]], vocabulary: dict[str, int], length: int) -> NDArray[np.int32]:
+    """Rows ``(n, length)``: the last ``length`` words that are in the vocabulary, padded with 0 on the left.
+
+    Examples:
+        >>> to_tokens([["a", "x", "b"], ["b", "a", "a", "b"]], {"a": 1, "b": 2}, 3).tolist()
+        [[0, 1, 2], [1, 1, 2]]
+    """
+    tokens = np.zeros((len(documents), length), np.int32)
+    for row, words in zip(tokens, documents, strict=True):
+        known = [vocabulary[word] for word in words if word in vocabulary][-length:]
+        if known:
+            row[-len(known) :] = known
+    return tokens
+
+
+def read_vectors(path: Path, vocabulary: Mapping[str, int]) -> Tensor:
+    """GloVe vectors, float32 ``(words + 1, 100)``: row i is the vector of word i, or zeros; row 0, the padding, too."""
+    vectors = np.zeros((len(vocabulary) + 1, DIMENSIONS), np.float32)
+    numbers = {word.encode(): number for word, number in vocabulary.items()}
+    try:
+        with _open_vectors(path) as lines:
+            for count, line in enumerate(lines, start=1):
+                word, _, values = line.partition(b" ")
+                if word in numbers:
+                    row = values.split()
+                    if len(row) != DIMENSIONS:
+                        raise damaged(path, f"line {count:,} must hold a word and {DIMENSIONS} numbers")
+                    vectors[numbers[word]] = row
+    except ValueError as error:
+        raise error if type(error) is not ValueError else damaged(path, f"line {count:,} must hold numbers") from None
+    except (*READ_ERRORS, zipfile.BadZipFile, KeyError) as error:
+        raise damaged(path, error) from None
+    return torch.from_numpy(vectors)
+
+
+@contextmanager
+def _open_vectors(path: Path) -> Iterator[IO[bytes]]:
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path) as archive, archive.open(f"{GLOVE}.txt") as member:
+            yield io.BufferedReader(member, 2**20)  # type: ignore[type-var]
+    else:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            yield file  # type: ignore[misc]
+
+
+def _search(folder: Path) -> tuple[Path, ...]:
+    """The documents (the 19,997 edition before bydate, folders before archives) and the word vectors."""
+    extracted = (folder / "20news-bydate-train").is_dir() and (folder / "20news-bydate-test").is_dir()
+    documents = first_found(folder, *FOLDERS) or (folder if extracted else first_found(folder, *ARCHIVES))
+    whole = (f"{GLOVE}.txt", f"glove.6B/{GLOVE}.txt", f"{GLOVE}.txt.gz", "glove.6B.zip")
+    vectors = first_found(folder, *whole, f"{GLOVE}*.txt", f"{GLOVE}*.txt.gz")
+    return (documents, vectors) if documents is not None and vectors is not None else ()
+
+
+NEWSGROUPS = Source(
+    "20newsgroups",
+    "18,846 or 19,997 messages of 20 newsgroups, with GloVe vectors",
+    load,
+    _search,
+    f"{GLOVE}.txt, {GLOVE}.txt.gz, glove.6B.zip or {GLOVE}*.txt.gz, with 20_newsgroup, 20news-bydate, "
+    "20news-bydate-train with 20news-bydate-test, news20.tar.gz or 20news-bydate*.tar.gz",
+    (  # The bydate edition is the archive that scikit-learn fetches; GloVe's holds four sizes of vectors.
+        RemoteFile(
+            "20news-bydate.tar.gz",
+            "https://ndownloader.figshare.com/files/5975967",
+            "sha256:8f1b2514ca22a5ade8fbb9cfa5727df95fa587f4c87b786e15c759fa66d95610",
+            14,
+        ),
+        RemoteFile(
+            "glove.6B.zip",
+            "https://nlp.stanford.edu/data/glove.6B.zip",
+            "sha256:617afb2fe6cbd085c235baf7a465b96f4112bd7f7ccb2b2cbd649fed9cbcf2fb",
+            862,
+        ),
+    ),
+    Shape(16_000, (250,), 20),  # of their 1,000 tokens some 216 are words, and the network skips padding
+)

@@ -1,8 +1,4 @@
-"""The paper's simulated data: points in the plane, labels drawn from a logistic model that is known.
-
-Our figures (the paper has none): x ~ N(0, 1) in both coordinates, weights w ~ N(0, 2.5^2), bias b ~ N(0, 0.25)
-(a standard deviation of 0.5), and the label is 1 with probability sigmoid(w . x + b).
-"""
+"""Datasets that need no files: scikit-learn's digits, and the paper's simulated points."""
 
 import numpy as np
 import torch
@@ -12,9 +8,11 @@ from torch import Tensor
 from metacal.functional.arguments import check_integer
 from metacal.lab.data.arrays import from_arrays
 from metacal.lab.data.dataset import Dataset
+from metacal.lab.data.files import Shape, Source
 
-WEIGHT_STD = 2.5
-BIAS_STD = 0.5
+LEVELS = 16
+"""The digits have the grey levels 0..16."""
+WEIGHT_STD, BIAS_STD = 2.5, 0.5
 ORACLE, TRAIN, TEST = range(3)
 STREAM = 133
 """Picked so that the oracles of seeds 0, 1 and 2 are as accurate as the paper's three (87.6 +- 1.9 %).
@@ -23,10 +21,32 @@ Over many seeds the oracle's accuracy is 81 % with a standard deviation of 8 %.
 """
 
 
-def load(*, n_train: int = 1000, n_test: int = 10_000, seed: int = 0) -> Dataset:
-    """Vectors ``(n, 2)`` of two classes.
+def load_digits(*, test_share: float = 0.2, seed: int = 0) -> Dataset:
+    """1,797 digits as uint8 images ``(n, 1, 8, 8)``, their 17 grey levels spread over 0..255.
 
-    A larger ``n_train`` adds points to those of a smaller one; the test points and the oracle depend on the seed alone.
+    scikit-learn has no test set: 20 % of every class (359 images) are drawn with seed 0, the same for
+    everyone who does not ask for another.
+
+    Args:
+        test_share: share of the images in the test set.
+        seed: of that split; not the seed of a run.
+    """
+    from sklearn import datasets
+
+    found = datasets.load_digits()
+    images = np.rint(found.images * (255.0 / LEVELS)).astype(np.uint8)
+    names = [str(name) for name in found.target_names]
+    return from_arrays(
+        images, found.target.astype(np.int64), name=DIGITS.name, class_names=names, test_share=test_share, seed=seed
+    )
+
+
+def load_simulated(*, n_train: int = 1000, n_test: int = 10_000, seed: int = 0) -> Dataset:
+    """Vectors ``(n, 2)`` of two classes, drawn from a logistic model that is known.
+
+    Our figures (the paper has none): x ~ N(0, 1) in both coordinates, weights w ~ N(0, 2.5^2), bias b ~ N(0, 0.5^2),
+    and the label is 1 with probability sigmoid(w . x + b). A larger ``n_train`` adds points to those of a smaller one;
+    the test points and the oracle depend on the seed alone.
 
     Args:
         n_train: training points, those for validation and meta sets among them.
@@ -37,11 +57,11 @@ def load(*, n_train: int = 1000, n_test: int = 10_000, seed: int = 0) -> Dataset
     check_integer("n_test", n_test, 1)
     check_integer("seed", seed, 0)
     train, test = _draw(n_train, seed, TRAIN), _draw(n_test, seed, TEST)
-    return from_arrays(*train, *test, name="simulated", num_classes=2)
+    return from_arrays(*train, *test, name=SIMULATED.name, num_classes=2)
 
 
 def simulated_oracle(seed: int = 0) -> tuple[Tensor, Tensor]:
-    """The model that the labels are drawn from: weight float64 ``(2,)`` and bias ``()``.
+    """The model that simulated labels are drawn from: weight float64 ``(2,)`` and bias ``()``.
 
     Examples:
         >>> from metacal.lab.data import load_dataset
@@ -65,3 +85,9 @@ def _draw(points: int, seed: int, part: int) -> tuple[NDArray[np.float32], NDArr
 
 def _stream(*numbers: int) -> np.random.Generator:
     return np.random.default_rng((STREAM, *numbers))
+
+
+DIGITS = Source(
+    "digits", "scikit-learn's 1,797 digits, 8 x 8, 10 classes", load_digits, shape=Shape(1_438, (1, 8, 8), 10)
+)
+SIMULATED = Source("simulated", "points in the plane with a known logistic model", load_simulated)

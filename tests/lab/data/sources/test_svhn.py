@@ -8,7 +8,7 @@ import pytest
 from scipy.io import loadmat, savemat
 
 from metacal.errors import DamagedFileError
-from metacal.lab.data.sources.mat5 import read_arrays
+from metacal.lab.data.sources.svhn import read_arrays
 
 NUMBERS = np.random.default_rng(0).integers(0, 100, (2, 3, 4))
 KINDS = ("i1", "u1", "i2", "u2", "i4", "u4", "f4", "f8", "i8", "u8")

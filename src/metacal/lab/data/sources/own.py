@@ -1,25 +1,104 @@
-"""A user's images in folders by class."""
+"""A user's own data: arrays in an ``.npz`` file, or images in folders by class."""
 
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from metacal.errors import DamagedFileError, InvalidValueError
+from metacal.errors import DamagedFileError, InvalidTypeError, InvalidValueError
 from metacal.functional.arguments import check_integer
 from metacal.lab.data.arrays import from_arrays
 from metacal.lab.data.dataset import Dataset
 
+SPELLINGS = (
+    ("train_inputs", "train_targets", "test_inputs", "test_targets"),
+    ("x_train", "y_train", "x_test", "y_test"),
+    ("inputs", "targets"),
+)
+"""Arrays that are looked for, first come first served; a pair alone is split into training and test set."""
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff", ".gif"}
 MODES = {1: "L", 3: "RGB"}
 PARTS = ("train", "test")
 UNREADABLE = (OSError, ValueError, SyntaxError, Image.DecompressionBombError, Image.DecompressionBombWarning)
 
 
-def load(
+def load_npz(
+    path: Path,
+    *,
+    kind: str | None = None,
+    class_names: Sequence[str] | None = None,
+    num_classes: int | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    augment: bool = False,
+    test_share: float = 0.2,
+    seed: int = 0,
+) -> Dataset:
+    """A dataset from an ``.npz`` file; no pickled object is ever loaded.
+
+    The arrays are ``train_inputs``, ``train_targets``, ``test_inputs``, ``test_targets`` (or Keras's ``x_train``, ...),
+    or ``inputs`` and ``targets``, of which ``test_share`` becomes the test set. The file may also hold ``class_names``
+    (strings) and, for text, ``embeddings``. Where samples come from may be said by ``domains`` (names or numbers), or
+    ``train_domains`` and ``test_domains``. The options are those of `from_arrays`.
+    """
+    arrays = read_npz(path)
+    keys = next((keys for keys in SPELLINGS if set(keys) <= set(arrays)), None)
+    if keys is None:
+        wanted = "; or ".join(", ".join(keys) for keys in SPELLINGS)
+        raise InvalidValueError(f"{path} must hold the arrays {wanted}; got {', '.join(sorted(arrays)) or 'none'}.")
+    if class_names is None and "class_names" in arrays:
+        if arrays["class_names"].dtype.kind not in "USiuf" or not arrays["class_names"].dtype.itemsize:
+            raise InvalidTypeError(f"{path}: `class_names` must hold text, got dtype {arrays['class_names'].dtype}.")
+        class_names = [str(name) for name in arrays["class_names"].reshape(-1).astype(str)]
+    try:
+        return from_arrays(
+            *(arrays[key] for key in keys),
+            name=path.stem,
+            kind=kind,
+            class_names=class_names,
+            num_classes=num_classes,
+            embeddings=arrays.get("embeddings"),
+            mean=mean,
+            std=std,
+            augment=augment,
+            test_share=test_share,
+            seed=seed,
+            files=(str(path),),
+            train_domains=arrays.get("train_domains", arrays.get("domains")),
+            test_domains=arrays.get("test_domains"),
+        )
+    except (InvalidValueError, InvalidTypeError) as error:
+        raise type(error)(f"{path}: {error}") from None
+
+
+def read_npz(path: Path) -> dict[str, NDArray[Any]]:
+    """Every array of an ``.npz`` file."""
+    try:
+        with path.open("rb") as file:
+            archive = np.load(file, allow_pickle=False)
+            if not hasattr(archive, "files"):
+                raise InvalidValueError(f"{path} must be an .npz archive of arrays, got a single array.")
+            arrays = {name: archive[name] for name in archive.files}
+            if other := [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]:
+                raise InvalidValueError(f"{path} must hold arrays only, got {other[0]}.")
+            return arrays
+    except InvalidValueError:
+        raise
+    except Exception as error:  # NumPy and zipfile raise a dozen kinds for bytes that they have not written
+        if isinstance(error, ValueError) and "pickle" in str(error):
+            raise InvalidValueError(
+                f"{path} must hold plain arrays; it holds pickled objects, which are never loaded because loading them "
+                "runs code. Save numbers and strings, not dtype=object."
+            ) from None
+        raise DamagedFileError(f"{path} cannot be read as .npz: {error}.") from None
+
+
+def load_image_folder(
     path: Path,
     *,
     size: int | Sequence[int] | None = None,
@@ -49,11 +128,13 @@ def load(
     if channels not in MODES:
         raise InvalidValueError(f"`channels` must be 1 or 3, got {channels!r}.")
     shape = _height_and_width(size)
-    split = not domains and all((path / part).is_dir() for part in PARTS)
-    roots = [path / part for part in PARTS] if split else [path]
     if domains:
         roots = _domain_folders(path)
-    names = _class_names(path, roots) if not domains else sorted({each for root in roots for each in _classes(root)})
+        names = sorted({each for root in roots for each in _classes(root)})
+    else:
+        is_split = all((path / part).is_dir() for part in PARTS)
+        roots = [path / part for part in PARTS] if is_split else [path]
+        names = _class_names(path, roots)
     arrays: list[torch.Tensor] = []
     for root in roots:
         files = [(file, number) for number, name in enumerate(names) for file in _images(root / name)]
@@ -134,10 +215,6 @@ def _domain_folders(path: Path) -> list[Path]:
     return found
 
 
-def _classes(root: Path) -> list[str]:
-    return sorted(each.name for each in root.iterdir() if not each.name.startswith(".") and _images(each))
-
-
 def _class_names(path: Path, roots: Sequence[Path]) -> list[str]:
     """Names of the folders that hold images; those of training and test must be the same."""
     found = [_classes(root) for root in roots]
@@ -152,6 +229,10 @@ def _class_names(path: Path, roots: Sequence[Path]) -> list[str]:
             f"{path / 'test'} must hold classes of {path / 'train'} only, got {', '.join(unknown)}."
         )
     return found[0]
+
+
+def _classes(root: Path) -> list[str]:
+    return sorted(each.name for each in root.iterdir() if not each.name.startswith(".") and _images(each))
 
 
 def _images(folder: Path) -> list[Path]:

@@ -1,0 +1,167 @@
+"""CIFAR-10 and CIFAR-100 in their binary edition, from the archive or extracted.
+
+A record is one or two bytes of labels, the class last, and 3,072 pixels.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from metacal.lab.data.dataset import Dataset, Examples
+from metacal.lab.data.files import RemoteFile, Shape, Source, damaged, first_found, read_members
+
+TORONTO = "https://www.cs.toronto.edu/~kriz"
+PIXELS = 3 * 32 * 32
+MEAN = (0.4914, 0.4822, 0.4465)
+STD = (0.2023, 0.1994, 0.2010)
+CLASSES_10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+TRAIN_10 = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
+TEST_10, NAMES_10 = "test_batch.bin", "batches.meta.txt"
+SUPERCLASSES = {
+    "aquatic_mammals": "beaver dolphin otter seal whale",
+    "fish": "aquarium_fish flatfish ray shark trout",
+    "flowers": "orchid poppy rose sunflower tulip",
+    "food_containers": "bottle bowl can cup plate",
+    "fruit_and_vegetables": "apple mushroom orange pear sweet_pepper",
+    "household_electrical_devices": "clock keyboard lamp telephone television",
+    "household_furniture": "bed chair couch table wardrobe",
+    "insects": "bee beetle butterfly caterpillar cockroach",
+    "large_carnivores": "bear leopard lion tiger wolf",
+    "large_man-made_outdoor_things": "bridge castle house road skyscraper",
+    "large_natural_outdoor_scenes": "cloud forest mountain plain sea",
+    "large_omnivores_and_herbivores": "camel cattle chimpanzee elephant kangaroo",
+    "medium_mammals": "fox porcupine possum raccoon skunk",
+    "non-insect_invertebrates": "crab lobster snail spider worm",
+    "people": "baby boy girl man woman",
+    "reptiles": "crocodile dinosaur lizard snake turtle",
+    "small_mammals": "hamster mouse rabbit shrew squirrel",
+    "trees": "maple_tree oak_tree palm_tree pine_tree willow_tree",
+    "vehicles_1": "bicycle bus motorcycle pickup_truck train",
+    "vehicles_2": "lawn_mower rocket streetcar tank tractor",
+}
+CLASSES_100 = tuple(sorted(name for names in SUPERCLASSES.values() for name in names.split()))
+COARSE = tuple(
+    next(number for number, names in enumerate(SUPERCLASSES.values()) if name in names.split()) for name in CLASSES_100
+)
+TRAIN_100, TEST_100 = "train.bin", "test.bin"
+FINE_NAMES, COARSE_NAMES = "fine_label_names.txt", "coarse_label_names.txt"
+
+
+def load_cifar10(folder: Path) -> Dataset:
+    """50,000 training and 10,000 test images; training pads, crops and flips."""
+    (path,) = CIFAR10.find(folder)
+    files = _read_files(path, (*TRAIN_10, TEST_10, NAMES_10))
+    (train, _), (test, _) = (read_examples(path, files, names, 10) for names in (TRAIN_10, (TEST_10,)))
+    names = _read_names(files.get(NAMES_10), CLASSES_10)
+    return Dataset(CIFAR10.name, "image", train, test, names, mean=MEAN, std=STD, augment=True, files=(str(path),))
+
+
+def load_cifar100(folder: Path) -> Dataset:
+    """50,000 training and 10,000 test images of 100 classes in 20 superclasses; training pads, crops and flips."""
+    (path,) = CIFAR100.find(folder)
+    files = _read_files(path, (TRAIN_100, TEST_100, FINE_NAMES, COARSE_NAMES))
+    parts = []
+    for name in (TRAIN_100, TEST_100):
+        examples, coarse = read_examples(path, files, (name,), 100, num_labels=2)
+        wrong = np.flatnonzero(np.array(COARSE)[examples.targets.numpy()] != coarse)
+        if len(wrong):
+            found = f"superclass {coarse[wrong[0]]} for class {examples.targets[wrong[0]]}"
+            raise damaged(path, f"{name} has {found}")
+        parts.append(examples)
+    return Dataset(
+        CIFAR100.name,
+        "image",
+        parts[0],
+        parts[1],
+        _read_names(files.get(FINE_NAMES), CLASSES_100),
+        superclasses=COARSE,
+        superclass_names=_read_names(files.get(COARSE_NAMES), tuple(SUPERCLASSES)),
+        mean=MEAN,
+        std=STD,
+        augment=True,
+        files=(str(path),),
+    )
+
+
+def read_examples(
+    path: Path, files: Mapping[str, bytes], names: Sequence[str], num_classes: int, *, num_labels: int = 1
+) -> tuple[Examples, NDArray[np.uint8]]:
+    """Images and classes of some files after each other, and the first label of every record."""
+    size = num_labels + PIXELS
+    for name in names:
+        if not files[name] or len(files[name]) % size:
+            raise damaged(path, f"{name} must hold records of {size:,} bytes, got {len(files[name]):,} bytes")
+    records = [np.frombuffer(files[name], np.uint8).reshape(-1, size) for name in names]
+    for name, part in zip(names, records, strict=True):
+        if (highest := part[:, num_labels - 1].max()) >= num_classes:
+            raise damaged(path, f"{name} must have labels 0..{num_classes - 1}, got {highest}")
+    images = np.concatenate([part[:, num_labels:] for part in records]).reshape(-1, 3, 32, 32)
+    labels = np.concatenate([part[:, :num_labels] for part in records])
+    return Examples(torch.from_numpy(images), torch.from_numpy(labels[:, -1].astype(np.int64))), labels[:, 0]
+
+
+def _read_files(path: Path, names: Sequence[str]) -> dict[str, bytes]:
+    """Contents of the files with these names in an archive or folder; every ``.bin`` must be there."""
+    found = {name.name: content for name, content in read_members(path, lambda name: name.name in names)}
+    lacking = [name for name in names if name.endswith(".bin") and name not in found]
+    if lacking:
+        raise damaged(path, f"it does not hold {', '.join(lacking)}")
+    return found
+
+
+def _read_names(content: bytes | None, fallback: Sequence[str]) -> tuple[str, ...]:
+    """Class names from a text file, one per line; ``fallback`` where it does not have as many."""
+    names = [line.strip() for line in (content or b"").decode("utf-8", "replace").splitlines() if line.strip()]
+    return tuple(names) if len(names) == len(fallback) else tuple(fallback)
+
+
+def _search(folder: Path, own: Sequence[str], *patterns: str) -> tuple[Path, ...]:
+    """The folder itself if it holds these files, else what fits: extracted before packed, complete before a subset."""
+    found = folder if all((folder / name).is_file() for name in own) else first_found(folder, *patterns)
+    return () if found is None else (found,)
+
+
+CIFAR10 = Source(
+    "cifar10",
+    "60,000 colour images, 32 x 32, 10 classes",
+    load_cifar10,
+    lambda folder: _search(
+        folder, (TEST_10,), "cifar-10-batches-bin", "cifar-10-binary.tar.gz", "cifar-10-binary*.tar.gz"
+    ),
+    "the folder cifar-10-batches-bin or cifar-10-binary*.tar.gz",
+    (
+        RemoteFile(
+            "cifar-10-binary.tar.gz",
+            f"{TORONTO}/cifar-10-binary.tar.gz",
+            "md5:c32a1d4ab5d03f1284b67883e8d87530",
+            170,
+            members=(
+                ("cifar-10-batches-bin/data_batch_1.bin", "md5:5dd7e06a14cb22eb9f671a540d1b7c25"),
+                ("cifar-10-batches-bin/data_batch_2.bin", "md5:5ea93a67294ea407fff1d09f752e9692"),
+                ("cifar-10-batches-bin/data_batch_3.bin", "md5:942cd6a4bcdd0dd3c604fbe906cb4421"),
+                ("cifar-10-batches-bin/data_batch_4.bin", "md5:ae636b3ba5c66a11e91e8cb52e771fcb"),
+                ("cifar-10-batches-bin/data_batch_5.bin", "md5:53f37980c15c3d472c316c40844f3f0d"),
+                ("cifar-10-batches-bin/test_batch.bin", "md5:803d5f7f4d78ea53de84dbe85f74fb6d"),
+            ),
+        ),
+    ),
+    Shape(50_000, (3, 32, 32), 10),
+)
+CIFAR100 = Source(
+    "cifar100",
+    "60,000 colour images, 32 x 32, 100 classes in 20 superclasses",
+    load_cifar100,
+    lambda folder: _search(
+        folder, (TRAIN_100, FINE_NAMES), "cifar-100-binary", "cifar-100-binary.tar.gz", "cifar-100-binary*.tar.gz"
+    ),
+    "the folder cifar-100-binary or cifar-100-binary*.tar.gz",
+    (
+        RemoteFile(
+            "cifar-100-binary.tar.gz", f"{TORONTO}/cifar-100-binary.tar.gz", "md5:03b5dce01913d631647c71ecec9e9cb8", 169
+        ),
+    ),
+    Shape(50_000, (3, 32, 32), 100),
+)
