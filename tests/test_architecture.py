@@ -48,7 +48,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("functional", "losses", "metalearning", "evaluation", "reporting", "files"),
         *("lab.data", "lab.training"),
     },
-    "lab.engines": {"functional", "files", "lab.data", "lab.models", "lab.training", "lab.paper"},
+    "lab.engines": {"functional", "files", "lab.data", "lab.models", "lab.training"},
     "lab.cli": {
         *("cli", "functional", "evaluation", "files", "reporting", ""),
         *("lab.data", "lab.models", "lab.training", "lab.paper", "lab.engines"),

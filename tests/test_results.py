@@ -9,8 +9,8 @@ import pytest
 import typer
 from benchmarks.report import as_csv
 
-from metacal.lab.cli.run import listed, number, run
-from metacal.lab.cli.selection import find_exhibits, in_order, narrowed
+from metacal.lab.cli.exhibits import find_exhibits, in_order, narrow
+from metacal.lab.cli.run import read_seeds, run, split_words
 from metacal.lab.paper.experiments import EXHIBITS
 from metacal.lab.training.recipes import read_overrides
 
@@ -74,11 +74,11 @@ def chosen_by(command):
     words = given["words"] or []
     overrides = read_overrides([word for word in words if "=" in word])
     named = [found for word in words if "=" not in word for found in find_exhibits(word)]
-    exhibits = narrowed(
+    exhibits = narrow(
         in_order(EXHIBITS.values()) if given["everything"] else named,
-        listed(given["rows"]),
-        listed(given["methods"]),
-        [number(seed) for seed in listed(given["seeds"])],
+        split_words(given["rows"]),
+        split_words(given["methods"]),
+        read_seeds(given["seeds"]),
     )
     specs = [spec for exhibit in exhibits for spec in exhibit.specs(given["scale"], overrides)]
     draws = [draw for exhibit in exhibits for draw in exhibit.draws(given["scale"])]

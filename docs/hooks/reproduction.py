@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from metacal.lab.cli.selection import in_order
+from metacal.lab.cli.exhibits import in_order
 from metacal.lab.paper.exhibits import Exhibit, SimulatedStudy, published_figures
 from metacal.lab.paper.experiments import EXHIBITS
 

@@ -64,7 +64,6 @@ def test_errors_become_one_line_and_a_status(metacal, monkeypatch, error, status
     def fail():
         raise error
 
-    importlib.import_module("metacal.lab.cli.selection")  # or it would keep what it finds there now
     monkeypatch.setattr("metacal.lab.paper.experiments.EXHIBITS", Failing(fail))
     assert metacal("ls") == (status, "", message)
 

@@ -8,9 +8,8 @@ from typer.testing import CliRunner
 
 from metacal.cli.app import app
 from metacal.errors import InvalidValueError
-from metacal.lab import pipeline
+from metacal.lab import training
 from metacal.lab.cli import demo
-from metacal.lab.engines import draws
 from metacal.lab.paper import simulated_study
 
 
@@ -45,7 +44,7 @@ def test_tables_page_and_json(tmp_path, monkeypatch):
     def never(*arguments, **keywords):
         raise AssertionError("done twice")
 
-    monkeypatch.setattr(draws, "fit_draw", never)
+    monkeypatch.setattr(simulated_study, "fit_draw", never)
     again = CliRunner().invoke(app, arguments)
     assert again.exit_code == 0 and json.loads((tmp_path / "figures.json").read_text()) == figures
 
@@ -53,7 +52,7 @@ def test_tables_page_and_json(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("part", ["fit_draw", "run"])
 def test_stopped_in_the_middle_it_goes_on(tmp_path, monkeypatch, part):
-    home = {"fit_draw": draws, "run": pipeline}[part]
+    home = {"fit_draw": simulated_study, "run": training}[part]
     done, calls = getattr(home, part), []
 
     def interrupted(*arguments, **keywords):

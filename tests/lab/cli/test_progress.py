@@ -7,8 +7,7 @@ import torch
 
 from metacal.cli.calibrate import print_trials
 from metacal.lab.cli.exhibits import print_exhibit
-from metacal.lab.cli.progress import TrainingLog, watching
-from metacal.lab.cli.runs_progress import RunsLog, following
+from metacal.lab.cli.progress import RunsLog, TrainingLog, watch_runs, watch_training
 from metacal.lab.cli.train import SHOWN
 from metacal.lab.engines import LocalEngine, RunFailed, RunFinished, RunProgressed, RunStarted
 from metacal.lab.paper.render import prepare_exhibit
@@ -37,7 +36,7 @@ def plain(text):
 
 @pytest.mark.usefixtures("watched")
 def test_a_failed_run(capsys):
-    with following(1) as emit:
+    with watch_runs(1) as emit:
         emit(RunFailed(SPEC, HOSTILE))
     assert f"failed, {HOSTILE}" in plain(capsys.readouterr().err)
 
@@ -45,7 +44,7 @@ def test_a_failed_run(capsys):
 @pytest.mark.usefixtures("watched")
 def test_a_notice_and_a_title(capsys, tmp_path):
     spec = build_spec({"dataset": str(tmp_path / "[/x] [b].npz")})
-    with watching(spec, RunFolder(tmp_path)) as emit:
+    with watch_training(spec, RunFolder(tmp_path)) as emit:
         emit(Notice(HOSTILE))
     said = plain(capsys.readouterr().err)
     assert HOSTILE in said and ("━" not in said or spec.title in said)
@@ -71,7 +70,7 @@ def test_an_epoch_that_takes_long_says_how_far_it_is():
 
 def test_only_the_first_process_is_heard(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("RANK", "1")
-    with watching(SPEC, RunFolder(tmp_path), tensorboard=True) as emit:
+    with watch_training(SPEC, RunFolder(tmp_path), tensorboard=True) as emit:
         emit(Notice("Stopped early."))
     assert capsys.readouterr() == ("", "") and not list(tmp_path.iterdir())
 

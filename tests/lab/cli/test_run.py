@@ -2,13 +2,16 @@
 
 import csv
 import json
+import signal
 
 import pytest
 
-from metacal.lab.cli.exhibits import report_exhibits
-from metacal.lab.cli.selection import in_order, narrowed
+from metacal.lab.cli.exhibits import in_order, narrow
+from metacal.lab.cli.run import fit_draws
 from metacal.lab.paper.draw_store import DrawStore
+from metacal.lab.paper.exhibits import Draw
 from metacal.lab.paper.experiments import EXHIBITS
+from metacal.lab.training import Stopped, StopRequest
 from metacal.lab.training.run_store import RunStore
 
 
@@ -51,17 +54,20 @@ def test_a_name_for_several_and_what_the_rest_takes(metacal):
     assert status == 0 and "Table 13" in output and "Table 14" in output and "the rest takes roughly" in output
 
 
-def test_tables_and_figures_as_a_report(capsys, tmp_path):
-    names, page = ["ablation", "generalisation-gap"], tmp_path / "page.html"
-    part = {"scale": "smoke", "store": str(tmp_path / "runs")}
-    report_exhibits(names, page, **part)
-    assert "page.html" in capsys.readouterr().out
-    assert "Table 6" in page.read_text() and "nothing to draw yet" in page.read_text()
-    assert f"metacal run ablation --scale smoke --store {tmp_path / 'runs'}" in page.read_text()
-    numbers, drawn = tmp_path / "numbers.json", tmp_path / "drawn"
-    report_exhibits(names, page, **part, json_file=numbers, figures=drawn, title="Mine")
-    assert list(json.loads(numbers.read_text())) == names
-    assert (drawn / "ablation.md").exists() and "<h1>Mine</h1>" in page.read_text()
+def test_tables_and_figures_are_written_as_far_as_they_are(metacal, tmp_path):
+    words = ["ablation", "generalisation-gap", "--scale", "smoke", "--store", str(tmp_path / "runs")]
+    status, output, errors = metacal("show", *words, "-o", str(tmp_path / "out"))
+    assert status == 0, errors
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert f"{tmp_path / 'out' / 'report.html'}: open it in a browser." in output
+    assert "Table 6" in page
+    assert "nothing to draw yet" in page
+    assert f"metacal run ablation --scale smoke --store {tmp_path / 'runs'}" in page
+    assert json.loads((tmp_path / "out" / "ablation.json").read_text())["name"] == "ablation"
+    assert (tmp_path / "out" / "generalisation-gap.json").exists()
+    assert (tmp_path / "out" / "ablation.md").exists()
+    assert json.loads((tmp_path / "out" / "about.json").read_text())["runs"] == []
+    assert not (tmp_path / "runs").exists()  # nothing is run
 
 
 def test_a_part_of_a_table_from_nothing_to_files(metacal, tmp_path):
@@ -126,18 +132,18 @@ def test_bad_input(metacal, words, message):
     ],
 )
 def test_rows_are_named_by_whole_words(rows, expected):
-    (part,) = narrowed([EXHIBITS["interleaved-ece"]], rows=[rows])
+    (part,) = narrow([EXHIBITS["interleaved-ece"]], rows=[rows])
     assert {row.name for row in part.rows} == expected
 
 
 def test_rows_across_domains_by_their_data_set():
-    (part,) = narrowed([EXHIBITS["cross-domain-ece"]], rows=["cifar-10"])
+    (part,) = narrow([EXHIBITS["cross-domain-ece"]], rows=["cifar-10"])
     assert [row.name for row in part.rows] == ["cifar-10-c/average", "cifar-10-c/worst-case"]
 
 
 def test_what_is_asked_for_twice_is_there_once():
     table = EXHIBITS["main-ece"]
-    assert narrowed([table, table], seeds=[1, 1]) == narrowed([table], seeds=[1])
+    assert narrow([table, table], seeds=[1, 1]) == narrow([table], seeds=[1])
 
 
 @pytest.mark.parametrize(
@@ -149,22 +155,22 @@ def test_what_is_asked_for_twice_is_there_once():
     ],
 )
 def test_a_label_selects_its_column_alone(methods, labels):
-    (part,) = narrowed([EXHIBITS["equal-data"]], methods=methods)
+    (part,) = narrow([EXHIBITS["equal-data"]], methods=methods)
     assert [column.label for column in part.columns] == labels
 
 
 def test_a_method_no_column_is_called_after_selects_all_columns_of_it():
-    (part,) = narrowed([EXHIBITS["ablation"]], methods=["ce"])
+    (part,) = narrow([EXHIBITS["ablation"]], methods=["ce"])
     assert [column.label for column in part.columns] == ["M0: Vanilla CE [meta-loss -, loss CE]"]
 
 
 def test_methods_by_what_stands_before_the_colon():
-    (part,) = narrowed([EXHIBITS["ablation"]], methods=["M1", "m5"])
+    (part,) = narrow([EXHIBITS["ablation"]], methods=["M1", "m5"])
     assert [column.settings["method"] for column in part.columns] == ["ce+dece", "mc"]
 
 
 def test_the_simulated_study_has_no_rows_to_choose():
-    names = [part.name for part in narrowed(list(EXHIBITS.values()), rows=["svhn"])]
+    names = [part.name for part in narrow(list(EXHIBITS.values()), rows=["svhn"])]
     assert "main-ece" in names and not {"ablation", "synthetic", "synthetic-sweep"} & set(names)
 
 
@@ -215,7 +221,7 @@ def test_what_is_wrong_in_a_store_is_named(metacal, tmp_path):
     status, output, _ = metacal("validate", "--store", place)
     assert status == 0
     assert f"0 runs in {place}, 0 complete; 0 problems." in output
-    good, other = narrowed([EXHIBITS["generalisation-gap"]], seeds=[0, 1])[0].specs("smoke")
+    good, other = narrow([EXHIBITS["generalisation-gap"]], seeds=[0, 1])[0].specs("smoke")
     runs = RunStore(place)
     for spec in (good, other):
         runs.folder(spec).write_spec(spec, {})
@@ -253,7 +259,7 @@ def test_runs_of_another_version_are_named_and_not_used(metacal, tmp_path):
 @pytest.mark.parametrize("contents", ["[]", "{}", "null", "{"])
 def test_damaged_results_are_named(metacal, tmp_path, contents):
     (draw,) = EXHIBITS["synthetic"].draws("smoke")
-    (spec,) = narrowed([EXHIBITS["generalisation-gap"]], seeds=[0])[0].specs("smoke")
+    (spec,) = narrow([EXHIBITS["generalisation-gap"]], seeds=[0])[0].specs("smoke")
     runs = RunStore(tmp_path / "runs")
     runs.folder(spec).write_spec(spec, {})
     for path in (runs.folder(spec).path / "scores.json", DrawStore(runs.root).path(draw)):
@@ -266,3 +272,20 @@ def test_damaged_results_are_named(metacal, tmp_path, contents):
     assert status == 2 and "scores.json" in errors
     status, _, errors = metacal("run", "synthetic", "--scale", "smoke", *store)
     assert status == 2 and "simulated" in errors
+
+
+def test_missing_draws_are_fitted_until_asked_to_stop(tmp_path):
+    stop, store, fitted = StopRequest(), DrawStore(tmp_path), []
+    wanted = [Draw(20, seed, 100) for seed in range(4)]
+    store.write(wanted[0], {"size": 20, "methods": {}, "points": []})
+
+    def fit(size, seed, test_points):
+        fitted.append(seed)
+        stop.signal = signal.SIGTERM if seed == 2 else None
+        return {"size": size, "methods": {}, "points": []}
+
+    with pytest.raises(Stopped):
+        fit_draws(wanted, store, stop, fit=fit)
+    assert fitted == [1, 2]
+    assert store.has(wanted[2])
+    assert not store.has(wanted[3])

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from metacal.lab.cli.selection import narrowed
+from metacal.lab.cli.exhibits import narrow
 from metacal.lab.paper.exhibits import Published
 from metacal.lab.paper.experiments import STUDIES, TABLES
 from metacal.lab.paper.page import render_paper_page
@@ -27,7 +27,7 @@ TEMPERATURES = [round(0.1 * step, 1) for step in range(1, 101)]
 def store(tmp_path_factory):
     """Cross-entropy and Meta-Calibration on two seeds."""
     store = RunStore(tmp_path_factory.mktemp("store"))
-    (part,) = narrowed([TABLES["main-ece"]], rows=["svhn"], methods=["ce", "mc"], seeds=[0, 1])
+    (part,) = narrow([TABLES["main-ece"]], rows=["svhn"], methods=["ce", "mc"], seeds=[0, 1])
     for spec in part.specs("smoke"):
         run(spec, store.folder(spec), resume=True)
     return store
@@ -56,7 +56,7 @@ METRICS = ("ece_percent", "ece_after_temperature_percent", "confidence_minus_acc
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_cells_are_what_the_predictions_say(store, metric):
-    (part,) = narrowed([TABLES["image-methods"]], rows=["svhn"], methods=["ce", "mc"], seeds=[0, 1])
+    (part,) = narrow([TABLES["image-methods"]], rows=["svhn"], methods=["ce", "mc"], seeds=[0, 1])
     line = part.metrics.index(metric)
     for found, column in zip(prepare_table(part, store, "smoke").cells[line], part.columns, strict=True):
         figures, heats = [], []
@@ -82,7 +82,7 @@ def test_cells_are_what_the_predictions_say(store, metric):
 
 
 def test_a_note_names_the_files_that_were_read(store, tmp_path):
-    (part,) = narrowed([TABLES["main-ece"]], rows=["svhn"], methods=["ce"], seeds=[0])
+    (part,) = narrow([TABLES["main-ece"]], rows=["svhn"], methods=["ce"], seeds=[0])
     assert "Data:" not in prepare_table(part, store, "smoke").note, "the digits have no file"
     other = RunStore(tmp_path)
     (spec,) = part.specs("smoke")
@@ -96,7 +96,7 @@ def test_a_note_names_the_files_that_were_read(store, tmp_path):
 
 
 def test_a_changed_setting_is_said_and_does_not_stand_against_the_published(store):
-    (part,) = narrowed([TABLES["main-ece"]], rows=["svhn"], methods=["ce", "mc"], seeds=[0, 1])
+    (part,) = narrow([TABLES["main-ece"]], rows=["svhn"], methods=["ce", "mc"], seeds=[0, 1])
     assert prepare_table(part, store).title == "Table 1: Test ECE"
     changed = prepare_table(part, store, "full", {"epochs": 3})
     assert "[epochs=3: reduced or changed, not comparable with the published figures]" in changed.title
@@ -113,7 +113,7 @@ PUBLISHED = ("Oracle", "Cross-Entropy", "LS", "MC")
 
 
 def test_what_the_paper_does_not_have_is_not_as_published(tmp_path):
-    (part,) = narrowed([TABLES["outer-step"]], rows=["newsgroups"], methods=["mc", "mc-steady"])
+    (part,) = narrow([TABLES["outer-step"]], rows=["newsgroups"], methods=["mc", "mc-steady"])
     data = prepare_table(part, RunStore(tmp_path), "cpu")
     assert {each.column: each.setting for each in data.cells[0]} == {
         "MC": "as published",
@@ -129,7 +129,7 @@ def test_what_the_paper_does_not_have_is_not_as_published(tmp_path):
 
 
 def test_text_is_run_in_full_under_the_cpu_scale():
-    (part,) = narrowed([TABLES["main-ece"]], rows=["cifar-10/resnet18", "20-newsgroups"], methods=["mc"])
+    (part,) = narrow([TABLES["main-ece"]], rows=["cifar-10/resnet18", "20-newsgroups"], methods=["mc"])
     data = prepare_table(part, RunStore("none"), "cpu")
     assert [line[0].is_reduced for line in data.cells] == [True, False]
 

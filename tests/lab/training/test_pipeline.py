@@ -429,10 +429,10 @@ def test_every_method_on_real_images(method, tmp_path, data_folder):
 def test_tensorboard_events(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    from metacal.lab.cli.progress import watching
+    from metacal.lab.cli.progress import watch_training
 
     folder = RunFolder(tmp_path)
-    with watching(settings(), folder, tensorboard=True) as listen:
+    with watch_training(settings(), folder, tensorboard=True) as listen:
         run(settings(), folder, emit=listen)
     events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
     assert [event.step for event in events.Scalars("val_ece")] == [1, 2]

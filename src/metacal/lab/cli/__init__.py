@@ -1,10 +1,21 @@
-"""Verbs of the lab, one file each; `metacal.cli.app` gathers them."""
+"""Verbs of the lab, one file each, with options that several have; `metacal.cli.app` gathers them."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 if TYPE_CHECKING:
     from metacal.reporting import RunView
+
+DataDir = Annotated[
+    Path | None,
+    typer.Option("--data-dir", metavar="DIR", help="Data folder; else METACAL_DATA, else the user's cache folder."),
+]
+JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write this as JSON.")]
+TrustModel = Annotated[
+    bool, typer.Option("--trust-model", help="Run the code of a model that the folder of a run names.")
+]
 
 
 def read_run_folder(folder: Path) -> "RunView":

@@ -10,30 +10,24 @@ from rich.table import Table
 
 from metacal.cli.options import check_places
 from metacal.cli.terminal import Console, one_line
-from metacal.errors import needs
+from metacal.errors import InvalidValueError, needs
 from metacal.files import write_json
-from metacal.lab.cli import corrupt
+from metacal.lab.cli import DataDir, JsonFile
 
 if TYPE_CHECKING:
     from metacal.lab.data.fetch import Stock
-    from metacal.lab.data.files import HashCheck, RemoteFile
+    from metacal.lab.data.files import RemoteFile
 
 app = typer.Typer(
     help="Datasets: what is there, getting them, checking them.", no_args_is_help=True, rich_markup_mode="rich"
 )
-app.command("corrupt")(corrupt.corrupt)
 
 Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Datasets, as `metacal data ls` names them.")]
-Folder = Annotated[
-    Path | None,
-    typer.Option("--data-dir", metavar="FOLDER", help="Data folder; else METACAL_DATA, else the user's cache folder."),
-]
-JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write this as JSON.")]
 
 
 @app.command("ls")
 @needs("lab")
-def show_stock(data_dir: Folder = None, json_file: JsonFile = None) -> None:
+def show_stock(data_dir: DataDir = None, json_file: JsonFile = None) -> None:
     """List the datasets that have names, whether they are there, and where.
 
     Example: [bold]metacal data ls --data-dir ~/datasets[/]
@@ -54,14 +48,25 @@ def show_stock(data_dir: Folder = None, json_file: JsonFile = None) -> None:
     console.print(table)
     console.print("Your own data: the path of an .npz file, or of a folder of images by class, in place of a name.")
     if json_file is not None:
-        write_json(json_file, {stock.source.name: _as_dict(stock) for stock in stocks})
+        here = {
+            stock.source.name: {
+                "title": stock.source.title,
+                "built_in": stock.source.built_in,
+                "here": stock.is_here,
+                "subset": stock.is_subset,
+                "files": [str(path) for path in stock.files],
+                "megabytes": round(stock.megabytes, 3),
+            }
+            for stock in stocks
+        }
+        write_json(json_file, here)
 
 
 @app.command("fetch")
 @needs("lab")
 def fetch(
     names: Names,
-    data_dir: Folder = None,
+    data_dir: DataDir = None,
     mirror: Annotated[
         str | None, typer.Option(metavar="URL", help="Fetch URL/<file name> instead of the canonical source.")
     ] = None,
@@ -84,9 +89,10 @@ def fetch(
             console.say(f"{source.name} is built in: nothing to download.")
             continue
         size = sum(remote.megabytes for remote in remotes)
-        line = f"{source.name}: to {data_folder(data_dir)}, {size:,.0f} MB unless they are there"
-        console.say(line)
-        with _progress(console) as progress:
+        console.say(f"{source.name}: to {data_folder(data_dir)}, {size:,.0f} MB unless they are there")
+        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+        bar = Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal)
+        with bar as progress:
             files = fetch_dataset(
                 source.name, folder=data_dir, mirror=mirror, progress=lambda remote: RichBar(progress, remote)
             )
@@ -96,7 +102,7 @@ def fetch(
 
 @app.command("check")
 @needs("lab")
-def check(names: Names, data_dir: Folder = None, json_file: JsonFile = None) -> None:
+def check(names: Names, data_dir: DataDir = None, json_file: JsonFile = None) -> None:
     """Compare files with their published hashes and read every dataset once; exit status 2 if one is damaged.
 
     Example: [bold]metacal data check cifar10[/]
@@ -110,14 +116,57 @@ def check(names: Names, data_dir: Folder = None, json_file: JsonFile = None) -> 
     found: dict[str, Any] = {}
     for source in sources:
         checks = check_dataset(source.name, folder=data_dir)
-        found[source.name] = [_check_dict(each) for each in checks]
+        found[source.name] = [
+            {"file": str(each.path), "expected": each.expected, "found": each.found, "good": each.is_good}
+            for each in checks
+        ]
         for each in checks:
             said = "as published" if each.is_good else "no published hash to compare with"
-            line = f"{source.name}: {each.path}: {said} ({each.found})"
-            console.say(line)
+            console.say(f"{source.name}: {each.path}: {said} ({each.found})")
         console.say(f"{source.name}: read without an error")
     if json_file is not None:
         write_json(json_file, found)
+
+
+@app.command("corrupt")
+@needs("lab")
+def corrupt(
+    name: Annotated[str, typer.Argument(metavar="DATASET", help="A dataset of images, by name or path.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The sheet to write, .png or .svg.")],
+    sample: Annotated[int, typer.Option(min=0, help="First test image; each row takes the next one.")] = 0,
+    only: Annotated[str, typer.Option(metavar="NAMES", help="Only these corruptions, e.g. fog,snow.")] = "",
+    seed: Annotated[int, typer.Option(min=0, help="Of the corruptions.")] = 0,
+    same: Annotated[bool, typer.Option("--same", help="Show one image in all rows.")] = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Draw a contact sheet: test images, clean and under every corruption at every severity.
+
+    Example: [bold]metacal data corrupt cifar10 -o sheet.png[/]
+
+    Example: [bold]metacal data corrupt cifar10 -o weather.png --only snow,frost,fog --same --sample 5[/]
+    """
+    from metacal.lab.data import load_dataset
+    from metacal.lab.data.corruptions import CORRUPTIONS, SEVERITIES, find_corruption
+    from metacal.lab.data.corruptions import corrupt as corrupted
+    from metacal.reporting.contact_sheet import plot_contact_sheet
+    from metacal.reporting.figure_files import save_figure
+    from metacal.reporting.style import house_style
+
+    if output.suffix not in (".png", ".svg"):
+        raise InvalidValueError(f"`--output` must end in .png or .svg, got {output}.")
+    check_places(output=output)
+    names = [find_corruption(each.strip()).name for each in only.split(",") if each.strip()] or list(CORRUPTIONS)
+    images = load_dataset(name, folder=data_dir).test.inputs
+    tiles = []
+    for number, each in enumerate(names):
+        image = images[(sample + (0 if same else number)) % len(images)].unsqueeze(0)
+        shown = [corrupted(image, each, severity, seed=seed + number)[0] for severity in SEVERITIES]
+        tiles.append([image[0], *shown])
+    columns = ["clean", *map(str, SEVERITIES)]
+    with house_style():
+        figure = plot_contact_sheet(tiles, [each.replace("_", " ") for each in names], columns)
+    save_figure(figure, output)
+    Console().say(f"{output}: {len(names)} corruptions at {len(SEVERITIES)} severities")
 
 
 class RichBar:
@@ -151,11 +200,6 @@ class RichBar:
         """All bytes are there; the progress display closes itself."""
 
 
-def _progress(console: Console) -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    return Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal)
-
-
 def _state(stock: "Stock") -> str:
     if stock.source.built_in:
         return "built in"
@@ -174,23 +218,3 @@ def _where(stock: "Stock", data_dir: Path | None) -> str:
         inside = (path.relative_to(base) if path.is_relative_to(base) else path for path in stock.files)
         return ", ".join(map(str, inside))
     return stock.source.how_to_get(data_folder(data_dir))
-
-
-def _as_dict(stock: "Stock") -> dict[str, Any]:
-    return {
-        "title": stock.source.title,
-        "built_in": stock.source.built_in,
-        "here": stock.is_here,
-        "subset": stock.is_subset,
-        "files": [str(path) for path in stock.files],
-        "megabytes": round(stock.megabytes, 3),
-    }
-
-
-def _check_dict(check: "HashCheck") -> dict[str, Any]:
-    return {
-        "file": str(check.path),
-        "expected": check.expected,
-        "found": check.found,
-        "good": check.is_good,
-    }

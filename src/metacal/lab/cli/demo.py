@@ -12,6 +12,7 @@ from metacal.cli.options import check_places
 from metacal.cli.terminal import Console
 from metacal.errors import needs
 from metacal.files import write_json
+from metacal.lab.cli import JsonFile
 
 if TYPE_CHECKING:
     from metacal.lab.paper.draw_store import DrawStore
@@ -42,9 +43,7 @@ def demo(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Where runs and report go.")] = Path(
         "metacal-demo"
     ),
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Also write the figures as JSON.")
-    ] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Train with and without meta-calibration on data that ships with the package, and show what comes out.
 
@@ -56,7 +55,7 @@ def demo(
     import torch
 
     from metacal.files import write_text
-    from metacal.lab.cli.progress import steps
+    from metacal.lab.cli.progress import watch_steps
     from metacal.lab.paper.draw_store import DrawStore
     from metacal.lab.training import Stopped, StopRequest
     from metacal.lab.training.read_run import read_run
@@ -69,7 +68,7 @@ def demo(
     store = RunStore(output / "runs")
     page, stop = output / "report.html", StopRequest()
     try:
-        with steps() as say, stop.listening():
+        with watch_steps() as say, stop.listening():
             simulated = simulate(DrawStore(store.root), say, stop)
             digits = train_digits(store, say, stop)
             say("Writing the report")
@@ -101,11 +100,11 @@ def spec_of(method: str, seed: int) -> Any:
 
 def simulate(kept: "DrawStore", say: Callable[[str], None], stop: "StopRequest") -> list[dict[str, Any]]:
     """Scores of the simulated study; draws that are there are read."""
-    from metacal.lab.engines.draws import fit_missing
+    from metacal.lab.cli.run import fit_draws
     from metacal.lab.paper.exhibits import Draw
 
     draws = [Draw(size, seed, TEST_POINTS) for size in SIZES for seed in DRAWS]
-    fit_missing(draws, kept, stop, say)
+    fit_draws(draws, kept, stop, say)
     return [
         {"method": method, "size": draw.size, "seed": draw.seed, "accuracy": each["accuracy"], "ece": each["ece"]}
         for draw in draws

@@ -1,39 +1,114 @@
-"""Tables and figures of the paper on the terminal and on a page, each with the command that fills what is missing."""
+"""Tables and figures of the paper: which a command names, and how they are printed and written to a folder."""
 
+import re
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from rich.markup import escape
 from rich.table import Table
 
-from metacal.cli.options import check_places
 from metacal.cli.terminal import Console
-from metacal.files import write_json
+from metacal.errors import InvalidValueError, nearest
+from metacal.files import write_json, write_text
 
 if TYPE_CHECKING:
+    from metacal.lab.paper.exhibits import Column, Draw, Exhibit
     from metacal.lab.paper.figures import FigureData
     from metacal.lab.paper.table import TableData
+    from metacal.lab.training import RunSpec
     from metacal.lab.training.run_store import RunStore
 
+Scale = Annotated[
+    str, typer.Option(help="full: as published; cpu: minutes per image run, text in full; smoke: seconds.")
+]
+Store = Annotated[str, typer.Option("--store", metavar="DIR", help="Folder of all runs.")]
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="DIR",
+        help="Write tables (.md, .tex, .csv, .json), figures (.png, .svg) and report.html.",
+    ),
+]
 PAGE_TITLE = "Meta-Calibration, measured"
-UNSAID = {"scale": "full", "store": "runs"}
-"""Options that a command does without, as they are."""
+DEFAULTS = {"scale": "full", "store": "runs"}
 WIDE = 240
 """Columns of a table that goes to a file or another program."""
 
 
-def command_of(name: str, assignments: Sequence[str] = (), **options: str) -> str:
-    """The command that makes an exhibit, or this part of it; options that say nothing new are left out.
+@dataclass(frozen=True)
+class Selection:
+    """What a command is about: tables and figures, at a scale, with the store of their runs.
+
+    Attributes:
+        settings: ``KEY=VALUE`` for all runs, as typed, and what they mean.
+        part: the options that chose a part, as typed, for the command that makes it.
+    """
+
+    exhibits: "Sequence[Exhibit]"
+    runs: "RunStore"
+    scale: str
+    settings: Sequence[str] = ()
+    overrides: dict[str, Any] = field(default_factory=dict)
+    part: dict[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def specs(self) -> "list[RunSpec]":
+        """Of all runs, each once."""
+        specs = [spec for exhibit in self.exhibits for spec in exhibit.specs(self.scale, self.overrides)]
+        return list({spec.hash: spec for spec in specs}.values())
+
+    @cached_property
+    def draws(self) -> "list[Draw]":
+        """All draws of simulated data, each once."""
+        return list(dict.fromkeys(draw for exhibit in self.exhibits for draw in exhibit.draws(self.scale)))
+
+    def prepare(self) -> "list[TableData | FigureData]":
+        """The numbers of every table and figure, as far as their runs are done."""
+        from metacal.lab.paper.render import prepare_exhibit
+
+        return [
+            replace(
+                prepare_exhibit(exhibit, self.runs, self.scale, self.overrides), command=self.command_of(exhibit.name)
+            )
+            for exhibit in self.exhibits
+        ]
+
+    def command_of(self, name: str) -> str:
+        """The command that makes a table or figure, or this part of it."""
+        return command_of(name, self.settings, **self.part, scale=self.scale, store=str(self.runs.root))
+
+    def write(self, prepared: "Sequence[TableData | FigureData]", output: Path) -> None:
+        """Write tables and figures to files, on one page, and where they come from."""
+        import metacal
+        from metacal.lab.paper.page import render_paper_page
+        from metacal.lab.paper.provenance import prepare_provenance
+        from metacal.lab.paper.render import write_exhibits
+
+        write_exhibits(prepared, output)
+        about = prepare_provenance(["metacal", *sys.argv[1:]], self.scale, self.specs, self.runs, self.draws)
+        write_json(output / "about.json", about)
+        page = output / "report.html"
+        write_text(page, render_paper_page(prepared, PAGE_TITLE, metacal.__version__))
+        Console().say(f"{page}: open it in a browser.")
+
+
+def command_of(name: str, settings: Sequence[str] = (), **options: str) -> str:
+    """The command that makes a table or figure; options that have their default value are left out.
 
     Examples:
         >>> command_of("main-ece", ["epochs=3"], rows="", seeds="0,1", scale="cpu", store="runs")
         'metacal run main-ece epochs=3 --seeds 0,1 --scale cpu'
     """
-    told = {key: value for key, value in options.items() if value not in ("", UNSAID.get(key))}
-    return shlex.join(["metacal", "run", name, *assignments, *(w for k, v in told.items() for w in (f"--{k}", v))])
+    given = {key: value for key, value in options.items() if value not in ("", DEFAULTS.get(key))}
+    return shlex.join(["metacal", "run", name, *settings, *(w for k, v in given.items() for w in (f"--{k}", v))])
 
 
 def open_store(place: str) -> "RunStore":
@@ -43,80 +118,125 @@ def open_store(place: str) -> "RunStore":
     runs = RunStore(place)
     others = runs.of_other_versions()
     if others:
-        Console(stderr=True).print(
-            f"{len(others)} runs in {escape(place)} were written by another version of metacal and are not used, "
-            f"{escape(others[0])} for one; `metacal validate` names them.",
-            style="yellow",
-            highlight=False,
-            soft_wrap=True,
+        Console(stderr=True).say(
+            f"{len(others)} runs in {place} were written by another version of metacal and are not used, "
+            f"{others[0]} for one; `metacal validate` names them.",
+            "yellow",
         )
     return runs
 
 
-def print_failures(failed: Mapping[str, str]) -> None:
-    """Say what went wrong, each thing once."""
-    for error in dict.fromkeys(failed.values()):
-        Console(stderr=True).print(f"[bold red]failed:[/] {escape(error)}", highlight=False, soft_wrap=True)
+def find_exhibits(name: str) -> "list[Exhibit]":
+    """Tables and figures by name (``main-ece``), number (``table-1``), or the beginning of several names (``main``).
+
+    Examples:
+        >>> [exhibit.name for exhibit in find_exhibits("interleaved")]
+        ['interleaved-ece', 'interleaved-error']
+    """
+    from metacal.lab.paper.experiments import EXHIBITS
+
+    for exhibit in EXHIBITS.values():
+        if name in (exhibit.name, exhibit.tag) or name == exhibit.label != "":
+            return [exhibit]
+    together = [exhibit for exhibit in EXHIBITS.values() if exhibit.name.startswith(f"{name}-")]
+    if together:
+        return together
+    known = [*EXHIBITS, *(exhibit.tag for exhibit in EXHIBITS.values())]
+    raise InvalidValueError(
+        f"`NAME` must be a table or figure that `metacal ls` lists, got {name!r}; nearest: {nearest(name, known)}."
+    )
 
 
-def write_paper_page(prepared: "Sequence[TableData | FigureData]", path: Path, title: str = PAGE_TITLE) -> Path:
-    """Lay tables and figures on one page."""
-    import metacal
-    from metacal.files import write_text
-    from metacal.lab.paper.page import render_paper_page
-
-    write_text(path, render_paper_page(prepared, title, metacal.__version__))
-    return path
+def in_order(exhibits: "Iterable[Exhibit]") -> "list[Exhibit]":
+    """Tables, then figures, each in the order of the paper; what is not in it comes last."""
+    return sorted(exhibits, key=lambda each: (not each.number, each.kind != "table", int(each.number or 0)))
 
 
-def report_exhibits(
-    names: Sequence[str],
-    output: Path,
-    *,
-    scale: str = "full",
-    store: str = "runs",
-    figures: Path | None = None,
-    json_file: Path | None = None,
-    title: str = PAGE_TITLE,
-) -> None:
-    """Lay tables and figures of the paper, as far as their runs are done, on one page."""
-    from metacal.lab.cli.selection import find_exhibits, narrowed
-    from metacal.lab.paper.render import prepare_exhibit, write_exhibits
+def narrow(
+    exhibits: "Iterable[Exhibit]", rows: Sequence[str] = (), methods: Sequence[str] = (), seeds: Sequence[int] = ()
+) -> "list[Exhibit]":
+    """The parts of tables and figures with these rows, methods and seeds; nothing named means all of them.
 
-    check_places(output=output, json=json_file)
-    exhibits = narrowed([exhibit for name in names for exhibit in find_exhibits(name)])
-    runs = open_store(store)
-    prepared = [
-        replace(
-            prepare_exhibit(exhibit, runs, scale),
-            command=command_of(exhibit.name, scale=scale, store=store),
+    Args:
+        exhibits: the wholes; those that have none of the rows or methods are left out, and each is taken once.
+        rows: whole words of row names, such as ``cifar-10`` (which is not ``cifar-100``) or ``cifar-10/resnet18``.
+        methods: column labels in any case, with dashes for spaces and without commas (``ce-equal-data``), what stands
+            before a colon in them (``m1``), or, where no column is called so, method names.
+        seeds: which.
+
+    Raises:
+        InvalidValueError: a row or method that none of them has, or nothing has all that was asked for.
+    """
+    whole = {exhibit.name: exhibit for exhibit in exhibits}.values()
+    known_rows = [row.name for exhibit in whole for row in exhibit.rows]
+    _check_known("--rows", [row for row in rows if not any(_is_in(row, name) for name in known_rows)], known_rows)
+    columns_of = [column for exhibit in whole for column in exhibit.columns]
+    known_methods = [name for column in columns_of for name in (*_names(column), _method(column)) if name]
+    methods = [_dashed(name) for name in methods]
+    _check_known("--methods", [name for name in methods if name not in known_methods], known_methods)
+    parts = []
+    for exhibit in whole:
+        picked = tuple(row for row in exhibit.rows if not rows or any(_is_in(wanted, row.name) for wanted in rows))
+        columns = _called(methods, exhibit.columns) if methods else exhibit.columns
+        if (picked or not rows) and (columns or not methods):
+            chosen = tuple(dict.fromkeys(seeds)) or exhibit.seeds
+            parts.append(replace(exhibit, rows=picked, columns=columns, seeds=chosen))
+    if not parts:
+        raise InvalidValueError(
+            f"`--rows` and `--methods` must leave something, got {', '.join(rows)} with {', '.join(methods)}, "
+            "which no table or figure has together."
         )
-        for exhibit in exhibits
-    ]
-    write_paper_page(prepared, output, title)
-    console = Console()
-    console.say(f"{output} ({output.stat().st_size / 1000:,.0f} kB)")
-    if figures is not None:
-        write_exhibits(prepared, figures)
-        console.say(f"{figures} (tables and figures)")
-    if json_file is not None:
-        write_json(json_file, {data.name: data.as_dict() for data in prepared})
-        console.say(f"{json_file} ({json_file.stat().st_size / 1000:,.0f} kB)")
+    return parts
+
+
+def _is_in(wanted: str, name: str) -> bool:
+    """Whether a row's name has these words: ``cifar-10`` is in ``cifar-10-c/average``, and not in ``cifar-100/...``."""
+    words = re.escape(wanted.lower().strip("/"))
+    return re.search(rf"(?<![a-z0-9]){words}(?![a-z0-9])", name) is not None
+
+
+def _called(wanted: Sequence[str], columns: "Sequence[Column]") -> "tuple[Column, ...]":
+    """The columns that are called so, and those of a method that no column is called after."""
+    labels = {name for column in columns for name in _names(column)}
+    return tuple(c for c in columns if {*_names(c)} & {*wanted} or _method(c) in {*wanted} - labels)
+
+
+def _names(column: "Column") -> list[str]:
+    label = _dashed(column.label)
+    return [*dict.fromkeys((label, label.partition(":")[0]))]
+
+
+def _dashed(label: str) -> str:
+    return label.lower().replace(",", "").replace(" ", "-")
+
+
+def _method(column: "Column") -> str:
+    return str((column.settings or {}).get("method", ""))
+
+
+def _check_known(option: str, unknown: list[str], known: list[str]) -> None:
+    if unknown:
+        if not known:
+            raise InvalidValueError(f"`{option}` must be left out: what was named has none, got {', '.join(unknown)}.")
+        near = "; ".join(f"{name!r}, nearest: {nearest(name, known)}" for name in unknown)
+        raise InvalidValueError(f"`{option}` must name what the tables and figures have, got {near}.")
 
 
 def print_exhibit(data: "TableData | FigureData", output: Path | None) -> None:
     """Draw a table; of a figure, say where it is."""
     from metacal.lab.paper.table import TableData
 
+    console = Console()
+    console.say(data.title, "italic")
     if isinstance(data, TableData):
         print_table(data)
-        return
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(f"[italic]{escape(data.title)}[/]")
-    where = f"-o DIR draws {data.name}.png" if output is None else f"{output / data.name}.png"
-    console.print(f"{data.done} of {data.wanted} runs: {escape(where)}" if data.panels else "Nothing to draw yet.")
+        missing = f"{data.missing} cells lack seeds (-)"
+    else:
+        where = f"-o DIR draws {data.name}.png" if output is None else f"{output / data.name}.png"
+        console.say(f"{data.done} of {data.wanted} runs: {where}" if data.panels else "Nothing to draw yet.")
+        missing = f"{data.missing} are missing"
     if data.missing:
-        console.print(f"{data.missing} are missing: {escape(data.command)} fills them.", style="yellow")
+        console.say(f"{missing}: {data.command} fills them.", "yellow")
 
 
 def print_table(data: "TableData") -> None:
@@ -124,7 +244,6 @@ def print_table(data: "TableData") -> None:
     from metacal.lab.paper.table import best_of, metric_name
 
     console = Console() if Console().is_terminal else Console(width=WIDE)
-    console.print(f"[italic]{escape(data.title)}[/]", highlight=False, soft_wrap=True)
     drawn = Table()
     drawn.add_column("", overflow="fold", min_width=max(len(w) for line in data.cells for w in line[0].row.split()))
     drawn.add_column("metric", style="dim")
@@ -140,10 +259,3 @@ def print_table(data: "TableData") -> None:
     console.print(drawn)
     about = f"{data.note} Dim: published, and by how much ours is above it where both are of the same setting."
     console.print(escape(about), style="dim", highlight=False)
-    if data.missing:
-        console.print(
-            f"{data.missing} cells lack seeds (-): {escape(data.command)} fills them.",
-            style="yellow",
-            highlight=False,
-            soft_wrap=True,
-        )

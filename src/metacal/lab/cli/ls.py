@@ -1,9 +1,5 @@
 """``metacal ls``: what the paper has."""
 
-from pathlib import Path
-from typing import Annotated
-
-import typer
 from rich.box import SIMPLE
 from rich.table import Table
 
@@ -11,19 +7,18 @@ from metacal.cli.options import check_places
 from metacal.cli.terminal import Console
 from metacal.errors import needs
 from metacal.files import write_json
+from metacal.lab.cli import JsonFile
+from metacal.lab.cli.exhibits import in_order
 
 
 @needs("lab")
 def ls(
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Also write the list as JSON.")
-    ] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """List every table and figure that one command makes: those of the paper, and some of our own.
 
     Example: [bold]metacal ls[/], then [bold]metacal show main-ece[/] and [bold]metacal run main-ece --scale smoke[/]
     """
-    from metacal.lab.cli.selection import in_order
     from metacal.lab.paper.experiments import EXHIBITS
 
     check_places(json=json_file)

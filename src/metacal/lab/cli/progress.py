@@ -1,4 +1,4 @@
-"""Progress of a training: a bar on a terminal, a plain line per epoch elsewhere, and TensorBoard if asked."""
+"""Progress of a training, or of many runs: bars on a terminal, plain lines elsewhere, and TensorBoard if asked."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -17,36 +17,34 @@ from rich.progress import (
 
 from metacal.cli.terminal import Console
 from metacal.errors import needs
+from metacal.lab.engines import Listener as RunListener
+from metacal.lab.engines import RunEvent, RunFailed, RunFinished, RunProgressed, RunStarted
 from metacal.lab.training import RunFolder, RunSpec
 from metacal.lab.training.environment import is_first_process
 from metacal.lab.training.events import BatchDone, EpochDone, Event, Listener, Notice, TrainingBegan, silence
 
 DRAW_EVERY = 0.1
 SAY_EVERY = 30.0
-"""Seconds without a line, where lines are printed, after which a long epoch says how far it is."""
+"""Seconds without a line after which a long epoch, or many runs, say how far they are."""
 
 Say = Callable[[str], None]
+Clock = Callable[[], float]
 
 
 class TrainingBar:
-    """Draws a bar over all batches, with the figures of the last epoch beside it.
-
-    Args:
-        progress: where to draw.
-        title: of the run.
-    """
+    """Draws a bar over all batches, with the figures of the last epoch beside it."""
 
     def __init__(self, progress: Progress, title: str) -> None:
         self.progress = progress
         self.task = progress.add_task(title, total=None, figures="")
-        self.batches = self.epochs = 1
+        self.epochs = 1
         self.figures = ""
         self._drawn = 0.0
 
     def __call__(self, event: Event) -> None:
         """Take in an event."""
         if isinstance(event, TrainingBegan):
-            self.batches, self.epochs = event.batches, event.epochs
+            self.epochs = event.epochs
             done = event.epoch * event.batches + event.batch
             self.progress.update(self.task, total=event.epochs * event.batches, completed=done)
         elif isinstance(event, BatchDone):
@@ -63,14 +61,9 @@ class TrainingBar:
 
 
 class TrainingLog:
-    """Prints a line per epoch, and one now and then within an epoch that takes long.
+    """Prints a line per epoch, and one now and then within an epoch that takes long."""
 
-    Args:
-        say: prints a line.
-        clock: the time in seconds.
-    """
-
-    def __init__(self, say: Say, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, say: Say, clock: Clock = time.monotonic) -> None:
         self.say, self.clock = say, clock
         self.epochs = self.batches = 1
         self.done = 0
@@ -95,6 +88,28 @@ class TrainingLog:
         self.say(f"epoch {epoch}/{self.epochs}  {text}  {self.last - self.began:.0f} s")
 
 
+class RunsLog:
+    """Prints a line for each run that starts or ends, and now and then one for an epoch."""
+
+    def __init__(self, total: int, say: Say, clock: Clock = time.monotonic) -> None:
+        self.total, self.say, self.clock = total, say, clock
+        self.done, self.last = 0, clock()
+
+    def __call__(self, event: RunEvent) -> None:
+        """Take in an event."""
+        if isinstance(event, RunStarted):
+            self._line(f"{event.spec.title}: started")
+        elif isinstance(event, (RunFinished, RunFailed)):
+            self.done += 1
+            self._line(f"{self.done}/{self.total}  {outcome_line(event)}")
+        elif event.figures and self.clock() - self.last >= SAY_EVERY:
+            self._line(f"{event.spec.title}: epoch {event.epoch}/{event.epochs}  {figures_line(event.figures)}")
+
+    def _line(self, text: str) -> None:
+        self.last = self.clock()
+        self.say(text)
+
+
 def figures_line(record: Mapping[str, float]) -> str:
     """An epoch's figures on one line."""
     shown = [f"val error {record['val_error']:.2%}", f"ECE {record['val_ece']:.2%}", f"DECE {record['val_dece']:.2%}"]
@@ -103,33 +118,56 @@ def figures_line(record: Mapping[str, float]) -> str:
     return "  ".join(shown)
 
 
-@contextmanager
-def watching(spec: RunSpec, folder: RunFolder, *, tensorboard: bool = False) -> Iterator[Listener]:
-    """A listener that draws on a terminal, prints lines elsewhere, and writes TensorBoard events if asked to.
+def outcome_line(event: RunFinished | RunFailed) -> str:
+    """How a run ended, on one line."""
+    if isinstance(event, RunFailed):
+        return f"{event.spec.title}: failed, {event.error}"
+    test = event.scores["test"]
+    return f"{event.spec.title}: error {1 - test['accuracy']:.2%}, ECE {test['ece']:.2%}"
 
-    Of several processes, the first one alone is heard.
-    """
+
+@contextmanager
+def watch_training(spec: RunSpec, folder: RunFolder, *, tensorboard: bool = False) -> Iterator[Listener]:
+    """A listener to a training; of several processes, only the first one prints."""
     if not is_first_process():
         yield silence
         return
     console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[figures]}"),
-    )
-    progress = Progress(*columns, console=console) if console.is_terminal else None
-    shown = TrainingLog(lines(console)) if progress is None else TrainingBar(progress, spec.title)
-    listeners: list[Listener] = [shown, *([tensorboard_writer(folder)] if tensorboard else [])]
+    progress = bar(console) if console.is_terminal else None
+    listeners: list[Listener] = [TrainingLog(lines(console)) if progress is None else TrainingBar(progress, spec.title)]
+    if tensorboard:
+        listeners.append(tensorboard_writer(folder))
+
+    def listen(event: Event) -> None:
+        for listener in listeners:
+            listener(event)
+
     with progress or nullcontext():
-        yield lambda event: tell(listeners, event)
+        yield listen
 
 
 @contextmanager
-def steps() -> Iterator[Say]:
+def watch_runs(total: int) -> Iterator[RunListener]:
+    """A listener to an engine's runs."""
+    console = Console(stderr=True)
+    if not console.is_terminal or not total:
+        yield RunsLog(total, lines(console))
+        return
+    with bar(console) as progress:
+        task = progress.add_task("runs", total=total, figures="")
+
+        def listen(event: RunEvent) -> None:
+            if isinstance(event, (RunFinished, RunFailed)):
+                progress.advance(task)
+                progress.update(task, figures=outcome_line(event))
+            elif isinstance(event, RunProgressed):
+                progress.update(task, figures=f"{event.spec.title}: epoch {event.epoch} of {event.epochs}")
+
+        yield listen
+
+
+@contextmanager
+def watch_steps() -> Iterator[Say]:
     """Says what is being done: beside a spinner on a terminal, a line for each step elsewhere."""
     console = Console(stderr=True)
     if not console.is_terminal:
@@ -141,15 +179,22 @@ def steps() -> Iterator[Say]:
         yield lambda text: progress.update(task, description=text)
 
 
+def bar(console: Console) -> Progress:
+    """A bar with what it is of on its left, and figures on its right."""
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[figures]}", markup=False),
+        console=console,
+    )
+
+
 def lines(console: Console) -> Say:
     """Prints lines as they are, each at once."""
     return partial(console.print, highlight=False, markup=False, soft_wrap=True)
-
-
-def tell(listeners: list[Listener], event: Event) -> None:
-    """Pass an event on to everybody."""
-    for listener in listeners:
-        listener(event)
 
 
 def tensorboard_writer(folder: RunFolder) -> Listener:

@@ -1,20 +1,27 @@
 """``metacal run``: tables and figures of the paper, from their runs to the page."""
 
-import sys
-from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from metacal.cli.terminal import Console
 from metacal.errors import InvalidValueError, needs
-from metacal.lab.cli.exhibits import command_of, open_store, print_exhibit, print_failures, write_paper_page
-from metacal.lab.cli.show import STORE
+from metacal.lab.cli import DataDir
+from metacal.lab.cli.exhibits import (
+    Output,
+    Scale,
+    Selection,
+    Store,
+    find_exhibits,
+    in_order,
+    narrow,
+    open_store,
+    print_exhibit,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
+    from metacal.lab.paper.draw_store import DrawStore
     from metacal.lab.paper.exhibits import Draw
     from metacal.lab.training import StopRequest
 
@@ -34,24 +41,14 @@ def run(
     ] = "",
     methods: Annotated[str, typer.Option(metavar="NAMES", help="Only these methods, e.g. ce,ls,mc.")] = "",
     seeds: Annotated[str, typer.Option(metavar="NUMBERS", help="Only these seeds, e.g. 0,1.")] = "",
-    scale: Annotated[
-        str, typer.Option(help="full: as published; cpu: minutes per image run, text in full; smoke: seconds.")
-    ] = "full",
-    store: Annotated[str, STORE] = "runs",
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="DIR",
-            help="Write tables (.md, .tex, .csv, .json), figures (.png, .svg) and report.html.",
-        ),
-    ] = None,
+    scale: Scale = "full",
+    store: Store = "runs",
+    output: Output = None,
     engine: Annotated[str, typer.Option(help="local or ray.")] = "local",
     jobs: Annotated[int, typer.Option(help="Runs at a time (local).")] = 1,
     address: Annotated[str | None, typer.Option(help="Of the Ray cluster.")] = None,
     gpus: Annotated[float, typer.Option(help="GPUs per run (ray).")] = 0.0,
-    data_dir: Annotated[Path | None, typer.Option("--data-dir", metavar="DIR", help="Folder of the datasets.")] = None,
+    data_dir: DataDir = None,
 ) -> None:
     """Run what tables and figures need and is not there yet, and show them beside what was published.
 
@@ -69,78 +66,84 @@ def run(
 
       metacal run --all --scale smoke -o tables
     """
-    from metacal.files import write_json
     from metacal.functional.arguments import check_choice
-    from metacal.lab.cli.runs_progress import following
-    from metacal.lab.cli.selection import find_exhibits, in_order, narrowed
+    from metacal.lab.cli.progress import watch_runs, watch_steps
     from metacal.lab.engines import LocalEngine, RayEngine
+    from metacal.lab.paper.draw_store import DrawStore
     from metacal.lab.paper.experiments import EXHIBITS
-    from metacal.lab.paper.provenance import prepare_provenance
-    from metacal.lab.paper.render import prepare_exhibit, write_exhibits
     from metacal.lab.training import Stopped, StopRequest
     from metacal.lab.training.recipes import read_overrides
 
     check_choice("--engine", engine, ("local", "ray"))
     names = [word for word in words or [] if "=" not in word]
-    assignments = [word for word in words or [] if "=" in word]
-    overrides = read_overrides(assignments)
+    settings = [word for word in words or [] if "=" in word]
+    overrides = read_overrides(settings)
     if bool(names) == everything:
         raise InvalidValueError("`NAME` must be given, or --all, but not both; `metacal ls` lists the names.")
     named = in_order(EXHIBITS.values()) if everything else [found for name in names for found in find_exhibits(name)]
-    exhibits = narrowed(named, listed(rows), listed(methods), [number(seed) for seed in listed(seeds)])
-    specs = {spec.hash: spec for exhibit in exhibits for spec in exhibit.specs(scale, overrides)}
-    if overrides and not specs:
+    exhibits = narrow(named, split_words(rows), split_words(methods), read_seeds(seeds))
+    part = {"rows": rows, "methods": methods, "seeds": seeds}
+    selection = Selection(exhibits, open_store(store), scale, settings, overrides, part)
+    if overrides and not selection.specs:
         raise InvalidValueError(f"`{next(iter(overrides))}` must not be set: nothing that was named has runs.")
-    runs = open_store(store)
-    missing = [spec for spec in specs.values() if runs.state(spec) != "complete"]
-    draws = list(dict.fromkeys(draw for exhibit in exhibits for draw in exhibit.draws(scale)))
-    stop = StopRequest()
+    runs, stop = selection.runs, StopRequest()
+    missing = [spec for spec in selection.specs if runs.state(spec) != "complete"]
+    chosen = RayEngine(address, gpus=gpus) if engine == "ray" else LocalEngine(jobs)
     try:
         with stop.listening():
-            fit_draws(draws, runs.root, stop)
-            with following(len(missing)) as emit:
-                chosen = RayEngine(address, gpus=gpus) if engine == "ray" else LocalEngine(jobs)
+            with watch_steps() as say:
+                fit_draws(selection.draws, DrawStore(runs.root), stop, say)
+            with watch_runs(len(missing)) as emit:
                 failed = chosen.execute(missing, runs, data_dir=data_dir, emit=emit, stop=stop)
     except Stopped as stopped:
-        Console(stderr=True).print("Stopped; what was done is kept. The same command goes on.", highlight=False)
+        Console(stderr=True).say("Stopped; what was done is kept. The same command goes on.")
         raise typer.Exit(128 + stopped.signal) from None
-    chosen_part = {"rows": rows, "methods": methods, "seeds": seeds}
-    prepared = [
-        replace(
-            prepare_exhibit(exhibit, runs, scale, overrides),
-            command=command_of(exhibit.name, assignments, **chosen_part, scale=scale, store=store),
-        )
-        for exhibit in exhibits
-    ]
+    prepared = selection.prepare()
     for data in prepared:
         print_exhibit(data, output)
     if output is not None:
-        write_exhibits(prepared, output)
-        about = prepare_provenance(["metacal", *sys.argv[1:]], scale, specs.values(), runs, draws)
-        write_json(output / "about.json", about)
-        page = write_paper_page(prepared, output / "report.html")
-        Console().say(f"{page}: open it in a browser.")
-    print_failures(failed)
+        selection.write(prepared, output)
+    for error in dict.fromkeys(failed.values()):
+        Console(stderr=True).say(f"failed: {error}", "red")
     raise typer.Exit(1 if failed else 0)
 
 
-def fit_draws(draws: "Iterable[Draw]", store: Path, stop: "StopRequest") -> None:
-    """Fit the study's models on draws of simulated data that are not there yet."""
-    from metacal.lab.cli.progress import steps
-    from metacal.lab.engines.draws import fit_missing
-    from metacal.lab.paper.draw_store import DrawStore
+def fit_draws(
+    draws: "Iterable[Draw]",
+    store: "DrawStore",
+    stop: "StopRequest",
+    say: Callable[[str], None] = lambda text: None,
+    fit: Callable[..., dict[str, Any]] | None = None,
+) -> None:
+    """Fit the study's models on every draw of simulated data that the store does not have.
 
-    with steps() as say:
-        fit_missing(draws, DrawStore(store), stop, say)
+    Args:
+        draws: which.
+        store: where they are kept.
+        stop: asks to stop.
+        say: is told of each draw before it is fitted.
+        fit: how; by default `metacal.lab.paper.simulated_study.fit_draw`.
+
+    Raises:
+        Stopped: it was asked for; the draws before are kept.
+    """
+    from metacal.lab.paper.simulated_study import fit_draw
+
+    missing = [draw for draw in draws if not store.has(draw)]
+    for count, draw in enumerate(missing, start=1):
+        stop.raise_if_asked()
+        say(f"Simulated data: draw {count} of {len(missing)}, {2 * draw.size} labels")
+        store.write(draw, (fit or fit_draw)(*draw))
 
 
-def listed(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """Words between commas."""
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
-def number(text: str) -> int:
-    """A seed."""
-    if not text.isdecimal():
-        raise InvalidValueError(f"`--seeds` must be integers >= 0 with commas between, got {text!r}.")
-    return int(text)
+def read_seeds(text: str) -> list[int]:
+    """Numbers between commas."""
+    for word in split_words(text):
+        if not word.isdecimal():
+            raise InvalidValueError(f"`--seeds` must be integers >= 0 with commas between, got {word!r}.")
+    return [int(word) for word in split_words(text)]

@@ -14,6 +14,7 @@ from metacal.cli.options import check_places
 from metacal.cli.terminal import Console
 from metacal.errors import needs
 from metacal.files import write_json
+from metacal.lab.cli import DataDir, JsonFile, TrustModel
 
 if TYPE_CHECKING:
     from metacal.reporting.shift import HeatMap, Shift
@@ -36,13 +37,9 @@ def shift(
     figures: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Also write the heat maps as PNG and SVG.")
     ] = None,
-    data_dir: Annotated[Path | None, typer.Option("--data-dir", metavar="DIR", help="Folder of the datasets.")] = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Also write the figures as JSON.")
-    ] = None,
-    trust_model: Annotated[
-        bool, typer.Option("--trust-model", help="Run the code of a model that a run's folder names.")
-    ] = False,
+    data_dir: DataDir = None,
+    json_file: JsonFile = None,
+    trust_model: TrustModel = False,
 ) -> None:
     """Measure finished runs on 19 corruptions at 5 severities, and what a temperature fitted on clean data does there.
 

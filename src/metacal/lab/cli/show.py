@@ -3,48 +3,52 @@
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 
 from metacal.cli.terminal import Console
 from metacal.errors import needs
+from metacal.lab.cli.exhibits import Output, Scale, Selection, Store, find_exhibits, narrow, open_store
 
 if TYPE_CHECKING:
     from metacal.lab.paper.exhibits import Exhibit
     from metacal.lab.training import RunSpec
     from metacal.lab.training.run_store import RunStore
 
-STORE = typer.Option("--store", metavar="DIR", help="Folder of all runs.")
-
 
 @needs("lab")
 def show(
-    name: Annotated[str, typer.Argument(help="A table or figure, as `metacal ls` lists them.")],
-    scale: Annotated[str, typer.Option(help="full, cpu or smoke.")] = "full",
-    store: Annotated[str, STORE] = "runs",
+    names: Annotated[
+        list[str], typer.Argument(metavar="NAME...", help="Tables and figures, as `metacal ls` lists them.")
+    ],
+    scale: Scale = "full",
+    store: Store = "runs",
+    output: Output = None,
 ) -> None:
-    """Say what a table or figure is, what it runs, how far that is, and what the rest takes here.
+    """Say what tables and figures are, what they run, how far that is, and what the rest takes here.
+
+    With -o they are written as far as their runs are done; nothing is run.
 
     Example: [bold]metacal show main-ece --scale cpu[/]
+
+    Example: [bold]metacal show main-ece reliability --scale cpu -o page[/]
     """
-    from metacal.lab.cli.exhibits import open_store
-    from metacal.lab.cli.selection import find_exhibits
+    exhibits = narrow(exhibit for name in names for exhibit in find_exhibits(name))
+    selection = Selection(exhibits, open_store(store), scale)
+    for exhibit in exhibits:
+        show_exhibit(exhibit, selection)
+    if output is not None:
+        selection.write(selection.prepare(), output)
 
-    runs = open_store(store)
-    for exhibit in find_exhibits(name):
-        show_exhibit(exhibit, scale, store, runs)
 
-
-def show_exhibit(exhibit: "Exhibit", scale: str, place: str, runs: "RunStore") -> None:
+def show_exhibit(exhibit: "Exhibit", selection: Selection) -> None:
     """Print one of them."""
-    from metacal.lab.cli.exhibits import command_of
     from metacal.lab.paper.draw_store import DrawStore
 
-    console, draws = Console(highlight=False), DrawStore(runs.root)
+    console, runs, scale = Console(highlight=False), selection.runs, selection.scale
     console.print(f"[bold]{exhibit.heading}[/]  ({exhibit.name})")
     console.print(f"The paper's claim: {exhibit.claim}")
     if exhibit.rows:
         console.print(f"Rows: {', '.join(row.name for row in exhibit.rows)}")
-        console.print(f"Methods: {escape(', '.join(column.label for column in exhibit.columns))}")
+        console.print(f"Methods: {', '.join(column.label for column in exhibit.columns)}", markup=False)
     specs, wanted = exhibit.specs(scale), exhibit.draws(scale)
     if specs:
         states = [runs.state(spec) for spec in specs]
@@ -54,9 +58,9 @@ def show_exhibit(exhibit: "Exhibit", scale: str, place: str, runs: "RunStore") -
         if missing:
             console.print(time_left(missing, runs))
     if wanted:
-        done = sum(draws.has(draw) for draw in wanted)
+        done = sum(DrawStore(runs.root).has(draw) for draw in wanted)
         console.print(f"{len(wanted)} draws of simulated data: {done} done; a draw takes seconds.")
-    console.print(f"Make it: {escape(command_of(exhibit.name, scale=scale, store=place))}", soft_wrap=True)
+    console.say(f"Make it: {selection.command_of(exhibit.name)}")
 
 
 def time_left(missing: "list[RunSpec]", runs: "RunStore") -> str:
@@ -66,5 +70,4 @@ def time_left(missing: "list[RunSpec]", runs: "RunStore") -> str:
     seconds = estimate_seconds(missing, runs)
     spans = ((86_400, "days"), (3600, "hours"), (60, "minutes"), (1, "seconds"))
     size, unit = next((each for each in spans if seconds >= 2 * each[0]), spans[-1])
-    span = f"{seconds / size:,.0f} {unit}"
-    return f"On this machine, one at a time, the rest takes roughly {span}."
+    return f"On this machine, one at a time, the rest takes roughly {seconds / size:,.0f} {unit}."

@@ -12,6 +12,7 @@ from metacal.cli.options import check_places
 from metacal.cli.terminal import Console
 from metacal.errors import needs
 from metacal.files import write_json
+from metacal.lab.cli import DataDir, JsonFile, TrustModel
 
 if TYPE_CHECKING:
     from metacal.lab.training import RunFolder, RunSpec
@@ -30,16 +31,10 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with a run that was begun, from its last checkpoint.")
     ] = False,
-    trust_model: Annotated[
-        bool, typer.Option("--trust-model", help="With --resume: run the code of a model that the run's folder names.")
-    ] = False,
-    data_dir: Annotated[
-        Path | None, typer.Option("--data-dir", metavar="DIR", help="Folder of the datasets. [default: $METACAL_DATA]")
-    ] = None,
+    trust_model: TrustModel = False,
+    data_dir: DataDir = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard events into the run.")] = False,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Also write the scores as JSON.")
-    ] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Train a model and score it on the test set.
 
@@ -71,7 +66,7 @@ def train(
 
       metacal train dataset=hospitals.npz method=mc domains.train=A,B,C,D domains.test=E
     """
-    from metacal.lab.cli.progress import watching
+    from metacal.lab.cli.progress import watch_training
     from metacal.lab.data import SOURCES
     from metacal.lab.models import MODELS
     from metacal.lab.training import (
@@ -98,7 +93,7 @@ def train(
         check_places(json=json_file)
     stop = StopRequest()
     try:
-        with stop.listening(), watching(spec, folder, tensorboard=tensorboard) as emit:
+        with stop.listening(), watch_training(spec, folder, tensorboard=tensorboard) as emit:
             scores = run(spec, folder, hardware=hardware, data_dir=data_dir, resume=resume, emit=emit, stop=stop)
     except Stopped as stopped:
         if is_first_process():

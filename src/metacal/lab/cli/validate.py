@@ -1,19 +1,19 @@
 """``metacal validate``: whether the tables and what is in the store fit together, without running anything."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from metacal.cli.terminal import Console
 from metacal.errors import MetacalError, needs
-from metacal.lab.cli.show import STORE
+from metacal.lab.cli.exhibits import Store
 
 if TYPE_CHECKING:
     from metacal.lab.training import RunFolder
 
 
 @needs("lab")
-def validate(store: Annotated[str, STORE] = "runs") -> None:
+def validate(store: Store = "runs") -> None:
     """Check every table and figure at every scale, and all that is in a store. Exit status 1 if something is wrong.
 
     Example: [bold]metacal validate --store runs[/]
