@@ -11,7 +11,7 @@ from PIL import Image
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.lab.data import load_dataset
 from metacal.lab.data.corruptions import CORRUPTIONS, SEVERITIES, corrupt
-from metacal.lab.data.corruptions.draws import Draws
+from metacal.lab.data.corruptions.base import Draws
 
 NAMES = list(CORRUPTIONS)
 # Where the published constants themselves do not grow in every step: blur takes back what glass has moved, the affine

@@ -1,4 +1,9 @@
-"""Blur: gaussian, defocus, glass, motion, zoom. Lengths are in pixels of an image of 32 and grow with the image."""
+"""Blur, and the linear filters that other corruptions use too.
+
+Lengths are in pixels of an image of 32 and grow with the image. A separable filter of an image X is ``R X C^T`` with
+small matrices, edges included: two products for a whole batch on its device, whatever the filter's width; SciPy's
+filters take one image at a time, on the CPU.
+"""
 
 import math
 from collections.abc import Sequence
@@ -6,11 +11,11 @@ from functools import lru_cache
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import conv2d, pad
 
-from metacal.lab.data.corruptions.draws import Draws
-from metacal.lab.data.corruptions.filters import blurred, zoom_matrix
+from metacal.lab.data.corruptions.base import Draws, corruption
 
 SIDE = 32
 """Side of the images that the constants were made for."""
@@ -23,11 +28,66 @@ def scale_of(images: Tensor) -> float:
     return min(images.shape[-2:]) / SIDE
 
 
-def gaussian_blur(images: Tensor, sigma: float, draws: Draws) -> Tensor:
-    """Blur by a gaussian."""
-    return blurred(images, sigma * scale_of(images))
+def filtered(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """``rows @ image @ columns.T`` for every image ``(..., H, W)``."""
+    return torch.matmul(rows, torch.matmul(images, columns.mT))
 
 
+def blurred(images: Tensor, sigma: float, *, truncate: float = 4.0, edge: str = "nearest") -> Tensor:
+    """Gaussian blur with a standard deviation in pixels.
+
+    Args:
+        images: ``(..., H, W)``.
+        sigma: standard deviation; one that is too small for its window to reach a neighbour changes nothing.
+        truncate: the window ends after so many standard deviations.
+        edge: beyond the edge ``nearest`` repeats the last pixel, ``reflect`` mirrors the image, last pixel included.
+    """
+    if int(truncate * sigma + 0.5) < 1:
+        return images
+    height, width = images.shape[-2:]
+    rows, columns = (_gaussian(size, sigma, truncate, edge, images.device) for size in (height, width))
+    return filtered(images, rows, columns)
+
+
+@lru_cache(maxsize=64)
+def _gaussian(size: int, sigma: float, truncate: float, edge: str, device: torch.device) -> Tensor:
+    reach = int(truncate * sigma + 0.5)
+    offsets = np.arange(-reach, reach + 1)
+    weights = np.exp(-0.5 * (offsets / sigma) ** 2)
+    matrix = np.zeros((size, size))
+    rows = np.repeat(np.arange(size), len(offsets))
+    places = rows + np.tile(offsets, size)
+    if edge == "nearest":
+        places = places.clip(0, size - 1)
+    else:
+        places = places % (2 * size)
+        places = np.where(places < size, places, 2 * size - 1 - places)
+    np.add.at(matrix, (rows, places), np.tile(weights / weights.sum(), size))
+    return as_tensor(matrix, device)
+
+
+@lru_cache(maxsize=32)
+def zoom_matrix(size: int, factor: float, device: torch.device) -> Tensor:
+    """``(size, size)``: the middle of a line of pixels, enlarged to its whole length by linear interpolation."""
+    kept = math.ceil(size / factor)
+    first = (size - kept) // 2
+    enlarged = round(kept * factor)
+    cut = (enlarged - size) // 2
+    places = (np.arange(size) + cut) * ((kept - 1) / max(enlarged - 1, 1))
+    low = np.floor(places).astype(int).clip(0, kept - 1)
+    high = (low + 1).clip(max=kept - 1)
+    matrix = np.zeros((size, size))
+    np.add.at(matrix, (np.arange(size), first + low), 1.0 - (places - low))
+    np.add.at(matrix, (np.arange(size), first + high), places - low)
+    return as_tensor(matrix, device)
+
+
+def as_tensor(matrix: NDArray[np.float64], device: torch.device) -> Tensor:
+    """A matrix as float32 on a device."""
+    return torch.from_numpy(matrix).float().to(device)
+
+
+@corruption((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1.0, 0.2), (1.5, 0.1), is_random=False)
 def defocus_blur(images: Tensor, lens: tuple[float, float], draws: Draws) -> Tensor:
     """Blur by a disk with a soft edge: ``lens`` is its radius and the deviation of the edge."""
     kernel = _disk(*lens, scale_of(images))
@@ -61,6 +121,7 @@ def _disk(radius: float, soft: float, scale: float) -> Tensor:
     return torch.from_numpy(disk / disk.sum()).float()[None, None]
 
 
+@corruption((0.05, 1, 1), (0.25, 1, 1), (0.4, 1, 1), (0.25, 1, 2), (0.4, 1, 2))
 def glass_blur(images: Tensor, glass: tuple[float, int, int], draws: Draws) -> Tensor:
     """Blur, let every pixel show a near one up and left of it, blur again.
 
@@ -87,6 +148,7 @@ def glass_blur(images: Tensor, glass: tuple[float, int, int], draws: Draws) -> T
     return blurred(images, sigma * scale)
 
 
+@corruption((6, 1.0), (6, 1.5), (6, 2.0), (8, 2.0), (9, 2.5))
 def motion_blur(images: Tensor, motion: tuple[float, float], draws: Draws) -> Tensor:
     """Smear along a line within 45 degrees of the horizontal: ``motion`` is radius and deviation."""
     angles = draws.uniforms(low=-math.pi / 4, high=math.pi / 4)
@@ -128,6 +190,7 @@ def _half_gaussian(radius: int, sigma: float) -> Sequence[float]:
     return [float(weight) for weight in kept / kept.sum()]
 
 
+@corruption(1.06, 1.11, 1.16, 1.21, 1.26, is_random=False)
 def zoom_blur(images: Tensor, furthest: float, draws: Draws) -> Tensor:
     """The mean of the image and of itself enlarged in steps of 1 %, up to ``furthest``."""
     height, width = images.shape[-2:]
@@ -137,3 +200,9 @@ def zoom_blur(images: Tensor, furthest: float, draws: Draws) -> Tensor:
     zoomed = torch.matmul(images, columns)  # (..., H, factors x W): every row enlarged by every factor
     stacked = zoomed.view(*zoomed.shape[:-1], len(factors), width).movedim(-2, -3).flatten(-3, -2)
     return torch.matmul(rows, stacked).add_(images).div_(len(factors) + 1)
+
+
+@corruption(0.4, 0.6, 0.7, 0.8, 1.0, is_random=False)
+def gaussian_blur(images: Tensor, sigma: float, draws: Draws) -> Tensor:
+    """Blur by a gaussian."""
+    return blurred(images, sigma * scale_of(images))

@@ -1,35 +1,23 @@
-"""Noise in every pixel and channel: gaussian, shot, impulse, speckle. The same at every image size."""
+"""Noise in every pixel and channel: the same at every image size."""
 
 from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-from metacal.lab.data.corruptions.draws import LEVELS, Draws
+from metacal.lab.data.corruptions.base import LEVELS, Draws, corruption
 
 SHADES = 256
 QUANTILES = 2**11
 
 
+@corruption(0.04, 0.06, 0.08, 0.09, 0.10)
 def gaussian_noise(images: Tensor, deviation: float, draws: Draws) -> Tensor:
     """Add normal noise."""
     return draws.normals(*images.shape[1:]).mul_(deviation).add_(images)
 
 
-def speckle_noise(images: Tensor, deviation: float, draws: Draws) -> Tensor:
-    """Add normal noise in proportion to the pixel."""
-    return draws.normals(*images.shape[1:]).mul_(deviation).add_(1.0).mul_(images)
-
-
-def impulse_noise(images: Tensor, share: float, draws: Draws) -> Tensor:
-    """Turn a share of the values black or white, half each."""
-    levels = draws.levels(*images.shape[1:])
-    black = round(share / 2 * LEVELS)
-    # Products and maxima of whole tensors are several times faster than filling by a mask.
-    kept, white = levels.ge(black).float(), levels.ge(LEVELS - black).float()
-    return torch.maximum(kept.mul_(images), white)
-
-
+@corruption(500, 250, 100, 75, 50)
 def shot_noise(images: Tensor, photons: float, draws: Draws) -> Tensor:
     """Count photons: Poisson with ``photons`` at white.
 
@@ -51,3 +39,19 @@ def _poisson_deviations(photons: float, device: torch.device) -> Tensor:
     middles = ((torch.arange(QUANTILES, dtype=torch.float64) + 0.5) / QUANTILES).expand(SHADES, -1).contiguous()
     found = torch.searchsorted(log_share.exp().cumsum(1), middles)
     return (found / photons - shades.unsqueeze(1)).float().reshape(-1).to(device)
+
+
+@corruption(0.01, 0.02, 0.03, 0.05, 0.07)
+def impulse_noise(images: Tensor, share: float, draws: Draws) -> Tensor:
+    """Turn a share of the values black or white, half each."""
+    levels = draws.levels(*images.shape[1:])
+    black = round(share / 2 * LEVELS)
+    # Products and maxima of whole tensors are several times faster than filling by a mask.
+    kept, white = levels.ge(black).float(), levels.ge(LEVELS - black).float()
+    return torch.maximum(kept.mul_(images), white)
+
+
+@corruption(0.06, 0.1, 0.12, 0.16, 0.2)
+def speckle_noise(images: Tensor, deviation: float, draws: Draws) -> Tensor:
+    """Add normal noise in proportion to the pixel."""
+    return draws.normals(*images.shape[1:]).mul_(deviation).add_(1.0).mul_(images)

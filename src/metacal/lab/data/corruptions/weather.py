@@ -1,18 +1,43 @@
-"""Weather: snow and fog; `frost` and `spatter` have files of their own."""
+"""Weather: snow, frost, fog, brightness and spatter."""
 
 import math
+from functools import lru_cache
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from metacal.lab.data.corruptions.blur import scale_of, smeared
-from metacal.lab.data.corruptions.colour import luma
-from metacal.lab.data.corruptions.draws import Draws
-from metacal.lab.data.corruptions.filters import filtered, zoom_matrix
+from metacal.lab.data.corruptions.base import Draws, corruption, highest, luma, paint
+from metacal.lab.data.corruptions.blur import blurred, filtered, scale_of, smeared, zoom_matrix
+from metacal.seeding import generator
 
+TINY = 1e-7
 WIBBLE = 100.0
+SIDE, LARGEST = 192, 1024
+FROST = 20
+"""Sets the random numbers of the textures apart from those of others."""
+ICE = (
+    ((0.30, 0.58, 0.65), 0.07),
+    ((0.79, 0.81, 0.84), 0.086),
+    ((0.79, 0.81, 0.84), 0.086),
+    ((0.54, 0.60, 0.65), 0.115),
+    ((0.44, 0.48, 0.53), 0.169),
+)
+"""Mean colour and spread of each texture: those of the five photographs that CIFAR-C drew from."""
+WATER = (175 / 255, 238 / 255, 238 / 255)
+MUD = (63 / 255, 42 / 255, 20 / 255)
+FURTHEST = 20
+WEAK, STRONG = 50.0, 150.0
+RELIEF = ((-2.0, -1.0, 0.0), (-1.0, 1.0, 1.0), (0.0, 1.0, 2.0))
 
 
+@corruption(
+    (0.1, 0.2, 1.0, 0.6, 8, 3, 0.95),
+    (0.1, 0.2, 1.0, 0.5, 10, 4, 0.9),
+    (0.15, 0.3, 1.75, 0.55, 10, 4, 0.9),
+    (0.25, 0.3, 2.25, 0.6, 12, 6, 0.85),
+    (0.3, 0.3, 1.25, 0.65, 14, 12, 0.8),
+)
 def snow(images: Tensor, flakes: tuple[float, ...], draws: Draws) -> Tensor:
     """Whiten the image and let flakes fall across it, twice: as they are and turned by half a circle.
 
@@ -32,6 +57,77 @@ def snow(images: Tensor, flakes: tuple[float, ...], draws: Draws) -> Tensor:
     return torch.lerp(white, images, kept).add_(layer).add_(layer.flip(-1, -2))
 
 
+@corruption((1.0, 0.2), (1.0, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45))
+def frost(images: Tensor, ice: tuple[float, float], draws: Draws) -> Tensor:
+    """Weigh the image and add a piece of ice: ``ice`` are the two weights.
+
+    The textures are generated: the published arrays used photographs, which are not ours. What matters to a network is
+    matched: their mean colour and spread, and fine needles in several directions over soft patches.
+    """
+    kept, added = ice
+    _, channels, height, width = images.shape
+    bank = frost_textures(min(LARGEST, max(SIDE, int(SIDE * scale_of(images)))), images.device)
+    side = bank.shape[-1]
+    bank = bank if channels == 3 else luma(bank)
+    places = draws.uniforms(3)
+    texture = (places[:, 0] * len(ICE)).long().view(-1, 1, 1)
+    top, left = ((places[:, axis] * side).long().view(-1, 1, 1) for axis in (1, 2))
+    plane = texture * channels + torch.arange(channels, device=images.device).view(1, -1, 1)
+    row = (top + torch.arange(height, device=images.device)) % side
+    wide = torch.cat([bank] * (1 + math.ceil(width / side)), dim=-1)  # joins at the edges
+    starts = (plane * side + row) * wide.shape[-1] + left
+    lines = wide.reshape(-1).unfold(0, width, 1)
+    piece = lines.index_select(0, starts.view(-1)).view(images.shape)
+    return images.mul(kept).add_(piece, alpha=added)
+
+
+@lru_cache(maxsize=8)
+def frost_textures(side: int, device: torch.device) -> Tensor:
+    """Textures ``(5, 3, side, side)`` between 0 and 1; opposite edges join."""
+    textures = [
+        torch.tensor(colour).view(-1, 1, 1) + spread * _texture(number, side)
+        for number, (colour, spread) in enumerate(ICE)
+    ]
+    return torch.stack(textures).clamp_(0.0, 1.0).to(device)
+
+
+def _texture(number: int, side: int) -> Tensor:
+    """Soft patches, and where they are thick, needles in three directions; mean 0 and spread 1."""
+    random = generator(FROST, number)
+    turn = float(torch.rand((), generator=random)) * math.pi
+    patches = _field(side, random, slope=1.6, stretch=1.0, angle=0.0)
+    needles = torch.zeros(side, side)
+    for direction in range(3):
+        field = _field(side, random, slope=1.0, stretch=5.0, angle=turn + direction * math.pi / 3)
+        needles = torch.maximum(needles, (1.0 - 1.6 * field.abs()).clamp_(min=0.0) ** 2)
+    grain = _field(side, random, slope=0.4, stretch=1.0, angle=0.0)
+    thick = torch.sigmoid(1.5 * patches)
+    ice = 0.5 * patches + (2.2 * thick + 0.3) * needles + 0.5 * grain
+    return (ice - ice.mean()) / ice.std()
+
+
+def _field(side: int, random: torch.Generator, *, slope: float, stretch: float, angle: float) -> Tensor:
+    """Noise of standard deviation 1 whose amplitude falls with frequency, slower across than along a direction.
+
+    It is drawn at the smallest side, so that a texture of another size is the same one, finer.
+    """
+    chance = torch.randn(SIDE, SIDE, generator=random)
+    spectrum = torch.fft.fft2(chance)
+    frequency = torch.fft.fftfreq(SIDE) * SIDE
+    down, across = frequency.unsqueeze(1), frequency.unsqueeze(0)
+    along = math.cos(angle) * across + math.sin(angle) * down
+    beside = -math.sin(angle) * across + math.cos(angle) * down
+    spectrum *= (1.0 + (stretch * along) ** 2 + beside**2) ** (-slope / 2) * (along**2 + beside**2 > 4)
+    if side > SIDE:
+        wide = torch.zeros(side, side, dtype=spectrum.dtype)
+        rows = (frequency.long() % side).unsqueeze(1)
+        wide[rows, (frequency.long() % side).unsqueeze(0)] = spectrum
+        spectrum = wide
+    field: Tensor = torch.fft.ifft2(spectrum).real
+    return field / field.std()
+
+
+@corruption((0.2, 3.0), (0.5, 3.0), (0.75, 2.5), (1.0, 2.0), (1.5, 1.75))
 def fog(images: Tensor, cloud: tuple[float, float], draws: Draws) -> Tensor:
     """Mix in a plasma fractal: ``cloud`` is its share and how fast its details fade."""
     share, decay = cloud
@@ -67,3 +163,125 @@ def plasma_fractal(side: int, decay: float, draws: Draws) -> Tensor:
         step, wibble = half, wibble / decay
     field -= field.amin(dim=(1, 2), keepdim=True)
     return field / field.amax(dim=(1, 2), keepdim=True)
+
+
+@corruption(0.05, 0.1, 0.15, 0.2, 0.3, is_random=False)
+def brightness(images: Tensor, more: float, draws: Draws) -> Tensor:
+    """Raise the value of HSV: every channel in proportion, black to grey."""
+    value = highest(images)
+    raised = (value + more).clamp_(max=1.0)
+    # Far below what 8 bits show, and it makes black grey without a case of its own.
+    return (images + TINY).mul_(raised.div_(value.add_(TINY)))
+
+
+@corruption(
+    (0.62, 0.1, 0.7, 0.7, 0.5, False),
+    (0.65, 0.1, 0.8, 0.7, 0.5, False),
+    (0.65, 0.3, 1.0, 0.69, 0.5, False),
+    (0.65, 0.1, 0.7, 0.69, 0.6, True),
+    (0.65, 0.1, 0.5, 0.68, 0.6, True),
+)
+def spatter(images: Tensor, liquid: tuple[float, ...], draws: Draws) -> Tensor:
+    """Drops of water or mud on the lens; a drop of water is light and shade by the distance from its rim.
+
+    ``liquid`` are mean, deviation and blur of the noise they come from, the threshold, how strong they are (mud: how
+    soft), and whether they are mud.
+    """
+    mean, deviation, sigma, threshold, strength, is_mud = liquid
+    scale = scale_of(images)
+    # Blur over more pixels evens the noise out more: a larger deviation keeps the drops as many.
+    noise = draws.normals(1, *images.shape[-2:]).mul_(deviation * max(1.0, scale)).add_(mean)
+    layer = blurred(noise, sigma * scale)
+    if is_mud:
+        mud = blurred((layer > threshold).float(), strength * scale)
+        mud = mud.masked_fill(mud < 0.8, 0.0)
+        return torch.lerp(images, paint(MUD, images).expand_as(images), mud)
+    drops = layer.mul(255.0).floor_().clamp_(0.0, 255.0).mul_(layer.ge(threshold).float())
+    shine = drops * _shading(drops, scale)
+    shine = shine / shine.amax(dim=(1, 2, 3), keepdim=True).clamp(min=1e-8) * strength
+    return images + shine * paint(WATER, images)
+
+
+def _shading(drops: Tensor, scale: float) -> Tensor:
+    """Light and shade ``(n, 1, H, W)`` from 0 to 255 by the distance from the rims of the drops."""
+    furthest = round(FURTHEST * max(1.0, scale))
+    distance = _mean_of_nine(_distances(_edges(drops), furthest)).floor_()
+    even = pad(_equalised(distance.to(torch.int32), furthest), (1,) * 4, mode="reflect")
+    relief = torch.zeros_like(drops)
+    for down, row in enumerate(RELIEF):
+        for right, weight in enumerate(row):
+            if weight:
+                relief.add_(_moved(even, down, right), alpha=weight)
+    return _mean_of_nine(relief.clamp_(0.0, 255.0)).round_()
+
+
+def _moved(padded: Tensor, down: int, right: int) -> Tensor:
+    """What is ``down - 1`` below and ``right - 1`` right of every pixel, in values with a rim of one."""
+    height, width = padded.shape[-2:]
+    return padded[..., down : down + height - 2, right : right + width - 2]
+
+
+def _mean_of_nine(values: Tensor) -> Tensor:
+    around = pad(values, (1,) * 4, mode="reflect")
+    lines = around[..., :-2] + around[..., 1:-1] + around[..., 2:]
+    return (lines[..., :-2, :] + lines[..., 1:-1, :] + lines[..., 2:, :]).div_(9.0)
+
+
+def _edges(drops: Tensor) -> Tensor:
+    """Edges as Canny's method finds them, bool ``(n, 1, H, W)``: ridges of the gradient, weak ones next to strong.
+
+    OpenCV and scikit-image have it for one image at a time, on the CPU; neither is a dependency.
+    """
+    around = pad(drops, (1,) * 4, mode="replicate")
+    columns = around[..., :-2, :] + 2 * around[..., 1:-1, :] + around[..., 2:, :]
+    rows = around[..., :, :-2] + 2 * around[..., :, 1:-1] + around[..., :, 2:]
+    dx, dy = columns[..., 2:] - columns[..., :-2], rows[..., 2:, :] - rows[..., :-2, :]
+    across, down = dx.abs(), dy.abs()
+    size = across + down
+    beside = pad(size, (1,) * 4)
+    flat, steep = down < 0.41421356 * across, down > 2.41421356 * across
+    along = (size > _moved(beside, 1, 0)) & (size >= _moved(beside, 1, 2))
+    upright = (size > _moved(beside, 0, 1)) & (size >= _moved(beside, 2, 1))
+    falling = (size > _moved(beside, 0, 0)) & (size > _moved(beside, 2, 2))
+    rising = (size > _moved(beside, 0, 2)) & (size > _moved(beside, 2, 0))
+    opposed = (dx < 0) ^ (dy < 0)
+    slanted = ~(flat | steep) & ((opposed & rising) | (~opposed & falling))
+    ridge = ((flat & along) | (steep & upright) | slanted) & (size > WEAK)
+    strong = ridge & (size > STRONG)
+    for _ in range(4):  # weak edges here are a few pixels inside a drop, whose rim is strong
+        wide = pad(strong, (1,) * 4)
+        lines = wide[..., :-2] | wide[..., 1:-1] | wide[..., 2:]
+        strong = (lines[..., :-2, :] | lines[..., 1:-1, :] | lines[..., 2:, :]) & ridge
+    return strong
+
+
+def _distances(edges: Tensor, furthest: int) -> Tensor:
+    """Distance of every pixel from the nearest edge, at most ``furthest``."""
+    height, width = edges.shape[-2:]
+    place = torch.arange(width, device=edges.device, dtype=torch.float32)
+    far = float(2 * furthest)
+    before = torch.where(edges, place, -far).cummax(dim=-1).values
+    after = torch.where(edges, place, far + width).flip(-1).cummin(dim=-1).values.flip(-1)
+    along = torch.minimum(place - before, after - place).clamp_(max=far).square_()
+    along = along.to(torch.int16 if furthest < 90 else torch.int32)  # small numbers are quick to compare
+    nearest = along.clone()
+    for step in range(1, min(furthest, height)):
+        moved = along + step**2
+        torch.minimum(nearest[..., step:, :], moved[..., :-step, :], out=nearest[..., step:, :])
+        torch.minimum(nearest[..., :-step, :], moved[..., step:, :], out=nearest[..., :-step, :])
+    return nearest.float().sqrt_().clamp_(max=float(furthest))
+
+
+def _equalised(values: Tensor, most: int) -> Tensor:
+    """Integers from 0 to ``most`` spread over 0..255 so that every image's histogram becomes even."""
+    count, levels = len(values), most + 1
+    offsets = torch.arange(count, device=values.device, dtype=torch.int32).view(-1, 1, 1, 1) * levels
+    histogram = torch.bincount((values + offsets).view(-1), minlength=count * levels).view(count, levels)
+    running = histogram.cumsum(dim=1).float()
+    total = running[:, -1:]
+    lowest = histogram.gather(1, (histogram > 0).int().argmax(dim=1, keepdim=True)).float()
+    spread = (running - lowest) * (255.0 / (total - lowest).clamp(min=1.0))
+    table = torch.where(
+        total > lowest, spread, torch.arange(levels, device=values.device, dtype=torch.float32)
+    ).round_()
+    return table.view(-1).index_select(0, (values + offsets).view(-1)).view(values.shape)
