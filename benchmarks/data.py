@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from metacal.evaluation.example import example_predictions
+from metacal.evaluation.predictions import example_predictions
 
 WIDE_RESNET = "WideResNet-16-4 on CIFAR-10"
 DENSENET = "DenseNet-BC-100 on CIFAR-100"

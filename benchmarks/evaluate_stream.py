@@ -21,11 +21,9 @@ import pyarrow.parquet as pq
 from benchmarks.data import synthetic_predictions
 from benchmarks.memory_probe import read_status
 from benchmarks.report import Part, Row, Target, measured, publish
-from metacal.evaluation.batches import PredictionFile
 from metacal.evaluation.evaluation import one_thread
-from metacal.evaluation.reservoir import SAMPLE, Reservoir
-from metacal.evaluation.streaming import StreamedScores
-from metacal.evaluation.tables import BATCH_ELEMENTS
+from metacal.evaluation.prediction_file import BATCH_ELEMENTS, PredictionFile
+from metacal.evaluation.streaming import SAMPLE, Reservoir, StreamedScores
 
 ROWS, NUM_CLASSES = 20_000_000, 10
 ROUNDS = 5

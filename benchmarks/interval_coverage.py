@@ -15,7 +15,7 @@ from torch import Tensor
 from benchmarks.report import save_table, typed
 from metacal.evaluation import Predictions
 from metacal.evaluation.evaluation import MEASURES
-from metacal.evaluation.intervals import figure_intervals
+from metacal.evaluation.scores import Binned
 from metacal.evaluation.streaming import StreamedScores
 from metacal.functional.binning import calibration_error, equal_width_index, equal_width_statistics
 from metacal.functional.smooth_calibration_error import smooth_error
@@ -124,7 +124,7 @@ def others(world: str, samples: int, trials: int, seed: int) -> dict[str, float]
         predictions = draw(world, samples, generator)
         confidences, predicted = predictions.probs.max(dim=1)
         smooth = smooth_error(confidences, predicted == predictions.targets).item()
-        ends = figure_intervals(predictions, smooth, NUM_BINS)
+        ends = Binned.of(predictions.inputs, NUM_BINS).intervals(smooth)
         for name in OTHERS:
             hits[name] += ends[name][0] <= truth[name] <= ends[name][1]
     return {name: count / trials for name, count in hits.items()}

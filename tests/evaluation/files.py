@@ -221,7 +221,7 @@ BAD_FILES = {
     "nan in csv": (
         text("bad.csv", "p_a,p_b,label\n0.5,0.5,a\n0.5,nan,a\n"),
         [],
-        "bad.csv: row 2: column p_b holds nan, not a finite number; mend or drop the row",
+        "bad.csv: row 2: column p_b holds nan, not a finite number; fix or drop the row",
     ),
     "gap in csv": (
         text("bad.csv", "p_a,p_b,label\n0.5,0.5,a\n0.5,,a\n"),
@@ -282,7 +282,7 @@ BAD_FILES = {
     "target too high": (
         text("bad.csv", "p_a,p_b,label\n0.5,0.5,1\n0.5,0.5,2\n"),
         [],
-        "bad.csv: row 2: label is 2, classes are 0..1; mend the target or its numbering",
+        "bad.csv: row 2: label is 2, classes are 0..1; fix the target or its numbering",
     ),
     "target negative": (
         lambda folder: _npz(folder, probs=PROBS, targets=np.array([0, -1])),
@@ -302,22 +302,22 @@ BAD_FILES = {
     "unknown name": (
         text("bad.csv", "p_cat,p_dog,label\n0.5,0.5,cat\n0.5,0.5,fox\n"),
         [],
-        "bad.csv: row 2: label is 'fox', not one of the classes 'cat', 'dog'; mend it, or name the classes",
+        "bad.csv: row 2: label is 'fox', not one of the classes 'cat', 'dog'; fix it, or name the classes",
     ),
     "names but no class names": (
         lambda folder: _npz(folder, probs=PROBS, targets=np.array(["cat", "dog"])),
         [],
-        "bad.npz: row 1: targets is 'cat', not one of the classes '0', '1'; mend it, or name the classes in the order",
+        "bad.npz: row 1: targets is 'cat', not one of the classes '0', '1'; fix it, or name the classes in the order",
     ),
     "target missing": (
         text("bad.csv", "p_a,p_b,label\n0.5,0.5,a\n0.5,0.5,\n"),
         [],
-        "bad.csv: row 2: label has no value; mend or drop the row",
+        "bad.csv: row 2: label has no value; fix or drop the row",
     ),
     "ragged csv": (
         text("bad.csv", "p_a,p_b,label\n0.5,0.5,a\n0.5,b\n"),
         [],
-        "bad.csv: row 2 has 2 values, the header has 3; mend or drop the row",
+        "bad.csv: row 2 has 2 values, the header has 3; fix or drop the row",
     ),
     "ragged json": (
         text("bad.jsonl", '{"probs": [0.5, 0.5], "label": 0}\n{"probs": [1.0], "label": 0}\n'),
@@ -347,7 +347,7 @@ BAD_FILES = {
     "json lists that are nested differently": (
         text("bad.jsonl", '{"p_a": 0.5, "p_b": 0.5, "label": [[]]}\n{"p_a": 0.5, "p_b": 0.5, "label": [[[]]]}\n'),
         [],
-        "bad.jsonl: row 2: `label` is [[[]]], not a number; mend or drop the row",
+        "bad.jsonl: row 2: `label` is [[[]]], not a number; fix or drop the row",
     ),
     "json lists that are nested as deep as arrays go": (
         text("bad.jsonl", '{"p_a": 0.5, "p_b": 0.5, "label": ' + "[" * 64 + "]" * 64 + "}\n"),

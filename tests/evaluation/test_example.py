@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from metacal.evaluation.example import EXAMPLE, example_predictions
+from metacal.evaluation.predictions import EXAMPLE, example_predictions
 
 
 def test_shapes_and_dtypes():

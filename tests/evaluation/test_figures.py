@@ -18,11 +18,11 @@ from metacal.evaluation import (
     score_predictions,
     temperature_gain,
 )
-from metacal.evaluation.confusion import confused_pairs, confusion_counts
-from metacal.evaluation.evaluation import ERRORS, FIGURES, MEASURES
-from metacal.evaluation.intervals import class_cells, figure_intervals, only_bound, reflected_kernel
+from metacal.evaluation.evaluation import ERRORS, FIGURES, MEASURES, confused_pairs, confusion_counts
+from metacal.evaluation.scores import Binned, class_cells, only_bound, reflected_kernel
 from metacal.evaluation.streaming import StreamedScores
 from metacal.functional import equal_width_statistics, negative_log_likelihood
+from metacal.functional.classwise_calibration_error import class_statistics
 
 
 def test_risk_and_coverage_by_hand():
@@ -103,7 +103,7 @@ def test_the_gain_is_of_samples_that_the_temperature_has_not_seen():
 
 def intervals_of(predictions, num_resamples):
     scores = score_predictions(**{predictions.inputs.name: predictions.scores}, targets=predictions.targets)
-    return figure_intervals(predictions, scores.smooth_ece, num_resamples=num_resamples)
+    return Binned.of(predictions.inputs, 15).intervals(scores.smooth_ece, num_resamples)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -175,11 +175,12 @@ def test_bins_of_classes_scatter_as_labels_drawn_from_the_probabilities():
     """Of two classes, one's gaps are the other's, mirrored; of more, the bins' gaps have the correlations of labels."""
     _, probs, _ = draw(n=400, num_classes=2, dtype=torch.float64)
     said = Predictions.from_probs(probs, torch.zeros(400, dtype=torch.int64))
-    _, noise = class_cells(said.inputs, 5, num_resamples=500)
+    _, noise = class_cells(said.inputs, class_statistics(said.inputs, 5), num_resamples=500)
     assert noise.shape == (500, 10)
     torch.testing.assert_close(noise[:, :5], -noise[:, 5:].flip(1), atol=1e-4, rtol=0.0)
     _, probs, _ = draw(n=300, num_classes=3, dtype=torch.float64)
-    cells, noise = class_cells(Predictions.from_probs(probs, torch.zeros(300, dtype=torch.int64)).inputs, 2, 20_000)
+    inputs = Predictions.from_probs(probs, torch.zeros(300, dtype=torch.int64)).inputs
+    cells, noise = class_cells(inputs, class_statistics(inputs, 2), 20_000)
     generator = torch.Generator().manual_seed(0)
     drawn = torch.multinomial(probs, 20_000, replacement=True, generator=generator).T  # (R, n)
     is_class = torch.nn.functional.one_hot(drawn, 3).double() - probs

@@ -11,7 +11,6 @@ from tests.evaluation.files import NAMES, columns, draw, write
 
 from metacal.errors import InvalidFileError
 from metacal.evaluation import PredictionFile, read_predictions, score_predictions
-from metacal.evaluation import tables as tables_module
 
 SUFFIXES = (".csv", ".tsv", ".parquet", ".feather", ".arrow", ".ipc", ".jsonl", ".ndjson")
 
@@ -182,7 +181,7 @@ def test_true_and_false_are_the_classes_of_these_names(names, suffix, tmp_path):
 def test_true_and_false_are_not_guessed_to_be_other_names(suffix, tmp_path):
     table = {"p_yes": np.array([0.75, 0.25]), "p_no": np.array([0.25, 0.75]), "label": np.array([True, False])}
     path = write(tmp_path / f"said{suffix}", table)
-    with pytest.raises(InvalidFileError, match=r"row 1: label is '[tT]rue', not one of the classes 'yes', 'no'; mend"):
+    with pytest.raises(InvalidFileError, match=r"row 1: label is '[tT]rue', not one of the classes 'yes', 'no'; fix"):
         read_predictions(path)
 
 
@@ -191,7 +190,7 @@ def test_numbers_that_the_caller_names_the_classes_by(suffix, tmp_path):
     table = {"p_a": np.array([0.75, 0.25]), "p_b": np.array([0.25, 0.75]), "label": np.array([7, 3])}
     path = write(tmp_path / f"said{suffix}", table)
     assert read_predictions(path, class_names=["7", "3"]).targets.tolist() == [0, 1]
-    with pytest.raises(InvalidFileError, match="row 1: label is 7, classes are 1, 0; mend"):
+    with pytest.raises(InvalidFileError, match="row 1: label is 7, classes are 1, 0; fix"):
         read_predictions(path, class_names=["1", "0"])
 
 
@@ -285,17 +284,14 @@ def test_a_named_target_may_be_missing_where_none_is_needed(tmp_path):
     assert PredictionFile(path, target="y", needs_target=False).has_targets
 
 
-def test_batches_change_nothing(tmp_path, monkeypatch):
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_batches_change_nothing(suffix, tmp_path):
     _, probs, targets = draw(n=5000)
-    path = write(tmp_path / "said.parquet", columns(probs, targets))
-    monkeypatch.setattr(tables_module, "BATCH_ELEMENTS", 10)
-    from metacal.evaluation import batches
-
-    monkeypatch.setattr(batches, "BATCH_ELEMENTS", 10)
-    monkeypatch.setattr(batches, "CHUNK_ELEMENTS", 10)
-    pieces = list(PredictionFile(path).batches())
-    assert len(pieces) == 5
-    check(read_predictions(path), probs, targets)
+    file = PredictionFile(write(tmp_path / f"said{suffix}", columns(probs, targets)))
+    pieces = list(file.batches(read=10, chunk=10))
+    assert [len(piece.scores) for piece in pieces] == [1024, 1024, 1024, 1024, 904]
+    np.testing.assert_allclose(torch.cat([piece.scores for piece in pieces]), probs, rtol=1e-6, atol=1e-7)
+    assert torch.cat([piece.targets for piece in pieces]).tolist() == targets.tolist()
 
 
 def test_a_file_without_targets_is_read_where_they_are_not_needed(tmp_path):

@@ -9,8 +9,8 @@ from tests.evaluation.files import columns, draw, write
 
 from metacal import functional as F
 from metacal.evaluation import PredictionFile, StreamedScores, evaluate_file
-from metacal.evaluation.read_ahead import read_ahead
-from metacal.evaluation.reservoir import Reservoir
+from metacal.evaluation.streaming import Reservoir
+from metacal.evaluation.tables import read_ahead
 from metacal.functional.mean_interval import mean_interval, power_sums
 
 FUNCTIONS = {
@@ -100,18 +100,18 @@ def test_a_reservoir_that_is_large_enough_keeps_all():
 
 
 def test_reading_ahead():
-    assert list(read_ahead(lambda: iter(range(100)))) == list(range(100))
+    assert list(read_ahead(range(100))) == list(range(100))
 
     def fails():
         yield 1
         raise RuntimeError("no more")
 
-    items = read_ahead(fails)
+    items = read_ahead(fails())
     assert next(items) == 1
     with pytest.raises(RuntimeError, match="no more"):
         next(items)
     before = set(threading.enumerate())
-    endless = read_ahead(lambda: iter(int, 1))
+    endless = read_ahead(iter(int, 1))
     next(endless)
     (reader,) = set(threading.enumerate()) - before
     endless.close()

@@ -68,8 +68,7 @@ def calibrate(
 
     [bold]metacal calibrate new.csv --use calibrator.safetensors --out calibrated.csv[/]
     """
-    from metacal.evaluation.batches import PredictionFile
-    from metacal.evaluation.reading import gather
+    from metacal.evaluation.prediction_file import PredictionFile, gather
     from metacal.evaluation.writing import check_writable, write_predictions
     from metacal.functional.arguments import check_choice
     from metacal.posthoc import Calibrator

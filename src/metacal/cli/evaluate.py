@@ -94,8 +94,8 @@ def evaluate(
 
     Exit status: 0 good, 1 a figure is beyond its bound, 2 bad input.
     """
-    from metacal.evaluation.batches import PredictionFile
     from metacal.evaluation.evaluation import FIGURES, OOD_FIGURES, evaluate_file
+    from metacal.evaluation.prediction_file import PredictionFile
 
     check_places(json=json_file)
     keys = FIGURES if ood is None else FIGURES + OOD_FIGURES

@@ -1,16 +1,12 @@
 """Predictions and their scores: what a model said, and how far it can be believed."""
 
-from metacal.evaluation.batches import PredictionFile
-from metacal.evaluation.evaluation import Evaluation, evaluate_file, evaluate_predictions
-from metacal.evaluation.example import example_predictions
-from metacal.evaluation.ood import Detection, detection, ood_figures
-from metacal.evaluation.predictions import Predictions
-from metacal.evaluation.reading import read_predictions, sample_predictions
+from metacal.evaluation.evaluation import Evaluation, confidence_verdict, evaluate_file, evaluate_predictions
+from metacal.evaluation.prediction_file import PredictionFile, read_predictions, sample_predictions
+from metacal.evaluation.predictions import Predictions, example_predictions
+from metacal.evaluation.rejection import Detection, RiskCoverage, detection, ood_figures, risk_coverage
 from metacal.evaluation.scores import Scores, score_predictions
-from metacal.evaluation.selective import RiskCoverage, risk_coverage
 from metacal.evaluation.streaming import StreamedScores
 from metacal.evaluation.temperature_gain import TemperatureGain, temperature_gain
-from metacal.evaluation.verdict import confidence_verdict
 
 __all__ = [
     "Detection",

@@ -1,10 +1,15 @@
-"""Which columns of a table hold the scores and which the target: by clear rules, or as named. Never by values."""
+"""Which columns of a table hold the scores and the target (by clear rules, never by values), and what targets mean."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from metacal.errors import InvalidValueError
+from metacal.evaluation.tables import BadRow, Column, Strings
 
 PROB_WORDS = ("p", "prob", "probs", "proba", "probability", "probabilities")
 LOGIT_WORDS = ("logit", "logits")
@@ -12,6 +17,8 @@ ARRAY_PROB_WORDS = ("predictions",)
 """Arrays, not columns: a column of this name often holds the class that was predicted."""
 
 TARGET_WORDS = ("target", "targets", "label", "labels", "y", "y_true", "ground_truth")
+TRUTHS = ("false", "true")
+DROP = "fix or drop the row"
 
 
 @dataclass(frozen=True)
@@ -194,3 +201,109 @@ def _without_common_prefix(names: list[str]) -> list[str]:
 def _list(names: Sequence[str], most: int = 8) -> str:
     shown = ", ".join(names[:most])
     return f"{shown}, ... ({len(names)} in all)" if len(names) > most else shown or "none"
+
+
+def class_numbers(
+    column: Column,
+    class_names: Sequence[str],
+    numbers: Sequence[int] | None = None,
+    name: str = "target",
+    *,
+    is_binary: bool = False,
+) -> NDArray[np.int64]:
+    """Class numbers 0..K-1 of a column that holds names, or integers.
+
+    Args:
+        column: text (names, else true and false, else integers), integers, whole floats or booleans. True and false
+            are the classes of these names, or 1 and 0 if the two classes are numbered or ``is_binary``.
+        class_names: K names.
+        numbers: integer k stands for the class at the position of k in here; None if k is the position.
+        name: of the column, for messages.
+        is_binary: whether scores are one column, that of the class "true".
+
+    Raises:
+        BadRow: a target is missing, unknown or out of range.
+
+    Examples:
+        >>> import numpy as np
+        >>> class_numbers(np.array([2, 0]), ["a", "b", "c"]).tolist()
+        [2, 0]
+        >>> class_numbers(Strings(np.array([0, 1, 0]), ("dog", "cat")), ["cat", "dog"]).tolist()
+        [1, 0, 1]
+    """
+    if not isinstance(column, Strings) and column.dtype.kind == "b" and column.ndim == 1:
+        column = Strings(column.astype(np.int64), TRUTHS)
+    if isinstance(column, Strings):
+        return _from_text(column, class_names, numbers, name, is_binary)
+    if column.ndim != 1:
+        raise BadRow(
+            0, f"{name} has {column.shape[1:]} values a row, not one; of one-hot targets save the argmax over classes"
+        )
+    if column.dtype.kind == "f":
+        return _from_numbers(_whole(column, name), class_names, numbers, name)
+    if column.dtype.kind not in "iu":
+        raise BadRow(0, f"{name} holds {column.dtype}, not class names or integers; write it as either")
+    return _from_numbers(column.astype(np.int64), class_names, numbers, name)
+
+
+def _whole(column: NDArray[Any], name: str) -> NDArray[np.int64]:
+    with np.errstate(invalid="ignore"):
+        whole = column.astype(np.int64)
+    bad = np.flatnonzero(whole != column)  # NaN is equal to nothing
+    if len(bad):
+        value = column[bad[0]]
+        found = "no value" if np.isnan(value) else f"{value:g}, which is not a class number"
+        raise BadRow(int(bad[0]), f"{name} has {found}; {DROP}")
+    return whole
+
+
+def _from_numbers(
+    values: NDArray[np.int64], class_names: Sequence[str], numbers: Sequence[int] | None, name: str
+) -> NDArray[np.int64]:
+    if numbers is not None:
+        known = np.asarray(numbers, dtype=np.int64)
+        order = np.argsort(known)
+        places: NDArray[np.int64] = order[np.searchsorted(known, values, sorter=order).clip(0, len(known) - 1)]
+        bad = np.flatnonzero(known[places] != values)
+        allowed = ", ".join(map(str, numbers[:8])) + (", ..." if len(numbers) > 8 else "")
+    else:
+        places = values
+        # Read as unsigned, a negative number is larger than any class: one pass settles both ends.
+        is_inside = not len(values) or values.view(np.uint64).max() < len(class_names)
+        bad = values[:0] if is_inside else np.flatnonzero((values < 0) | (values >= len(class_names)))
+        allowed = f"0..{len(class_names) - 1}"
+    if len(bad):
+        raise BadRow(int(bad[0]), f"{name} is {values[bad[0]]}, classes are {allowed}; fix the target or its numbering")
+    return places
+
+
+def _from_text(
+    column: Strings, class_names: Sequence[str], numbers: Sequence[int] | None, name: str, is_binary: bool
+) -> NDArray[np.int64]:
+    missing = np.flatnonzero(column.codes < 0)
+    if len(missing):
+        raise BadRow(int(missing[0]), f"{name} has no value; {DROP}")
+    places = {class_name: place for place, class_name in enumerate(class_names)}
+    by_name = np.array([places.get(value, -1) for value in column.values] or [0], dtype=np.int64)
+    found = by_name[column.codes]
+    unknown = np.flatnonzero(found < 0)
+    if not len(unknown):
+        return found
+    if all(value.lower() in TRUTHS for value in column.values):
+        truths = np.array([TRUTHS.index(value.lower()) for value in column.values], dtype=np.int64)
+        spelled = [class_name.lower() for class_name in class_names]
+        if all(spelled.count(truth) == 1 for truth in TRUTHS):
+            return np.array([spelled.index(truth) for truth in TRUTHS], dtype=np.int64)[truths[column.codes]]
+        if len(class_names) == 2 and (is_binary or numbers is not None or spelled == ["0", "1"]):
+            return _from_numbers(truths[column.codes], class_names, numbers, name)
+    try:
+        as_numbers = np.array([float(value) for value in column.values])
+    except ValueError:
+        value = column.values[int(column.codes[unknown[0]])]
+        known = ", ".join(map(repr, class_names[:8])) + (", ..." if len(class_names) > 8 else "")
+        raise BadRow(
+            int(unknown[0]),
+            f"{name} is {value!r}, not one of the classes {known}; fix it, or name the classes in the order of the "
+            "scores with `class_names` (--class-names)",
+        ) from None
+    return _from_numbers(_whole(as_numbers[column.codes], name), class_names, numbers, name)

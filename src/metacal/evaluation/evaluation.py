@@ -4,25 +4,19 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from metacal.errors import InvalidFileError
-from metacal.evaluation.batches import PredictionFile
-from metacal.evaluation.confusion import ClassFigures, ConfusedPair, class_figures, confused_pairs, confusion_counts
-from metacal.evaluation.intervals import RESAMPLES, Bound, Ends, figure_intervals, only_bound
-from metacal.evaluation.ood import ood_figures
+from metacal.evaluation.prediction_file import PredictionFile
 from metacal.evaluation.predictions import Predictions
-from metacal.evaluation.reservoir import SAMPLE, Reservoir
-from metacal.evaluation.scores import score_predictions
-from metacal.evaluation.selective import risk_coverage
-from metacal.evaluation.streaming import StreamedScores
+from metacal.evaluation.rejection import ood_figures, risk_coverage
+from metacal.evaluation.scores import RESAMPLES, Binned, Bound, by_end, only_bound
+from metacal.evaluation.streaming import SAMPLE, Reservoir, StreamedScores
 from metacal.evaluation.temperature_gain import TemperatureGain, temperature_gain
-from metacal.evaluation.verdict import confidence_verdict
-from metacal.functional.binning import equal_width_statistics
-from metacal.functional.classwise_calibration_error import class_statistics
-from metacal.functional.confidence import confidence_and_correctness
+from metacal.functional.binning import BinStatistics, calibration_error
 from metacal.functional.sample_size import sample_size_warning
 
 STREAMED = ("accuracy", "nll", "brier", "ece", "mce")
@@ -38,6 +32,42 @@ FIGURES = (
 )
 OOD_FIGURES = ("ood_auroc_max_prob", "ood_fpr95_max_prob", "ood_auroc_entropy", "ood_fpr95_entropy")
 RISKS = (0.01, 0.02, 0.05)
+CONFUSED = 10
+"""Pairs of classes to list."""
+
+LARGE = 1.96
+"""Standard errors beyond which a difference is told from chance."""
+
+
+class ClassFigures(NamedTuple):
+    """One class.
+
+    Attributes:
+        name: of the class.
+        samples: whose target it is.
+        recall: share of them that were named so; None without samples.
+        precision: share right of those named so; None if none was.
+        mean_prob: the class's mean probability over all samples.
+        frequency: the class's share of all targets.
+        ece: of the class's probability against the rest.
+    """
+
+    name: str
+    samples: int
+    recall: float | None
+    precision: float | None
+    mean_prob: float
+    frequency: float
+    ece: float
+
+
+class ConfusedPair(NamedTuple):
+    """Samples of class ``target`` that were taken for ``predicted``: how many, and which share of the class."""
+
+    target: str
+    predicted: str
+    samples: int
+    share: float
 
 
 @dataclass(frozen=True)
@@ -135,32 +165,36 @@ def evaluate_file(
             f"{ood.place}: must have {file.num_classes} classes, as {file.place} has, got {ood.num_classes}; name "
             "predictions of the same model."
         )
-    streamed = StreamedScores(file.is_logits, num_bins)
+    streamed = None  # until there are more rows than are kept
     reservoir = Reservoir.for_classes(file.num_classes, sample, seed)
     with one_thread():
         for batch in file.batches():
             assert batch.targets is not None
-            streamed.update(batch.scores, batch.targets)
+            if streamed is None and reservoir.seen + len(batch.targets) > reservoir.capacity:
+                streamed = StreamedScores(file.is_logits, num_bins)
+                if reservoir.seen:
+                    streamed.update(*reservoir.rows())
+            if streamed is not None:
+                streamed.update(batch.scores, batch.targets)
             reservoir.add(batch.scores, batch.targets)
             if on_rows is not None:
-                on_rows(streamed.count)
-    evaluation = evaluate_predictions(
-        _as_predictions(file, *reservoir.rows()), num_bins=num_bins, num_resamples=num_resamples, seed=seed
-    )
-    figures = evaluation.figures
-    if not reservoir.is_complete:
-        figures = figures | {name: float(getattr(streamed, name)) for name in STREAMED}
-        figures = figures | _by_end(streamed.intervals(num_resamples, seed))
+                on_rows(reservoir.seen)
+    kept = _as_predictions(file, reservoir)
+    evaluation = evaluate_predictions(kept, num_bins=num_bins, num_resamples=num_resamples, seed=seed)
+    evaluation = replace(evaluation, path=file.place)
+    if streamed is not None:
+        figures = {name: float(getattr(streamed, name)) for name in STREAMED}
+        evaluation = replace(
+            evaluation,
+            rows=streamed.count,
+            figures=evaluation.figures | figures | by_end(streamed.intervals(num_resamples, seed)),
+            verdict=confidence_verdict(streamed.statistics),
+            warning=sample_size_warning(streamed.statistics),
+        )
     if ood is not None:
-        figures = figures | ood_figures(_as_predictions(file, *reservoir.rows()).probs, _ood_probs(ood, sample, seed))
-    return replace(
-        evaluation,
-        path=file.place,
-        rows=streamed.count,
-        figures=figures,
-        verdict=confidence_verdict(streamed.statistics),
-        warning=sample_size_warning(streamed.statistics),
-    )
+        detected = ood_figures(kept.probs, _ood_probs(ood, sample, seed))
+        evaluation = replace(evaluation, figures=evaluation.figures | detected)
+    return evaluation
 
 
 def evaluate_predictions(
@@ -176,15 +210,15 @@ def evaluate_predictions(
         >>> round(evaluation.gain.ece_before, 4), round(evaluation.gain.ece_after, 3)
         (0.0537, 0.006)
     """
-    targets = predictions.targets
-    figures = figures_with_intervals(predictions, num_bins=num_bins, num_resamples=num_resamples, seed=seed)
-    confidences, correct = confidence_and_correctness(predictions.inputs)
-    curve = risk_coverage(confidences, correct)
+    targets, names = predictions.targets, predictions.class_names
+    # From the logits themselves where there are any: probabilities may have been rounded to 0, or to a tie.
+    binned = Binned.of(replace(predictions.inputs, validate=True), num_bins)
+    figures = binned.with_intervals(num_resamples, seed)
+    curve = risk_coverage(binned.confidences, binned.correct)
     gain = temperature_gain(logits=predictions.logits, targets=targets, num_bins=num_bins, seed=seed)
     if gain is not None and math.isinf(figures["nll"]):  # logits of a probability of 0 stop at the least float
         gain = replace(gain, nll_before=math.inf)
     counts = confusion_counts(predictions.predicted, targets, predictions.num_classes)
-    statistics = equal_width_statistics(confidences, correct, num_bins)
     return Evaluation(
         name=predictions.name,
         path=predictions.name,
@@ -193,27 +227,90 @@ def evaluate_predictions(
         num_classes=predictions.num_classes,
         figures=figures | {"aurc": curve.area},
         coverage_at_risk={risk: curve.coverage_at_risk(risk) for risk in RISKS},
-        classes=class_figures(
-            counts,
-            predictions.probs.double().mean(dim=0),
-            class_statistics(predictions.inputs, num_bins),
-            predictions.class_names,
-        ),
-        confused=confused_pairs(counts, predictions.class_names),
-        verdict=confidence_verdict(statistics),
+        classes=class_figures(counts, predictions.probs.double().mean(dim=0), binned.classes, names),
+        confused=confused_pairs(counts, names),
+        verdict=confidence_verdict(binned.equal_width),
         gain=gain,
-        warning=sample_size_warning(statistics),
+        warning=sample_size_warning(binned.equal_width),
     )
 
 
-def figures_with_intervals(
-    predictions: Predictions, *, num_bins: int = 15, num_resamples: int = RESAMPLES, seed: int = 0
-) -> dict[str, float]:
-    """`score_predictions` by name, with the ends of all intervals; arguments as in `evaluate_file`."""
-    # From the logits themselves where there are any: probabilities may have been rounded to 0, or to a tie.
-    given = {predictions.inputs.name: predictions.scores}
-    figures = score_predictions(**given, targets=predictions.targets, num_bins=num_bins, seed=seed).as_dict()
-    return figures | _by_end(figure_intervals(predictions, figures["smooth_ece"], num_bins, num_resamples, seed))
+def confusion_counts(predicted: Tensor, targets: Tensor, num_classes: int) -> Tensor:
+    """int64 ``(K, K)``: row is the target, column the prediction.
+
+    Examples:
+        >>> import torch
+        >>> confusion_counts(torch.tensor([0, 1, 1]), torch.tensor([0, 0, 1]), 2).tolist()
+        [[1, 1], [0, 1]]
+    """
+    return torch.bincount(targets * num_classes + predicted, minlength=num_classes**2).view(num_classes, num_classes)
+
+
+def class_figures(
+    counts: Tensor, mean_probs: Tensor, statistics: BinStatistics, class_names: tuple[str, ...]
+) -> list[ClassFigures]:
+    """Figures of every class.
+
+    Args:
+        counts: of `confusion_counts`.
+        mean_probs: float64 ``(K,)``.
+        statistics: of each class against the rest, ``(K, M)``.
+        class_names: K names.
+    """
+    total = max(int(counts.sum()), 1)
+    of_class, named, right = counts.sum(1).tolist(), counts.sum(0).tolist(), counts.diagonal().tolist()
+    errors, probs = calibration_error(statistics).tolist(), mean_probs.tolist()
+    return [
+        ClassFigures(
+            name,
+            of_class[k],
+            right[k] / of_class[k] if of_class[k] else None,
+            right[k] / named[k] if named[k] else None,
+            probs[k],
+            of_class[k] / total,
+            errors[k],
+        )
+        for k, name in enumerate(class_names)
+    ]
+
+
+def confused_pairs(counts: Tensor, class_names: tuple[str, ...], most: int = CONFUSED) -> list[ConfusedPair]:
+    """The pairs that are confused most often, most often first.
+
+    Examples:
+        >>> import torch
+        >>> confused_pairs(torch.tensor([[8, 2], [1, 9]]), ("cat", "dog"))[0]
+        ConfusedPair(target='cat', predicted='dog', samples=2, share=0.2)
+    """
+    off = counts.clone().fill_diagonal_(0)
+    values, places = off.flatten().sort(descending=True, stable=True)
+    pairs = []
+    for count, place in zip(values[:most].tolist(), places[:most].tolist(), strict=True):
+        if count:
+            row, column = divmod(place, len(class_names))
+            pairs.append(ConfusedPair(class_names[row], class_names[column], count, count / int(counts[row].sum())))
+    return pairs
+
+
+def confidence_verdict(statistics: BinStatistics) -> str:
+    """One sentence that says whether the model is too sure of itself, not sure enough, or neither.
+
+    The mean confidence is held against the accuracy; a difference within the 95 % scatter of the accuracy counts for
+    nothing.
+
+    Examples:
+        >>> import torch
+        >>> from metacal.functional import equal_width_statistics
+        >>> confidence_verdict(equal_width_statistics(torch.full((1000,), 0.9), torch.arange(1000) < 800))
+        'Over-confident: it says 90.0 % and is right 80.0 % of the time.'
+    """
+    count = int(statistics.total)
+    accuracy = int(statistics.correct_sums.sum()) / count
+    confidence = float(statistics.confidence_sums.sum()) / count
+    says = f"it says {confidence:.1%} and is right {accuracy:.1%} of the time".replace("%", " %")
+    if abs(confidence - accuracy) <= LARGE * math.sqrt(max(confidence * (1.0 - confidence), 0.0) / count):
+        return f"Neither over- nor under-confident on average: {says}, which chance explains."
+    return f"{'Over' if confidence > accuracy else 'Under'}-confident: {says}."
 
 
 @contextmanager
@@ -227,18 +324,10 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _as_predictions(file: PredictionFile, scores: Tensor, targets: Tensor) -> Predictions:
+def _as_predictions(file: PredictionFile, reservoir: Reservoir) -> Predictions:
     """Rows that the file has checked already."""
+    scores, targets = reservoir.rows()
     return Predictions(scores, file.is_logits, targets, file.class_names, file.name)
-
-
-def _by_end(intervals: dict[str, Ends]) -> dict[str, float]:
-    """``x_low`` and ``x_high`` of every x."""
-    return {
-        f"{name}_{end}": value
-        for name, ends in intervals.items()
-        for end, value in zip(("low", "high"), ends, strict=True)
-    }
 
 
 def _ood_probs(ood: PredictionFile, sample: int, seed: int) -> Tensor:
@@ -246,7 +335,7 @@ def _ood_probs(ood: PredictionFile, sample: int, seed: int) -> Tensor:
     with one_thread():
         for batch in ood.batches():
             reservoir.add(batch.scores, torch.zeros(len(batch.scores), dtype=torch.int64))
-    return _as_predictions(ood, *reservoir.rows()).probs
+    return _as_predictions(ood, reservoir).probs
 
 
 def _is_streamed(name: str) -> bool:

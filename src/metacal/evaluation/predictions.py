@@ -1,14 +1,18 @@
-"""`Predictions`: what a model said about a set of samples, and what was true."""
+"""`Predictions`: what a model said about a set of samples, and what was true; real ones ship with the package."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from metacal.errors import InvalidValueError
 from metacal.functional.boundary import to_tensor
 from metacal.functional.inputs import Inputs, at_least_float32, log_probs, read_inputs
+
+EXAMPLE = "wideresnet-16-4-cifar-10.npz"
 
 
 @dataclass(frozen=True)
@@ -97,3 +101,20 @@ class Predictions:
     def logits(self) -> Tensor:
         """Logits ``(n, K)`` in float32 or wider; see `log_probs` for those of probabilities."""
         return at_least_float32(self.scores) if self.is_logits else log_probs(self.scores)
+
+
+def example_predictions() -> tuple[Tensor, Tensor]:
+    """Test-set probabilities of a WideResNet-16-4 on CIFAR-10.
+
+    Returns:
+        float32 probs ``(10000, 10)`` and int64 targets ``(10000,)``.
+
+    Examples:
+        >>> from metacal.functional import expected_calibration_error
+        >>> probs, targets = example_predictions()
+        >>> round(expected_calibration_error(probs=probs, targets=targets).item(), 4)
+        0.0537
+    """
+    resource = files("metacal") / "assets" / EXAMPLE
+    with resource.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        return torch.from_numpy(arrays["predictions"]), torch.from_numpy(arrays["ground_truth"])

@@ -1,10 +1,18 @@
-"""`Scores`: the figures that say how good and how calibrated a set of predictions is."""
+"""The figures that say how good and how calibrated predictions are, and their 95 % intervals.
 
+Intervals: Wilson's for accuracy, Hall's for mean losses, test inversion for calibration errors.
+"""
+
+import math
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Literal
 
+import torch
 from torch import Tensor
 
-from metacal.functional.binning import calibration_error, equal_width_statistics
+from metacal.evaluation.predictions import Predictions
+from metacal.functional.binning import BinStatistics, calibration_error, equal_width_index, equal_width_statistics
 from metacal.functional.boundary import public
 from metacal.functional.brier_score import brier_sums, split_brier
 from metacal.functional.classwise_calibration_error import class_statistics
@@ -12,10 +20,23 @@ from metacal.functional.confidence import confidence_and_correctness
 from metacal.functional.debiased_calibration_error import debiased_error
 from metacal.functional.equal_mass import equal_mass_statistics
 from metacal.functional.error_interval import error_interval
-from metacal.functional.inputs import read_inputs
+from metacal.functional.inputs import Inputs, at_least_float32, read_inputs
+from metacal.functional.mean_interval import mean_interval, power_sums
 from metacal.functional.negative_log_likelihood import likelihood_sums
+from metacal.functional.share_interval import share_interval
 from metacal.functional.smooth_calibration_error import smooth_error
 from metacal.functional.sweep_calibration_error import sweep_statistics
+
+RESAMPLES = 1000
+SMOOTH_CELLS = 128
+"""Cells of confidence over which the smooth error is drawn."""
+
+ROW_GROUPS = 1024
+"""Groups of rows whose residuals are drawn together."""
+
+HIGHEST_BRIER = 2.0
+Ends = tuple[float, float]
+Bound = Literal["upper", "lower"]
 
 
 @dataclass(frozen=True)
@@ -49,35 +70,177 @@ def score_predictions(
     """Score multiclass logits or probabilities ``(n, K)`` against targets ``(n,)``; ``seed`` is of the ECE's interval.
 
     Examples:
-        >>> from metacal.evaluation.example import example_predictions
+        >>> from metacal.evaluation import example_predictions
         >>> probs, targets = example_predictions()
         >>> scores = score_predictions(probs=probs, targets=targets)
         >>> round(scores.accuracy, 4), round(scores.ece, 4)
         (0.9109, 0.0537)
     """
-    checked = read_inputs(logits=logits, probs=probs, targets=targets, classes_only=True)
-    confidences, correct = confidence_and_correctness(checked)
-    inputs = replace(checked, validate=False)  # reading the confidences has checked every value
-    equal_width = equal_width_statistics(confidences, correct, num_bins)
-    equal_mass = equal_mass_statistics(confidences, correct, num_bins)
-    ece = error_interval(equal_width, seed=seed)
-    nll_sum = likelihood_sums(inputs)[0]
-    brier_sum, count = brier_sums(inputs)
-    classes = class_statistics(inputs, num_bins)
-    brier_parts = split_brier(brier_sum / count, count, classes)
-    return Scores(
-        accuracy=correct.double().mean().item(),
-        nll=nll_sum.item() / len(correct),
-        brier=brier_sum.item() / len(correct),
-        brier_calibration=brier_parts.calibration.item(),
-        brier_refinement=brier_parts.refinement.item(),
-        ece=ece.estimate.item(),
-        ece_low=ece.low.item(),
-        ece_high=ece.high.item(),
-        mce=calibration_error(equal_width, "max").item(),
-        adaptive_ece=calibration_error(equal_mass).item(),
-        classwise_ece=calibration_error(classes).mean().item(),
-        debiased_ece=debiased_error(equal_mass).item(),
-        sweep_ece=calibration_error(sweep_statistics(confidences, correct)).item(),
-        smooth_ece=smooth_error(confidences, correct).item(),
-    )
+    binned = Binned.of(read_inputs(logits=logits, probs=probs, targets=targets, classes_only=True), num_bins)
+    ece = error_interval(binned.equal_width, seed=seed)
+    return Scores(**binned.figures(), ece_low=ece.low.item(), ece_high=ece.high.item())
+
+
+def figures_with_intervals(
+    predictions: Predictions, *, num_bins: int = 15, num_resamples: int = RESAMPLES, seed: int = 0
+) -> dict[str, float]:
+    """Figures of `Scores` by name, with ``x_low`` and ``x_high`` of every x; arguments as in `evaluate_file`."""
+    checked = replace(predictions.inputs, validate=True)
+    return Binned.of(checked, num_bins).with_intervals(num_resamples, seed)
+
+
+@dataclass(frozen=True)
+class Binned:
+    """Predictions, their confidences and these in bins: what figures and intervals are computed from, once.
+
+    Attributes:
+        inputs: scores ``(n, K)`` and targets.
+        confidences: of the predicted classes, ``(n,)``.
+        correct: bool ``(n,)``.
+        equal_width: ``(M,)``.
+        equal_mass: ``(M,)``.
+        sweep: as many bins as keep the accuracies in order.
+        classes: each class against the rest, ``(K, M)``.
+    """
+
+    inputs: Inputs
+    confidences: Tensor
+    correct: Tensor
+    equal_width: BinStatistics
+    equal_mass: BinStatistics
+    sweep: BinStatistics
+    classes: BinStatistics
+
+    @classmethod
+    def of(cls, inputs: Inputs, num_bins: int) -> "Binned":
+        """Bin the rows; values are checked if the inputs are to be."""
+        confidences, correct = confidence_and_correctness(inputs)
+        inputs = replace(inputs, validate=False)  # reading the confidences has checked every value
+        return cls(
+            inputs,
+            confidences,
+            correct,
+            equal_width=equal_width_statistics(confidences, correct, num_bins),
+            equal_mass=equal_mass_statistics(confidences, correct, num_bins),
+            sweep=sweep_statistics(confidences, correct),
+            classes=class_statistics(inputs, num_bins),
+        )
+
+    def figures(self) -> dict[str, float]:
+        """The figures of `Scores` but for the interval, by name."""
+        brier_sum, count = brier_sums(self.inputs)
+        brier_parts = split_brier(brier_sum / count, count, self.classes)
+        return {
+            "accuracy": self.correct.double().mean().item(),
+            "nll": likelihood_sums(self.inputs)[0].item() / len(self.correct),
+            "brier": brier_sum.item() / len(self.correct),
+            "brier_calibration": brier_parts.calibration.item(),
+            "brier_refinement": brier_parts.refinement.item(),
+            "ece": calibration_error(self.equal_width).item(),
+            "mce": calibration_error(self.equal_width, "max").item(),
+            "adaptive_ece": calibration_error(self.equal_mass).item(),
+            "classwise_ece": calibration_error(self.classes).mean().item(),
+            "debiased_ece": debiased_error(self.equal_mass).item(),
+            "sweep_ece": calibration_error(self.sweep).item(),
+            "smooth_ece": smooth_error(self.confidences, self.correct).item(),
+        }
+
+    def intervals(self, smooth_ece: float, num_resamples: int = RESAMPLES, seed: int = 0) -> dict[str, Ends]:
+        """95 % intervals of the figures by name; ``smooth_ece`` is the figure, and the bandwidth of its kernel."""
+        losses, distances = self._losses_and_distances()
+        cells, cell_noise = class_cells(self.inputs, self.classes, num_resamples, seed)
+        kernel = reflected_kernel(SMOOTH_CELLS, smooth_ece, self.confidences.device)
+        smooth = equal_width_statistics(self.confidences, self.correct, SMOOTH_CELLS)
+        interval = partial(error_interval, num_resamples=num_resamples, seed=seed)
+        errors = {
+            "ece": interval(self.equal_width),
+            "mce": interval(self.equal_width, "max"),
+            "adaptive_ece": interval(self.equal_mass),
+            "classwise_ece": interval(cells, noise=cell_noise),
+            "debiased_ece": interval(self.equal_mass, "l2"),
+            "sweep_ece": interval(self.sweep),
+            "smooth_ece": interval(smooth, smoothing=kernel),
+        }
+        return {
+            "accuracy": accuracy_interval(int(self.correct.sum()), len(self.correct)),
+            "nll": mean_interval(len(losses), power_sums(losses)),
+            "brier": mean_interval(len(distances), power_sums(distances), HIGHEST_BRIER),
+            **{name: (error.low.item(), error.high.item()) for name, error in errors.items()},
+        }
+
+    def with_intervals(self, num_resamples: int = RESAMPLES, seed: int = 0) -> dict[str, float]:
+        """Figures by name, with the ends of all intervals."""
+        figures = self.figures()
+        return figures | by_end(self.intervals(figures["smooth_ece"], num_resamples, seed))
+
+    def _losses_and_distances(self) -> tuple[Tensor, Tensor]:
+        """-log p(target) and the squared distance of each row, float64; the first is finite for logits of any size."""
+        rows = self.inputs.targets.unsqueeze(1)
+        probs = self.inputs.to_probs(at_least_float32(self.inputs.scores)).double()
+        at_target = probs.gather(1, rows).squeeze(1)
+        distances = probs.square().sum(dim=1) - at_target.square() + (1.0 - at_target).square()
+        if self.inputs.is_logits:
+            return -torch.log_softmax(self.inputs.scores.double(), dim=1).gather(1, rows).squeeze(1), distances
+        return -at_target.clamp(max=1.0).log(), distances
+
+
+def by_end(intervals: dict[str, Ends]) -> dict[str, float]:
+    """``x_low`` and ``x_high`` of every x."""
+    return {
+        f"{name}_{end}": value
+        for name, ends in intervals.items()
+        for end, value in zip(("low", "high"), ends, strict=True)
+    }
+
+
+def only_bound(value: float, low: float, high: float) -> Bound | None:
+    """Which bound a one-sided interval gives: the other end is 0, or a value that is as high as can be."""
+    if low <= 0.0:
+        return "upper"
+    return "lower" if math.isclose(high, value, abs_tol=1e-9) else None
+
+
+def accuracy_interval(right: int, count: int) -> Ends:
+    """`share_interval` of the right answers."""
+    low, high = share_interval(torch.tensor(right), torch.tensor(count))
+    return low.item(), high.item()
+
+
+def class_cells(
+    inputs: Inputs, statistics: BinStatistics, num_resamples: int, seed: int = 0
+) -> tuple[BinStatistics, Tensor]:
+    """The bins of all classes that hold samples as one set of bins, whose error is the classwise one, and their noise.
+
+    A row that is wrong moves a bin of every class at once, so the bins do not scatter independently. The residuals of
+    each row are drawn, normal with the covariance of one draw from its probabilities, and added up over groups of
+    rows; the groups' sums with random normal weights are the noise, scaled to a variance of 1.
+    """
+    counts, num_bins = statistics.counts.flatten(), statistics.counts.shape[1]
+    held = counts.nonzero().squeeze(1)
+    place = torch.zeros_like(counts).index_copy_(0, held, torch.arange(len(held), device=held.device))
+    generator = torch.Generator(device=counts.device).manual_seed(seed)
+    groups, rows = min(ROW_GROUPS, len(inputs.targets)), 0
+    sums = torch.zeros(groups, len(held), device=counts.device)
+    classes = torch.arange(inputs.num_classes, device=counts.device) * num_bins
+    for scores, _ in inputs.chunks(temporaries=8):
+        probs = inputs.to_probs(scores)
+        index = place[equal_width_index(probs.reshape(-1), num_bins).view_as(probs) + classes]
+        group = (torch.arange(rows, rows + len(probs), device=counts.device) % groups).unsqueeze(1)
+        rows += len(probs)
+        normal = torch.randn(probs.shape, generator=generator, device=counts.device)
+        scaled = probs.float().sqrt() * normal
+        residuals = scaled - probs.float() * scaled.sum(dim=1, keepdim=True)
+        sums.view(-1).index_add_(0, (group * len(held) + index).view(-1), residuals.view(-1))
+    weights = torch.randn(num_resamples, groups, generator=generator, device=counts.device)
+    noise = weights @ (sums / sums.norm(dim=0).clamp(min=torch.finfo(sums.dtype).tiny))
+    correct_sums, units = statistics.correct_sums.flatten(), statistics.confidence_units.flatten()
+    return BinStatistics(counts[held], correct_sums[held], units[held], statistics.edges), noise
+
+
+def reflected_kernel(cells: int, bandwidth: float, device: torch.device) -> Tensor:
+    """Gaussian smoothing ``(cells, cells)`` of values over [0, 1], reflected at both ends; its rows sum to 1."""
+    centres = (torch.arange(cells, dtype=torch.float64, device=device) + 0.5) / cells
+    images = torch.stack((centres, -centres, 2.0 - centres))
+    distances = (images.unsqueeze(1) - centres.view(1, -1, 1)) / max(bandwidth, 0.1 / cells)
+    kernel = torch.exp(-0.5 * distances.square()).sum(dim=0)
+    return kernel / kernel.sum(dim=1, keepdim=True)

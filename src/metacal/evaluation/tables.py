@@ -1,28 +1,32 @@
 """A prediction file as a table: named columns that are read in batches, whatever the format.
 
-`open_table` picks the reader by the file's extension. A reader knows nothing of predictions: which columns hold
-what is decided in ``columns``, and what the values must be in ``batches``.
+`open_table` picks the reader by the file's extension: NumPy arrays and JSON lines are read here, all else by
+``arrow_tables``. A reader knows nothing of predictions: which columns hold what is decided in ``columns``, and what the
+values must be in ``prediction_file``.
 """
 
+import gzip
+import itertools
+import json
+import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from metacal.errors import InvalidFileError, needs
 
-BATCH_ELEMENTS = 2**21
-"""Numbers read at once: 16 MB of float32."""
-
-CHUNK_ELEMENTS = 2**18
-"""Scores handled at once: they stay in cache between the passes over them."""
-
 FORMATS = ".csv, .tsv, .parquet, .arrow, .feather, .ipc, .npz, .npy, .jsonl, .ndjson"
+CLASS_NAMES_KEY = "class_names"
+TARGET_ENDINGS = ("targets", "target", "labels", "label", "ground_truth", "y")
+SCORE_ENDINGS = ("probs", "probabilities", "predictions", "logits")
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,7 @@ class BadRow(Exception):  # noqa: N818 (not an error of ours: it becomes an Inva
 
 
 def open_table(path: Path, target: str | None = None) -> Table:
-    """Open a file with the reader that its extension asks for.
+    """Open a file with the reader that its extension asks for; packages that the others need are never loaded.
 
     Args:
         path: a file in one of the formats; ``.csv.gz``, ``.tsv.gz`` and ``.jsonl.gz`` are unpacked on the way.
@@ -85,7 +89,30 @@ def open_table(path: Path, target: str | None = None) -> Table:
     with readable(path):
         if not path.stat().st_size:
             raise InvalidFileError(f"{path}: is empty (0 bytes); write the predictions again.")
-        return _open(path, suffix, target)
+        if suffix in (".npz", ".npy"):
+            return open_npz(path) if suffix == ".npz" else open_npy(path, target)
+        if suffix in (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz"):
+            return JSONLinesTable(path)
+        if suffix in (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".pq", ".arrow", ".feather", ".ipc"):
+            with needs("cli"):
+                from metacal.evaluation.arrow_tables import open_arrow_table
+            return open_arrow_table(path, suffix.removesuffix(".gz"))
+    raise InvalidFileError(f"{path}: unknown extension {suffix or '(none)'}; save as one of {FORMATS}.")
+
+
+def read_ahead(items: Iterable[Item]) -> Generator[Item]:
+    """Yield items while a second thread fetches the next one; whoever stops early stops the thread.
+
+    Examples:
+        >>> list(read_ahead("abc"))
+        ['a', 'b', 'c']
+    """
+    source, end = iter(items), object()
+    with ThreadPoolExecutor(1, "metacal-read-ahead") as reader:
+        coming = reader.submit(next, source, end)
+        while (item := coming.result()) is not end:
+            coming = reader.submit(next, source, end)
+            yield item  # type: ignore[misc]
 
 
 def is_number(text: str) -> bool:
@@ -116,18 +143,207 @@ def readable(path: Path) -> Iterator[None]:
         raise InvalidFileError(f"{path}: cannot be read ({reason}); check or write it again.") from None
 
 
-def _open(path: Path, suffix: str, target: str | None) -> Table:
-    """Import and call the reader: the libraries behind the others are never loaded."""
-    if suffix in (".npz", ".npy"):
-        from metacal.evaluation import array_tables
+class ArrayTable:
+    """Arrays of equal length, by name."""
 
-        return array_tables.open_npz(path) if suffix == ".npz" else array_tables.open_npy(path, target)
-    if suffix in (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz"):
-        from metacal.evaluation.json_tables import JSONLinesTable
+    def __init__(self, path: Path, arrays: dict[str, NDArray[Any]], class_names: Sequence[str] | None = None) -> None:
+        self._path = path
+        self._arrays = arrays
+        self.names = list(arrays)
+        self.class_names = class_names
 
-        return JSONLinesTable(path)
-    if suffix in (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".pq", ".arrow", ".feather", ".ipc"):
-        with needs("cli"):
-            from metacal.evaluation import arrow_tables
-        return arrow_tables.open_arrow_table(path, suffix.removesuffix(".gz"))
-    raise InvalidFileError(f"{path}: unknown extension {suffix or '(none)'}; save as one of {FORMATS}.")
+    def is_matrix(self, name: str) -> bool:
+        """Whether an array has a row of numbers for each sample, and not one value."""
+        return self._arrays[name].ndim > 1
+
+    def alike(self, name: str) -> list[str]:
+        """Arrays of floats that have the shape of this one, which is among them."""
+        shape = self._arrays[name].shape
+        return [other for other, array in self._arrays.items() if array.shape == shape and array.dtype.kind == "f"]
+
+    def batches(self, columns: Sequence[str], rows: int, text: str | None = None) -> Iterator[dict[str, Column]]:
+        """Yield slices of the arrays."""
+        lengths = {name: len(self._arrays[name]) for name in columns}
+        if len(set(lengths.values())) > 1:
+            found = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+            raise InvalidFileError(f"{self._path}: arrays must have one length, but {found}; save them together again.")
+        for first in range(0, max(lengths.values()), rows):
+            yield {name: _array_column(self._arrays[name][first : first + rows]) for name in columns}
+
+
+def open_npz(path: Path) -> ArrayTable:
+    """Arrays of an archive: all of them are read into memory."""
+    # Opened here: NumPy leaves a file open whose archive it cannot read.
+    with path.open("rb") as file, _written_by_numpy(path, "NPZ archive", "np.savez"):
+        with np.load(file, allow_pickle=False) as archive:
+            arrays = {name: _plain(archive[name]) for name in archive.files}
+        names = arrays.pop(CLASS_NAMES_KEY, None)
+        class_names = None if names is None else [str(name) for name in names.reshape(-1)]
+    return ArrayTable(path, {name: array for name, array in arrays.items() if array.ndim}, class_names)
+
+
+def open_npy(path: Path, target: str | None = None) -> ArrayTable:
+    """Scores from one file and targets from the one beside it, both mapped rather than read.
+
+    The targets' file is ``target`` if it names one, else ``x_targets.npy`` (or ``_labels``, ``_ground_truth``, ...)
+    for ``x_probs.npy``, and ``targets.npy`` (...) for ``probs.npy``.
+    """
+    arrays = {path.stem: _map(path)}
+    partner = _partner(path, target)
+    if partner is not None:
+        arrays[TARGET_ENDINGS[0] if partner.stem in arrays else partner.stem] = _map(partner)
+    return ArrayTable(path, arrays)
+
+
+def _partner(path: Path, target: str | None) -> Path | None:
+    if target is not None:
+        for named in (Path(target), path.parent / target):
+            if named.suffix.lower() == ".npy" and named.is_file():
+                return named
+        raise InvalidFileError(f"{path}: no such file of targets: {target}; name a .npy file with `target` (--target).")
+    endings = [ending for ending in SCORE_ENDINGS if path.stem == ending or path.stem.endswith(f"_{ending}")]
+    stem = path.stem.removesuffix(endings[0]) if endings else f"{path.stem}_"
+    beside = [path.with_name(f"{stem}{ending}.npy") for ending in TARGET_ENDINGS]
+    return next((file for file in beside if file.is_file()), None)
+
+
+def _map(path: Path) -> NDArray[Any]:
+    with _written_by_numpy(path, "NPY file", "np.save"):
+        array = _plain(np.load(path, allow_pickle=False, mmap_mode="r"))
+    if not array.ndim:
+        raise InvalidFileError(f"{path}: must have a row for each sample, got a single value; save an array of them.")
+    return array
+
+
+@contextmanager
+def _written_by_numpy(path: Path, what: str, writer: str) -> Iterator[None]:
+    """Turn whatever NumPy raises for bytes that it has not written into one sentence; it raises a dozen kinds."""
+    try:
+        yield
+    except OSError:
+        raise  # no permission, say: not the file's fault
+    except Exception as error:
+        raise InvalidFileError(f"{path}: {_complaint(path, error, what, writer)}") from None
+
+
+def _complaint(path: Path, error: Exception, what: str, writer: str) -> str:
+    with path.open("rb") as file:
+        is_pickle = file.read(1) == b"\x80"
+    if is_pickle or "Object arrays" in str(error):
+        return f"holds pickled objects, which could run code when opened: refused; save plain arrays with {writer}."
+    if isinstance(error, MemoryError):
+        return f"claims arrays that do not fit in memory ({first_line(error)}); write it again with {writer}."
+    reason = "" if "pickle" in str(error) else f" ({first_line(error)})"  # NumPy takes any bytes for a pickle
+    return f"is not a whole {what}{reason}; write it again with {writer}."
+
+
+def _plain(array: NDArray[Any]) -> NDArray[Any]:
+    """``(n, 1)`` -> ``(n,)``.
+
+    Values without any bytes are refused: a small file could claim any number of them. So is text with numbers that no
+    character has: Python's own text functions fail on it.
+    """
+    if not array.dtype.itemsize:
+        raise ValueError(f"its values of type {array.dtype} have no bytes")
+    if (
+        array.dtype.kind == "U"
+        and np.ascontiguousarray(array.astype(str)).view(np.uint32).max(initial=0) > sys.maxunicode
+    ):
+        raise ValueError("its text is not Unicode")
+    return array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
+
+
+class JSONLinesTable:
+    """Rows are parsed one by one: nothing is inferred from the first ones, and every message knows its row."""
+
+    class_names = None
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        first = next(self._records(), None)
+        if first is None:
+            raise InvalidFileError(f"{path}: holds no rows; write the predictions again.")
+        self.names = list(first)
+
+    def batches(self, columns: Sequence[str], rows: int, text: str | None = None) -> Iterator[dict[str, Column]]:
+        """Yield columns of so many parsed lines."""
+        records = self._records()
+        while block := list(itertools.islice(records, rows)):
+            yield {name: _json_column(name, [record.get(name) for record in block]) for name in columns}
+
+    def _records(self) -> Iterator[dict[str, Any]]:
+        """Objects with the fields of nested ones lifted: ``{"probs": {"cat": 1}}`` -> ``{"probs.cat": 1}``."""
+        row = 0
+        with self._open() as file:
+            for line in file:
+                if not line.strip():
+                    continue
+                row += 1
+                try:
+                    record = json.loads(line)
+                except (ValueError, RecursionError) as error:
+                    raise InvalidFileError(
+                        f"{self._path}: row {row} is not JSON ({first_line(error)}); write one object a line."
+                    ) from None
+                if not isinstance(record, dict):
+                    raise InvalidFileError(f"{self._path}: row {row} is not a JSON object; write one object a line.")
+                yield _lifted(record)
+
+    def _open(self) -> IO[str]:
+        if self._path.suffix.lower() == ".gz":
+            return gzip.open(self._path, "rt", encoding="utf-8-sig")
+        return self._path.open(encoding="utf-8-sig")
+
+
+def _lifted(record: dict[str, Any]) -> dict[str, Any]:
+    flat = {}
+    for name, value in record.items():
+        if isinstance(value, dict):
+            flat.update({f"{name}.{field}": inner for field, inner in value.items()})
+        else:
+            flat[name] = value
+    return flat
+
+
+def _json_column(name: str, values: list[Any]) -> Column:
+    if any(isinstance(value, str) for value in values):
+        return _json_strings(name, values)
+    if all(isinstance(value, bool) for value in values):
+        return np.array(values)
+    if any(isinstance(value, list) for value in values):
+        length = len(next(value for value in values if isinstance(value, list)))
+        for row, value in enumerate(values):
+            if not isinstance(value, list) or len(value) != length:
+                found = f"{len(value)} values" if isinstance(value, list) else "no list"
+                raise BadRow(row, f"`{name}` has {found}, others have {length}; give every row one value a class")
+    try:
+        # None becomes NaN, which is refused later with its row.
+        return np.array(values, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        shapes = [_shape(value) for value in values]
+        row = next((row for row, shape in enumerate(shapes) if shape is None or shape != shapes[0]), 0)
+        raise BadRow(row, f"`{name}` is {json.dumps(values[row])[:40]}, not a number; fix or drop the row") from None
+
+
+def _json_strings(name: str, values: list[Any]) -> Strings:
+    for row, value in enumerate(values):
+        if value is not None and not isinstance(value, str):
+            raise BadRow(row, f"`{name}` is {json.dumps(value)[:40]} where others are text; use one kind")
+    distinct = sorted({value for value in values if value is not None})
+    codes = {value: code for code, value in enumerate(distinct)}
+    return Strings(np.array([codes.get(value, -1) for value in values], dtype=np.int64), tuple(distinct))
+
+
+def _shape(value: Any) -> tuple[int, ...] | None:
+    """Of a number or nested lists of numbers; None of anything else."""
+    try:
+        return np.array(value, dtype=np.float64).shape
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _array_column(array: NDArray[Any]) -> Column:
+    if array.dtype.kind not in "US":
+        return np.asarray(array)
+    values, codes = np.unique(array.astype(str), return_inverse=True)
+    return Strings(codes.astype(np.int64).reshape(-1), tuple(values.tolist()))

@@ -1,4 +1,4 @@
-"""What temperature scaling would bring, told honestly: each part of the samples is scaled by what the others say."""
+"""What temperature scaling would bring, by cross-fitting: each part of the samples is scaled by what the others say."""
 
 from dataclasses import asdict, dataclass, field
 

@@ -13,6 +13,7 @@ of integers are labels of their own rather than classes, one of which is 1.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -74,7 +75,7 @@ class Inputs:
             if self.validate:
                 _check_targets(targets, 1 if self.is_events else self.num_classes - 1)
                 tolerance = row_sum_tolerance(scores.dtype)
-                low, high = _check_scores(wide, self, tolerance, first_row)
+                low, high = self._check_scores(wide, tolerance, first_row)
                 # Numbers that the check has waited for; rows are added up only if all of them lie in [0, 1].
                 look_like_probs = look_like_probs and low >= 0.0 and high <= 1.0 and _sum_to_one(wide, tolerance)
             first_row += len(scores)
@@ -84,6 +85,23 @@ class Inputs:
                 f"`logits` look like probabilities: all {len(self.scores)} rows lie in [0, 1] and sum to 1. If that is "
                 'what they are, pass them as `probs` (a metric: inputs="probs").'
             )
+
+    def _check_scores(self, scores: Tensor, tolerance: float, first_row: int) -> tuple[float, float]:
+        """`score_range` of a chunk; raise if there is none."""
+        ends = score_range(scores, tolerance, is_logits=self.is_logits, is_events=self.is_events)
+        if ends is not None:
+            return ends
+        bad = first_bad_score(scores, tolerance, is_logits=self.is_logits, is_events=self.is_events)
+        row = self.row_number(first_row + bad.row)
+        if self.is_logits:
+            raise InvalidValueError(f"`logits` must be finite, got {bad.value} in row {row}, column {bad.column}.")
+        fix = "say so if these are raw scores (`logits=`, a metric's `inputs`)"
+        if bad.column is None:
+            rule = f"have rows that sum to 1 (within {tolerance:g})"
+            raise InvalidValueError(f"`probs` must {rule}, got {bad.value:.6g} in row {row}; {fix}.")
+        raise InvalidValueError(
+            f"`probs` must lie in [0, 1], got {bad.value:.7g} in row {row}, column {bad.column}; {fix}."
+        )
 
     def check_targets(self) -> None:
         """Raise if values are to be checked and a target is out of range."""
@@ -290,20 +308,50 @@ def _check_targets(targets: Tensor, highest: int) -> None:
         raise InvalidValueError(f"`targets` must lie in 0..{highest}, got {outside}; `ignore_index` leaves labels out.")
 
 
-def _check_scores(scores: Tensor, inputs: Inputs, tolerance: float, first_row: int) -> tuple[float, float]:
-    """Their least and their largest; raise unless logits are finite, probabilities in [0, 1] and (classes) sum to 1."""
+class BadScore(NamedTuple):
+    """The first row that breaks a rule: the column and the value that does, or the row's sum where no column does."""
+
+    row: int
+    column: int | None
+    value: float
+
+
+def score_range(
+    scores: Tensor, tolerance: float, *, is_logits: bool, is_events: bool = False
+) -> tuple[float, float] | None:
+    """The least and the largest score ``(n, K)``; None if one breaks a rule, which `first_bad_score` finds.
+
+    Logits must be finite, probabilities lie in [0, 1] and, unless they are of independent events, sum to 1.
+    """
     if not scores.numel():
         return 0.0, 0.0
-    if inputs.is_logits or inputs.is_events:
-        low, high = (float(bound) for bound in torch.aminmax(scores))
-        fits = low > -torch.inf and high < torch.inf if inputs.is_logits else low >= 0.0 and high <= 1.0 + tolerance
+    if is_logits or is_events:
+        low, high = _least_and_largest(scores)
+        fits = low > -torch.inf and high < torch.inf if is_logits else low >= 0.0 and high <= 1.0 + tolerance
     else:
         # With no negative entry and a sum of 1, no entry can be above 1 or infinite; a NaN makes the sum NaN.
-        low, high = float(scores.min()), 1.0
+        low, high = _least_and_largest(scores)[0], 1.0
         fits = low >= 0.0 and _sum_to_one(scores, tolerance)
-    if not fits:
-        raise InvalidValueError(_complaint(scores, inputs, tolerance, first_row))
-    return low, high
+    return (low, high) if fits else None
+
+
+def first_bad_score(scores: Tensor, tolerance: float, *, is_logits: bool, is_events: bool = False) -> BadScore:
+    """Where scores ``(n, K)`` without a `score_range` first break a rule."""
+    fits = torch.isfinite(scores) if is_logits else (scores >= 0.0) & (scores <= 1.0 + tolerance)
+    sums = scores.new_ones(len(scores)) if is_logits or is_events else _row_sums(scores)
+    row = int((~fits.all(dim=1) | ~((sums - 1.0).abs() <= tolerance)).nonzero()[0])
+    if bool(fits[row].all()):
+        return BadScore(row, None, float(sums[row]))
+    column = int((~fits[row]).nonzero()[0])
+    return BadScore(row, column, float(scores[row, column]))
+
+
+def _least_and_largest(scores: Tensor) -> tuple[float, float]:
+    if scores.device.type == "cpu":  # NumPy is several times as fast, in any memory order
+        values = scores.numpy()
+        return float(values.min()), float(values.max())
+    low, high = torch.aminmax(scores)
+    return float(low), float(high)
 
 
 def _sum_to_one(scores: Tensor, tolerance: float) -> bool:
@@ -314,25 +362,3 @@ def _sum_to_one(scores: Tensor, tolerance: float) -> bool:
 def _row_sums(scores: Tensor) -> Tensor:
     with torch.autocast(scores.device.type, enabled=False):  # a product in bfloat16 would be off by 0.4 %
         return scores @ scores.new_ones(scores.shape[1])
-
-
-def _complaint(scores: Tensor, inputs: Inputs, tolerance: float, first_row: int) -> str:
-    """Find the first offending row of a chunk that failed its check and say what is wrong with it."""
-    if inputs.is_logits:
-        row, column = (int(i) for i in (~torch.isfinite(scores)).nonzero()[0])
-        value = float(scores[row, column])
-        return f"`logits` must be finite, got {value} in row {inputs.row_number(first_row + row)}, column {column}."
-    outside = ~((scores >= 0.0) & (scores <= 1.0 + tolerance))
-    if bool(outside.any()):
-        row, column = (int(i) for i in outside.nonzero()[0])
-        value = float(scores[row, column])
-        return (
-            f"`probs` must lie in [0, 1], got {value:.7g} in row {inputs.row_number(first_row + row)}, "
-            f"column {column}; say so if these are raw scores (`logits=`, a metric's `inputs`)."
-        )
-    sums = _row_sums(scores).double()
-    row = int(((sums - 1.0).abs() > tolerance).nonzero()[0])
-    return (
-        f"`probs` must have rows that sum to 1 (within {tolerance:g}), got {float(sums[row]):.6g} in row "
-        f"{inputs.row_number(first_row + row)}; say so if these are raw scores (`logits=`, a metric's `inputs`)."
-    )

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from metacal.evaluation.intervals import Bound
+from metacal.evaluation.scores import Bound
 from metacal.reporting.summary import MEASURES, Summary
 
 

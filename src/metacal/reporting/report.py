@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from metacal.errors import InvalidTypeError, InvalidValueError
-from metacal.evaluation.intervals import RESAMPLES
 from metacal.evaluation.predictions import Predictions
+from metacal.evaluation.scores import RESAMPLES
 from metacal.functional.arguments import check_integer
 from metacal.reporting.classes import Classes, prepare_classes
 from metacal.reporting.comparison import Comparison, prepare_comparison

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from metacal.evaluation.evaluation import RISKS
 from metacal.evaluation.predictions import Predictions
-from metacal.evaluation.selective import risk_coverage
+from metacal.evaluation.rejection import risk_coverage
 from metacal.functional.confidence import confidence_and_correctness
 
 POINTS = 200

@@ -4,9 +4,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from metacal.evaluation.evaluation import Evaluation, evaluate_predictions, figures_with_intervals
-from metacal.evaluation.intervals import RESAMPLES, Bound, only_bound
+from metacal.evaluation.evaluation import Evaluation, evaluate_predictions
 from metacal.evaluation.predictions import Predictions
+from metacal.evaluation.scores import RESAMPLES, Bound, figures_with_intervals, only_bound
 from metacal.evaluation.temperature_gain import TemperatureGain
 from metacal.functional.confidence import confidence_and_correctness
 

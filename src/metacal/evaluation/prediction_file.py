@@ -11,24 +11,24 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from metacal.errors import InvalidFileError, InvalidValueError
-from metacal.evaluation.array_tables import ArrayTable
-from metacal.evaluation.columns import Layout, find_layout, fitting
-from metacal.evaluation.read_ahead import read_ahead
+from metacal.evaluation.columns import DROP, Layout, class_numbers, find_layout, fitting
+from metacal.evaluation.predictions import Predictions
+from metacal.evaluation.streaming import CHUNK_ELEMENTS, SAMPLE, Reservoir
 from metacal.evaluation.tables import (
-    BATCH_ELEMENTS,
-    CHUNK_ELEMENTS,
+    ArrayTable,
     BadRow,
     Column,
     Strings,
     Table,
     is_number,
     open_table,
+    read_ahead,
     readable,
 )
-from metacal.evaluation.targets import class_numbers
-from metacal.functional.inputs import row_sum_tolerance
+from metacal.functional.inputs import first_bad_score, row_sum_tolerance, score_range
 
-DROP = "mend or drop the row"
+BATCH_ELEMENTS = 2**21
+"""Numbers read at once: 16 MB of float32."""
 
 
 class Batch(NamedTuple):
@@ -62,7 +62,7 @@ class PredictionFile:
         class_names: K names.
 
     Raises:
-        InvalidFileError: the file cannot be read as predictions, here or while its batches are read.
+        InvalidFileError: it cannot be read as predictions, here or while its batches are read.
     """
 
     def __init__(
@@ -144,12 +144,17 @@ class PredictionFile:
         """K."""
         return len(self.class_names)
 
-    def batches(self) -> Iterator[Batch]:
-        """Yield checked batches; a second thread reads ahead. A file without rows is refused."""
+    def batches(self, read: int = BATCH_ELEMENTS, chunk: int = CHUNK_ELEMENTS) -> Iterator[Batch]:
+        """Yield checked batches; a second thread reads ahead. A file without rows is refused.
+
+        Args:
+            read: scores to read at once, if that is at least 1,024 rows.
+            chunk: scores of a batch, if that is at least as many.
+        """
         layout, first_row = self._layout, 0
         columns = [*layout.scores, *((layout.target,) if layout.target else ())]
-        at_once, rows = (max(1024, size // self.num_classes) for size in (BATCH_ELEMENTS, CHUNK_ELEMENTS))
-        tables = read_ahead(lambda: self._table.batches(columns, at_once, text=layout.target))
+        at_once, rows = (max(1024, size // self.num_classes) for size in (read, chunk))
+        tables = read_ahead(self._table.batches(columns, at_once, text=layout.target))
         try:
             with closing(tables), readable(self.path):
                 for table in tables:
@@ -215,27 +220,26 @@ class PredictionFile:
     def _scores(self, table: dict[str, Column]) -> Tensor:
         names = self._layout.scores
         arrays = [self._numbers(name, table[name]) for name in names]
-        if len(names) > 1:
+        is_half = any(array.dtype == np.float16 for array in arrays)
+        dtype = np.float32 if all(array.dtype in (np.float16, np.float32) for array in arrays) else np.float64
+        if len(names) == 1:
+            scores = torch.from_numpy(np.array(arrays[0], dtype=dtype))
+            if scores.ndim == 1:
+                check_scores(scores.unsqueeze(1), self.is_logits, names, is_single=True)
+                return torch.stack((torch.zeros_like(scores) if self.is_logits else 1.0 - scores, scores)).t()
+            if scores.shape[1] != self.num_classes:
+                raise BadRow(0, f"`{names[0]}` has {scores.shape[1]} values, others have {self.num_classes}")
+            names = tuple(f"{names[0]}[{k}]" for k in range(self.num_classes))
+        else:
             for name, array in zip(names, arrays, strict=True):
                 if array.ndim > 1:
                     raise BadRow(0, f"{name} holds a row of scores, not that of one class; name it alone")
-            dtype = np.float32 if all(array.dtype in (np.float16, np.float32) for array in arrays) else np.float64
             stacked = np.empty((len(names), len(arrays[0])), dtype=dtype)
             for row, array in zip(stacked, arrays, strict=True):
                 row[...] = array
-            is_half = any(array.dtype == np.float16 for array in arrays)
-            return check_scores(torch.from_numpy(stacked).t(), self.is_logits, names, is_half)
-        values = arrays[0]
-        narrow = values.dtype in (np.float16, np.float32)
-        tensor = torch.from_numpy(np.array(values, dtype=np.float32 if narrow else np.float64))
-        if tensor.ndim == 2:
-            if tensor.shape[1] != self.num_classes:
-                raise BadRow(0, f"`{names[0]}` has {tensor.shape[1]} values, others have {self.num_classes}")
-            labels = [f"{names[0]}[{k}]" for k in range(self.num_classes)]
-            return check_scores(tensor, self.is_logits, labels, values.dtype == np.float16)
-        check_single(tensor, self.is_logits, names[0])
-        other = torch.zeros_like(tensor) if self.is_logits else 1.0 - tensor
-        return torch.stack((other, tensor)).t()
+            scores = torch.from_numpy(stacked).t()
+        check_scores(scores, self.is_logits, names, is_half=is_half)
+        return scores / scores.sum(dim=1, keepdim=True) if is_half and not self.is_logits else scores
 
     @staticmethod
     def _numbers(name: str, column: Column) -> NDArray[Any]:
@@ -250,43 +254,79 @@ class PredictionFile:
         return column
 
 
-def check_scores(scores: Tensor, is_logits: bool, names: Sequence[str], is_half: bool = False) -> Tensor:
-    """Raise BadRow unless logits are finite, or probabilities are in [0, 1] and sum to 1.
+def check_scores(
+    scores: Tensor, is_logits: bool, names: Sequence[str], *, is_half: bool = False, is_single: bool = False
+) -> None:
+    """Raise BadRow unless logits are finite, or probabilities lie in [0, 1] and sum to 1.
 
-    Probabilities that came in half precision may be further off, and are made to sum to 1.
+    Args:
+        scores: ``(m, K)``.
+        is_logits: what they are.
+        names: of the columns.
+        is_half: probabilities that came in half precision may be further off.
+        is_single: a binary model's one column, which does not sum to 1.
     """
-    if not len(scores):
-        return scores
-    sums = scores.sum(dim=1)
-    low, high = float(sums.min()), float(sums.max())
-    tolerance = row_sum_tolerance(torch.float16 if is_half else scores.dtype)
-    if is_logits:
-        fits = low > -torch.inf and high < torch.inf
-    else:
-        lowest = scores.numpy().min()  # several times faster than torch's
-        fits = abs(low - 1.0) <= tolerance and abs(high - 1.0) <= tolerance and lowest >= 0.0
-    if fits:
-        return scores / sums.unsqueeze(1) if is_half and not is_logits else scores
-    finite = torch.isfinite(scores)
-    if not bool(finite.all()):
-        row, column = (int(place) for place in (~finite).nonzero()[0])
-        raise BadRow(row, f"column {names[column]} holds {float(scores[row, column])}, not a finite number; {DROP}")
-    if is_logits:
-        return scores  # only their sum was too large
-    outside = (scores < 0.0) | (scores > 1.0 + tolerance)
+    tolerance = 0.0 if is_single else row_sum_tolerance(torch.float16 if is_half else scores.dtype)
+    if score_range(scores, tolerance, is_logits=is_logits, is_events=is_single) is not None:
+        return
+    bad = first_bad_score(scores, tolerance, is_logits=is_logits, is_events=is_single)
     fix = "if these are raw scores say so with `logits` (--logits), else divide each row by its sum"
-    row = int((outside.any(dim=1) | ((sums - 1.0).abs() > tolerance)).nonzero()[0])
-    if bool(outside[row].any()):
-        column = int(outside[row].nonzero()[0])
-        value = float(scores[row, column])
-        raise BadRow(row, f"column {names[column]} holds {value:.6g}, not a probability in [0, 1]; {fix}")
-    raise BadRow(row, f"probabilities sum to {float(sums[row]):.6g}, not 1; {fix}")
+    if bad.column is None:
+        raise BadRow(bad.row, f"probabilities sum to {bad.value:.6g}, not 1; {fix}")
+    is_finite = bool(np.isfinite(bad.value))
+    rule = f"a probability in [0, 1]; {DROP if is_single else fix}" if is_finite else f"a finite number; {DROP}"
+    raise BadRow(bad.row, f"column {names[bad.column]} holds {bad.value:.6g}, not {rule}")
 
 
-def check_single(scores: Tensor, is_logits: bool, name: str) -> None:
-    """Raise BadRow unless a binary model's column holds finite logits, or probabilities in [0, 1]."""
-    fits = torch.isfinite(scores) if is_logits else (scores >= 0.0) & (scores <= 1.0)
-    if not bool(fits.all()):
-        row = int((~fits).nonzero()[0])
-        rule = "a finite number" if is_logits or not scores[row].isfinite() else "a probability in [0, 1]"
-        raise BadRow(row, f"column {name} holds {float(scores[row]):.6g}, not {rule}; {DROP}")
+def read_predictions(
+    path: str | Path,
+    *,
+    probs: str | None = None,
+    logits: str | None = None,
+    target: str | None = None,
+    class_names: Sequence[str] | None = None,
+) -> Predictions:
+    r"""Read a file of predictions: CSV, Parquet, Arrow, Feather, NPZ, NPY or JSON lines.
+
+    Args:
+        path: the file.
+        probs: columns or key of the probabilities: a name, several with commas, or a pattern (``"p_*"``).
+        logits: the same for logits. With neither, columns are found by their names: ``prob_*``, ``p_*``,
+            ``logit_*``, or one column ``probs`` or ``logits`` that holds lists; keys ``probs``, ``predictions``
+            or ``logits`` of an NPZ.
+        target: column or key of the target (or the file, of an NPY); by default ``target``, ``label``, ``y``,
+            ``ground_truth``, ...
+        class_names: the classes in the order of the scores, where the columns' names do not say.
+
+    Raises:
+        InvalidFileError: the file cannot be read as predictions; the message names the row or column and the fix.
+
+    Examples:
+        >>> import pathlib, tempfile
+        >>> file = pathlib.Path(tempfile.mkdtemp(), "said.csv")
+        >>> _ = file.write_text("p_cat,p_dog,label\n0.9,0.1,cat\n0.3,0.7,cat\n")
+        >>> said = read_predictions(file)
+        >>> said.class_names, said.targets.tolist(), said.name
+        (('cat', 'dog'), [0, 0], 'said')
+    """
+    file = PredictionFile(path, probs=probs, logits=logits, target=target, class_names=class_names)
+    return gather(file)
+
+
+def sample_predictions(file: PredictionFile, sample: int = SAMPLE, seed: int = 0) -> Predictions:
+    """At most ``sample`` rows of an opened file with targets, drawn at random; all of them if there are no more."""
+    reservoir = Reservoir.for_classes(file.num_classes, sample, seed)
+    for batch in file.batches():
+        assert batch.targets is not None
+        reservoir.add(batch.scores, batch.targets)
+    total, row_numbers = (None, None) if reservoir.is_complete else (reservoir.seen, reservoir.row_numbers)
+    scores, targets = reservoir.rows()
+    return Predictions(scores, file.is_logits, targets, file.class_names, file.name, total, row_numbers)
+
+
+def gather(file: PredictionFile) -> Predictions:
+    """All rows of an opened file with targets."""
+    batches = list(file.batches())
+    scores = torch.cat([batch.scores for batch in batches]).contiguous()
+    targets = torch.cat([batch.targets for batch in batches if batch.targets is not None])
+    return Predictions(scores, file.is_logits, targets, file.class_names, file.name)
