@@ -21,7 +21,7 @@ from metacal.lab.data import Batches, make_transform
 from metacal.lab.training import Checkpoints, RunFolder, build_model, load_data
 from metacal.losses import CrossEntropyLoss, DECELoss, FunctionLoss, Loss
 from metacal.metalearning import MetaProblem, ScalarLabelSmoothing
-from metacal.metalearning.one_step import small_step
+from metacal.metalearning.estimators import small_step
 
 DRAWS, TRAINING_BATCH, META_BATCHES = 400, 128, (128, 512)
 

@@ -9,7 +9,7 @@ import metacal
 from benchmarks.report import Part, Row
 from benchmarks.timing import interleave
 from metacal.losses import CrossEntropyLoss, DECELoss
-from metacal.metalearning.one_step import one_step
+from metacal.metalearning.estimators import one_step
 from metacal.metalearning.problem import MetaProblem
 
 FIGURE = Path("docs/figures/meta-step-cost.svg")

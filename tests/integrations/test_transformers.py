@@ -287,7 +287,7 @@ def test_bad_input(tmp_path):
     several = {"one": Rows(8, 1), "two": Rows(8, 2)}
     with pytest.raises(InvalidValueError, match="got those named one, two"):
         MetaCalibrationTrainer(model=bert(), args=arguments(tmp_path), train_dataset=Rows(8, 0), eval_dataset=several)
-    with pytest.raises(InvalidValueError, match=r"got 'fc'; its linear layers are .*classifier\."):
+    with pytest.raises(InvalidValueError, match=r"got 'fc'; its last layers are .*classifier \(Linear\)\."):
         trained(tmp_path, bert(), meta_calibration={"head": "fc"})
     with pytest.raises(InvalidValueError, match="label smoothing, which is learned here"):
         trained(tmp_path, bert(), label_smoothing_factor=0.3)

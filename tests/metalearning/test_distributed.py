@@ -14,9 +14,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from metacal import NonUniformLabelSmoothing, UnitwiseL2, bf16
 from metacal.errors import MetacalError
-from metacal.metalearning.batches import unwrapped
 from metacal.metalearning.gather import gather_batches
 from metacal.metalearning.meta_stream import MetaStream
+from metacal.metalearning.model_calls import unwrapped
 
 BF16 = ("bf16-true", "bf16-mixed")
 SPLITS = [(slice(0, 9), slice(0, 4)), (slice(9, 12), slice(4, 11))]

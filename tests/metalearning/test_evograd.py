@@ -10,8 +10,7 @@ from torch import nn
 from metacal import ScalarLabelSmoothing
 from metacal.errors import InvalidValueError
 from metacal.losses import FunctionLoss
-from metacal.metalearning.evograd import evograd
-from metacal.metalearning.one_step import one_step
+from metacal.metalearning.estimators import evograd, one_step
 
 
 def quadratic_problem():

@@ -26,9 +26,8 @@ from metacal.metalearning import (
     UnitwiseL2,
     VectorLabelSmoothing,
 )
-from metacal.metalearning.estimators import ESTIMATORS
+from metacal.metalearning.estimators import ESTIMATORS, implicit
 from metacal.metalearning.hyperparameter import Hyperparameter
-from metacal.metalearning.implicit import implicit
 from metacal.metalearning.problem import trained
 
 MAKERS = {
@@ -226,7 +225,8 @@ def test_gamma_at_its_start_pulls_as_just_beside_it():
 
 
 def test_every_hyperparameter_is_in_the_table():
-    exported = {getattr(metalearning, name) for name in metalearning.__all__}
-    bases = {Hyperparameter, metalearning.hyperparameter.LabelSmoothingHyperparameter}
-    wanted = {c for c in exported if isinstance(c, type) and issubclass(c, Hyperparameter)} - bases
+    exported = {value for name in metalearning.__all__ if isinstance(value := getattr(metalearning, name), type)}
+    bases = {Hyperparameter, metalearning.LabelSmoothingHyperparameter}
+    wanted = {each for each in exported if issubclass(each, Hyperparameter)} - bases
     assert {type(make()) for make in MAKERS.values()} >= wanted
+    assert set(metalearning.HYPERPARAMETERS.values()) == wanted

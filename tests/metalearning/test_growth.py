@@ -8,7 +8,7 @@ import pytest
 import torch
 from tests.metalearning.models import batches, both_ways, calibrator, make_net, sgd
 
-from metacal.metalearning import history
+from metacal.metalearning import progress
 
 MOST_RECORDS = 64
 
@@ -26,7 +26,7 @@ def resident_bytes():
 @pytest.mark.slow
 @both_ways
 def test_twenty_thousand_steps_without_growth(through, monkeypatch):
-    monkeypatch.setattr(history, "MOST_RECORDS", MOST_RECORDS)
+    monkeypatch.setattr(progress, "MOST_RECORDS", MOST_RECORDS)
     net = make_net()
     optimizer, training = sgd(net, lr=0.01, momentum=0.9), batches(20)
     meta = calibrator(

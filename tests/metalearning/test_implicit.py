@@ -6,8 +6,7 @@ from tests.metalearning.problems import GENERAL, HYPERPARAMETERS, K, linear_head
 
 from metacal import NonUniformLabelSmoothing, ScalarLabelSmoothing
 from metacal.losses import FunctionLoss
-from metacal.metalearning.implicit import implicit
-from metacal.metalearning.one_step import one_step
+from metacal.metalearning.estimators import implicit, one_step
 
 
 def squared_error(logits, soft_labels):

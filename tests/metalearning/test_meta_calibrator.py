@@ -450,7 +450,7 @@ def test_summary_says_when_omega_does_not_move(through):
 
 
 def test_history_is_thinned_out(monkeypatch):
-    monkeypatch.setattr("metacal.metalearning.history.MOST_RECORDS", 8)
+    monkeypatch.setattr("metacal.metalearning.progress.MOST_RECORDS", 8)
     meta = calibrator()
     for x, y in batches(20):
         meta.step(x, y)

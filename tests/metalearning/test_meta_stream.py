@@ -21,7 +21,7 @@ from torch.utils.data import (
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.lab.data import Batches, Examples
 from metacal.metalearning import meta_stream
-from metacal.metalearning.meta_stream import EndlessOrder, MetaStream, loading_of
+from metacal.metalearning.meta_stream import EndlessOrder, MetaStream, loading_of, split_batch
 
 
 def dataset(n=10):
@@ -336,3 +336,31 @@ def test_what_cannot_be_gone_through_again(meta, message):
 def test_no_samples(empty):
     with pytest.raises(InvalidValueError, match="`meta` must give at least one batch per pass, got none"):
         next(MetaStream(empty))
+
+
+X, Y = torch.zeros(2, 3), torch.tensor([1, 0])
+
+
+def test_a_batch_is_split_into_input_and_labels():
+    assert split_batch((X, Y)) == (X, Y)
+    assert split_batch([X, Y]) == (X, Y)
+    (first, second), labels = split_batch((X, X, Y))
+    assert first is X and second is X and labels is Y
+    inputs, labels = split_batch({"x": X, "mask": X, "labels": Y})
+    assert list(inputs) == ["x", "mask"] and labels is Y
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        (X, r"`meta` must give batches \(x, y\); a batch is a Tensor"),
+        ((X,), r"`meta` must give batches \(x, y\); a batch is a tuple of 1"),
+        ((X, [1, 0]), "`meta targets` must be a tensor of class labels, got list"),
+        ({"x": X, "label": None}, "`meta targets` must be a tensor of class labels, got NoneType"),
+        ({"x": X}, "`meta` must give batches with labels; its keys are 'x'"),
+        ((X[:0], Y[:0]), "`meta targets` must hold at least one sample, got none"),
+    ],
+)
+def test_a_batch_that_cannot_be_split(batch, message):
+    with pytest.raises((InvalidTypeError, InvalidValueError), match=message):
+        split_batch(batch)

@@ -18,8 +18,8 @@ from torch import nn
 from metacal import NonUniformLabelSmoothing, ScalarLabelSmoothing, UnitwiseL2, VectorLabelSmoothing
 from metacal.losses import CrossEntropyLoss, DECELoss
 from metacal.metalearning import LearnableFocalGamma, LearnableTemperature, MetaProblem
-from metacal.metalearning.hyperparameter_set import as_one
-from metacal.metalearning.one_step import closed_form, has_closed_form, one_step, small_step, through_graph
+from metacal.metalearning.estimators import closed_form, has_closed_form, one_step, small_step, through_graph
+from metacal.metalearning.hyperparameter import as_one
 
 SETTINGS = ["sum_lr0.1", "sum_lr0.001", "mean_lr0.1"]
 

@@ -17,8 +17,7 @@ from tests.metalearning.problems import (
 from torch import nn
 
 from metacal.metalearning import NonUniformLabelSmoothing
-from metacal.metalearning.implicit import implicit
-from metacal.metalearning.one_step import has_closed_form, one_step, small_step
+from metacal.metalearning.estimators import has_closed_form, implicit, one_step, small_step
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])

@@ -138,7 +138,7 @@ def test_state_dict_loads_with_weights_only(tmp_path, through):
 
 @pytest.mark.parametrize("steps", [0, 1, 7, 8, 20, 21])
 def test_the_numbers_of_the_last_meta_step_are_restored(monkeypatch, tmp_path, steps):
-    monkeypatch.setattr("metacal.metalearning.history.MOST_RECORDS", 8)  # the last row is not always one that is kept
+    monkeypatch.setattr("metacal.metalearning.progress.MOST_RECORDS", 8)  # the last row is not always one that is kept
     net = make_net()
     meta, other = (calibrator(net) for _ in range(2))
     for x, y in batches(steps):

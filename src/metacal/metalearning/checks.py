@@ -1,8 +1,5 @@
 """Checks of what a user passes to the calibrator: each message names the argument, its rule and the value."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -10,12 +7,11 @@ from torch.nn.parameter import UninitializedParameter
 
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.losses import Loss
-from metacal.metalearning.batches import forwarded
+from metacal.metalearning.head_tap import named_layers
 from metacal.metalearning.hyperparameter import Hyperparameter
 from metacal.metalearning.inner_loss import InnerLoss
+from metacal.metalearning.model_calls import forwarded, leaving_no_trace, uncompiled
 from metacal.metalearning.optimizer_step import OptimizerStep
-from metacal.metalearning.outer_step import OuterStep
-from metacal.metalearning.quiet_forward import leaving_no_trace
 
 
 def find_head(model: nn.Module, head: nn.Module | str) -> nn.Module:
@@ -25,14 +21,13 @@ def find_head(model: nn.Module, head: nn.Module | str) -> nn.Module:
             head = model.get_submodule(head)
         except AttributeError:
             raise InvalidValueError(
-                f"`head` must be a part of the model, got {head!r}; {linear_layers(model)}"
+                f"`head` must be a part of the model, got {head!r}; {named_layers(model)}"
             ) from None
     if not isinstance(head, nn.Module):
         raise InvalidTypeError(f"`head` must be a torch.nn.Module or an attribute path, got {type(head).__name__}.")
     if all(module is not head for module in model.modules()):
-        raise InvalidValueError(f"`head` must be a part of the model, got another module; {linear_layers(model)}")
-    head = getattr(head, "_orig_mod", head)  # inside of what torch.compile returns
-    assert isinstance(head, nn.Module)
+        raise InvalidValueError(f"`head` must be a part of the model, got another module; {named_layers(model)}")
+    head = uncompiled(head)
     if next(head.parameters(), None) is None:
         raise InvalidValueError(f"`head` must have parameters, got {type(head).__name__} without any.")
     if any(isinstance(value, UninitializedParameter) for value in head.parameters()):
@@ -46,8 +41,14 @@ def check_model(model: nn.Module, optimizer: OptimizerStep) -> None:
         raise InvalidTypeError(f"`model` must be a torch.nn.Module, got {type(model).__name__}.")
     if next(model.parameters(), None) is None:
         raise InvalidValueError(f"`model` must have parameters, got {type(model).__name__} without any.")
-    check_whole(model)
-    check_wrapper(model)
+    is_flattened = any(type(module).__name__ == "FullyShardedDataParallel" for module in model.modules())
+    if is_flattened or any(hasattr(parameter, "placements") for parameter in model.parameters()):  # a DTensor has them
+        raise InvalidValueError("`model` must have whole parameters, got sharded ones; use DistributedDataParallel.")
+    inner = forwarded(model)
+    if isinstance(inner, DistributedDataParallel) and inner.static_graph:  # of a loss that bypasses its output
+        raise InvalidValueError(
+            "`model` must not be wrapped with static_graph=True: its gradients would not be joined."
+        )
     if not optimizer.trains(model):
         raise InvalidValueError(
             "`optimizer` must train parameters of `model`, got one of other parameters; make it after the model, with "
@@ -55,69 +56,13 @@ def check_model(model: nn.Module, optimizer: OptimizerStep) -> None:
         )
 
 
-def checked_outer(outer: OuterStep | None) -> OuterStep:
-    """The outer step, if it is one; the default for None."""
-    if outer is not None and not isinstance(outer, OuterStep):
-        raise InvalidTypeError(f"`outer` must be a metacal.OuterStep, got {type(outer).__name__}.")
-    return OuterStep() if outer is None else outer
-
-
-def check_whole(model: nn.Module) -> None:
-    """Raise for a model whose weights are cut up."""
-    is_flattened = any(type(module).__name__ == "FullyShardedDataParallel" for module in model.modules())
-    if is_flattened or any(hasattr(parameter, "placements") for parameter in model.parameters()):  # a DTensor has them
-        raise InvalidValueError("`model` must have whole parameters, got sharded ones; use DistributedDataParallel.")
-
-
-def check_wrapper(model: nn.Module) -> None:
-    """Raise for a wrapper that would not synchronise gradients of a loss that bypasses its output."""
-    inner = forwarded(model)
-    if isinstance(inner, DistributedDataParallel) and inner.static_graph:
-        raise InvalidValueError(
-            "`model` must not be wrapped with static_graph=True: its gradients would not be joined."
-        )
-
-
-def check_trained(head: nn.Module, optimizer: OptimizerStep) -> None:
-    """Raise unless a step can be simulated on the head."""
-    if not any(parameter.requires_grad for parameter in head.parameters()):
-        raise InvalidValueError("`head` must have a parameter that is trained, got none that requires a gradient.")
-    if not optimizer.trains(head):
-        raise InvalidValueError("`head` must be trained by `optimizer`, got one that it has no parameters of.")
-
-
-def check_state(state: Mapping[str, Any]) -> None:
-    """Raise unless a state has all that a calibrator needs."""
-    missing = {"hyperparameters", "adam", "iterations", "meta_steps", "history"} - set(state)
-    if missing:
-        raise InvalidValueError(f"`state` must be what state_dict() returned, got one without {sorted(missing)}.")
-
-
-def check_omega(hyperparameters: Hyperparameter) -> None:
-    """Raise unless there is something to learn."""
-    if not hyperparameters.omega():
-        raise InvalidValueError("`hyperparameters` must have a parameter that requires a gradient, got none.")
-
-
-def linear_layers(model: nn.Module) -> str:
-    """A sentence that names the model's linear layers, the last few of them."""
-    names = [name or "(the model itself)" for name, module in model.named_modules() if isinstance(module, nn.Linear)]
-    return f"its linear layers are {', '.join(names[-5:])}." if names else "it has no linear layer."
-
-
 def checked_loss(name: str, loss: Loss) -> Loss:
-    """The loss, if it is one."""
+    """The loss, if it is one; a base loss if it gives one value per sample, as far as can be seen."""
     if not isinstance(loss, Loss):
         raise InvalidTypeError(
             f"`{name}` must be a metacal Loss, got {type(loss).__name__}; FunctionLoss wraps any callable."
         )
-    return loss
-
-
-def checked_base_loss(loss: Loss) -> Loss:
-    """The loss, if it gives one value per sample as far as can be seen."""
-    checked_loss("base_loss", loss)
-    if getattr(loss, "reduction", "none") != "none":
+    if name == "base_loss" and getattr(loss, "reduction", "none") != "none":
         raise InvalidValueError(
             f"`base_loss` must return one value per sample, got {loss!r}; give it reduction='none'."
         )
@@ -167,8 +112,8 @@ def checked_labels(y: Tensor, logits: Tensor, name: str, num_classes: int | None
     if not isinstance(y, Tensor) or y.is_floating_point() or y.is_complex():
         kind = y.dtype if isinstance(y, Tensor) else type(y).__name__
         raise InvalidTypeError(f"`{name}` must be a tensor of integer class labels, got {kind}.")
-    rows = logits.numel() // logits.shape[-1] if logits.ndim > 1 else len(logits)
     leading = logits.shape[:-1] if logits.ndim > 1 else logits.shape
+    rows = leading.numel()
     if y.shape not in (leading, (*leading, 1), (rows,)):
         raise InvalidValueError(
             f"`{name}` must be {rows} labels, one for each row of logits {tuple(logits.shape)} (classes come last), "
@@ -182,7 +127,7 @@ def checked_labels(y: Tensor, logits: Tensor, name: str, num_classes: int | None
         raise InvalidValueError(
             f"`num_classes` of the hyper-parameters must be the head's, {found}, got {num_classes}."
         )
-    if labels.device.type == "cpu":  # elsewhere a look at the values would make the device wait
+    if labels.device.type == "cpu":  # elsewhere reading the values would make the device wait
         low, high = (int(bound) for bound in torch.aminmax(labels))
         if low < 0 or high >= found:
             raise InvalidValueError(f"`{name}` must lie in 0..{found - 1}, got {low if low < 0 else high}.")
@@ -211,3 +156,18 @@ def check_logits(head: nn.Module | None, logits: Tensor) -> None:
 def class_count(logits: Tensor) -> int:
     """K; one logit per sample makes two classes."""
     return 2 if logits.ndim == 1 or logits.shape[-1] == 1 else logits.shape[-1]
+
+
+def share_samples(first: object, second: object) -> bool:
+    """Whether two inputs, if they are float tensors with one sample per row, have a row in common to the bit."""
+    if not (isinstance(first, Tensor) and isinstance(second, Tensor)) or first.shape[1:] != second.shape[1:]:
+        return False
+    if first.ndim < 2 or not first.is_floating_point() or first.dtype != second.dtype:
+        return False
+    rows, others = first.flatten(1), second.flatten(1).to(first.device)
+    if rows.shape[1] < 8:
+        return False  # a few low-precision features may well repeat
+    wide = torch.float32 if rows.device.type == "mps" else torch.float64  # all that Apple's GPUs have
+    marks = torch.linspace(0.5, 1.5, rows.shape[1], device=rows.device, dtype=wide)
+    same = (rows.to(wide) @ marks).unsqueeze(1) == (others.to(wide) @ marks).unsqueeze(0)
+    return any(torch.equal(rows[i], others[j]) for i, j in same.nonzero().tolist())

@@ -1,17 +1,123 @@
-"""The hypergradient estimators by name. All have one signature: `MetaProblem` in, `Hypergradient` out."""
+"""Estimators of the hypergradient of a step on the head, by name: `MetaProblem` in, `Hypergradient` out."""
 
-from metacal.errors import InvalidTypeError
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.func import vmap
+
+from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.functional.arguments import check_choice
-from metacal.metalearning.evograd import evograd
-from metacal.metalearning.implicit import implicit
-from metacal.metalearning.one_step import one_step, small_step
-from metacal.metalearning.problem import Estimator
+from metacal.functional.hypergradient import head_gradient, label_hypergradient
+from metacal.functional.inputs import as_rows, class_logits
+from metacal.metalearning.head_tap import is_plain_linear
+from metacal.metalearning.inner_loss import InnerLoss, is_plain_cross_entropy
+from metacal.metalearning.problem import Hypergradient, MetaProblem, filled, gradients, trained
+
+Estimator = Callable[[MetaProblem], Hypergradient]
+
+
+def one_step(problem: MetaProblem) -> Hypergradient:
+    r"""Gradient of the meta-loss after :math:`\phi' = \phi - \alpha P \nabla_\phi L_i(\phi, \omega)`, exactly.
+
+    P is the optimiser's scaling. What is approximated: the effect of omega on training is that of the current step
+    alone (earlier steps, momentum and weight decay are left out, P is held fixed), and only the head is stepped, unless
+    the head is the whole model. A linear head with soft-label cross-entropy takes a closed form, without any graph over
+    the head; everything else is differentiated through the step (`torch.func.functional_call` and autograd), with the
+    same result to rounding.
+    """
+    inner = problem.inner()
+    return closed_form(problem, inner) if has_closed_form(problem, inner) else through_graph(problem)
+
+
+def small_step(problem: MetaProblem) -> Hypergradient:
+    """`one_step` in the limit of a small step, in proportion to the learning rate: the meta-loss is that of now.
+
+    A long step (a large learning rate, a summed loss, gradients that are clipped in truth) leaves the head where
+    training will not, and the gradient there says little about training.
+    """
+    inner = problem.inner()
+    if has_closed_form(problem, inner):
+        return closed_form(problem, inner, looks_ahead=False)
+    return implicit(problem, terms=0)
+
+
+def implicit(problem: MetaProblem, *, terms: int = 10, scale: float | None = None) -> Hypergradient:
+    r"""Gradient by the implicit function theorem: :math:`-\nabla_\phi L_o H^{-1} \partial_\omega \nabla_\phi L_i`.
+
+    As if the inner training had been run to its end (Lorraine et al. 2020). What is approximated: the head is taken to
+    be at an optimum of the inner loss, of which the current batch stands for the whole; and :math:`H^{-1} v` by the
+    first terms of the Neumann series :math:`\alpha P \sum_{j=0}^{J} (I - \alpha H P)^j v` with P the optimiser's
+    scaling, which converges if :math:`\alpha` is below 2 over the largest curvature. With J = 0 it is `small_step`.
+
+    Args:
+        problem: what to differentiate.
+        terms: J.
+        scale: alpha; None takes the inner learning rate, to which the gradient is then in proportion.
+    """
+    alpha = problem.lr if scale is None else scale
+    parameters = problem.parameters()
+    names, leaves = tuple(trained(parameters)), tuple(trained(parameters).values())
+    meta_loss = problem.meta_value(parameters)
+    found = gradients(meta_loss, (*leaves, *problem.omega))
+    vector, direct = found[: len(leaves)], found[len(leaves) :]
+
+    inner_value = problem.inner_value(parameters)
+    inner_grads = filled(torch.autograd.grad(inner_value, leaves, create_graph=True, allow_unused=True), leaves)
+    curved_grads = tuple(grad for grad in inner_grads if grad.requires_grad)
+    total = vector
+    for _ in range(terms):
+        scaled = tuple(problem.scaled(name, v) for name, v in zip(names, vector, strict=True))
+        pulls = tuple(v for v, grad in zip(scaled, inner_grads, strict=True) if grad.requires_grad)
+        curved = torch.autograd.grad(curved_grads, leaves, pulls, retain_graph=True, allow_unused=True)
+        vector = tuple(v if c is None else v - alpha * c for v, c in zip(vector, curved, strict=True))
+        total = tuple(t + v for t, v in zip(total, vector, strict=True))
+
+    parts = zip(names, inner_grads, total, strict=True)
+    change = -alpha * torch.stack([(grad * problem.scaled(name, part)).sum() for name, grad, part in parts]).sum()
+    return Hypergradient(gradients(change, problem.omega), direct, meta_loss.detach())
+
+
+def evograd(
+    problem: MetaProblem, *, population: int = 2, noise: float = 1e-3, temperature: float = 0.05
+) -> Hypergradient:
+    r"""Gradient through the fitness-weighted mean of perturbed heads, without second derivatives (Bohdal et al. 2021).
+
+    Heads :math:`\phi_i = \phi + \sigma \sqrt{P} \epsilon_i`, P the optimiser's scaling, with inner losses
+    :math:`\ell_i(\omega)` are averaged with weights :math:`\mathrm{softmax}(-\ell / \tau)`. For small :math:`\sigma`
+    that mean is a gradient step from :math:`\phi + \sigma \bar\epsilon`, of expected size
+    :math:`\frac{N - 1}{N} \frac{\sigma^2}{\tau}`; the result is divided by that size and multiplied by the inner
+    learning rate, so that it estimates what `small_step` computes. What is approximated: the inner gradient, by random
+    finite differences (its variance falls with the population), and the step, taken as small.
+
+    Args:
+        problem: what to differentiate.
+        population: N >= 2.
+        noise: sigma.
+        temperature: tau.
+    """
+    if population < 2:
+        raise InvalidValueError(f"`population` must be an integer >= 2, got {population}.")
+    parameters = problem.parameters()
+    members = {}
+    for name, value in trained(parameters).items():
+        root = problem.scaled(name, torch.ones_like(value.detach())).sqrt()
+        random = torch.randn(population, *value.shape, dtype=value.dtype, device=value.device)
+        members[name] = value.detach() + noise * root * random
+
+    def loss_of(member: dict[str, Tensor]) -> Tensor:
+        return problem.inner_value({**parameters, **member})
+
+    losses: Tensor = vmap(loss_of, randomness="different")(members)
+    weights = torch.softmax(-losses / temperature, dim=0)
+    mean = {name: torch.tensordot(weights, stack, dims=1) for name, stack in members.items()}
+    found = problem.through_and_direct({**parameters, **mean})
+    size = (population - 1) / population * noise**2 / temperature
+    return found._replace(through=tuple(part * (problem.lr / size) for part in found.through))
+
 
 ESTIMATORS: dict[str, Estimator] = {
-    "one_step": one_step,
-    "small_step": small_step,
-    "implicit": implicit,
-    "evograd": evograd,
+    function.__name__: function for function in (one_step, small_step, implicit, evograd)
 }
 
 
@@ -23,3 +129,62 @@ def find_estimator(estimator: str | Estimator) -> Estimator:
     if not callable(estimator):
         raise InvalidTypeError(f"`estimator` must be a name or a function, got {type(estimator).__name__}.")
     return estimator
+
+
+def through_graph(problem: MetaProblem) -> Hypergradient:
+    """The general form of `one_step`: a graph over the head's step, and back through it."""
+    parameters = problem.parameters()
+    leaves = trained(parameters)
+    inner_value = problem.inner_value(parameters)
+    steps = torch.autograd.grad(inner_value, tuple(leaves.values()), create_graph=True, allow_unused=True)
+    stepped = {
+        name: leaf if step is None else leaf - problem.lr * problem.scaled(name, step)
+        for (name, leaf), step in zip(leaves.items(), steps, strict=True)
+    }
+    return problem.through_and_direct({**parameters, **stepped})
+
+
+def has_closed_form(problem: MetaProblem, inner: InnerLoss) -> bool:
+    """Whether the head is a plain linear layer and the inner loss soft-label cross-entropy (plus a penalty)."""
+    is_trained = all(parameter.requires_grad for parameter in problem.head.parameters())
+    is_linear = is_plain_linear(problem.head) and is_trained
+    return is_linear and inner.is_soft_label_loss and is_plain_cross_entropy(problem.base_loss)
+
+
+def closed_form(problem: MetaProblem, inner: InnerLoss, *, looks_ahead: bool = True) -> Hypergradient:
+    """The linear head: one backward pass of the meta-loss, after the step or before it, then two small products."""
+    at = parameters = problem.parameters()
+    features, step = problem.features.flatten(0, -2), problem.lr * problem.scale
+    with torch.no_grad():
+        probs = torch.softmax(_linear(parameters, features), dim=1)
+    penalty_steps: dict[str, Tensor] = {}  # by name, still functions of omega
+    if inner.penalty is not None:
+        found = torch.autograd.grad(inner.penalty(parameters), tuple(parameters.values()), create_graph=True)
+        penalty_steps = dict(zip(parameters, found, strict=True))
+    if looks_ahead:
+        with torch.no_grad():
+            is_soft = inner.targets.is_floating_point()
+            soft = inner.targets if is_soft else nn.functional.one_hot(inner.targets, probs.shape[1]).to(probs.dtype)
+            weight, bias = head_gradient(probs, soft, features, len(parameters["weight"]))
+            loss_steps = {"weight": weight, "bias": bias}
+            steps = {name: loss_steps[name] + penalty_steps.get(name, 0.0) for name in parameters}
+            at = {name: value - step * problem.scaled(name, steps[name]) for name, value in parameters.items()}
+        at = {name: value.requires_grad_() for name, value in at.items()}
+
+    meta_loss = problem.meta_value_of(_linear(at, problem.meta_features))
+    found = gradients(meta_loss, (*at.values(), *problem.omega))
+    pulls = {name: problem.scaled(name, pull) for name, pull in zip(at, found[: len(at)], strict=True)}
+
+    # To first order in omega, the meta-loss changes as this scalar does.
+    change = meta_loss.new_zeros(())
+    if inner.targets.requires_grad:
+        pull_on_labels = label_hypergradient(probs, features, pulls["weight"], pulls.get("bias"))
+        change = change + step * (inner.targets * pull_on_labels).sum()
+    for name, penalty_step in penalty_steps.items():
+        change = change - step * (pulls[name] * penalty_step).sum()
+    return Hypergradient(gradients(change, problem.omega), found[len(at) :], meta_loss.detach())
+
+
+def _linear(parameters: Mapping[str, Tensor], features: Tensor) -> Tensor:
+    """The logits of a linear head, ``(n, K)``: what a functional call of it returns, in a fraction of the time."""
+    return class_logits(as_rows(nn.functional.linear(features, parameters["weight"], parameters.get("bias"))))

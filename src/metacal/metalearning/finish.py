@@ -9,22 +9,14 @@ from torch import Tensor, nn
 
 from metacal.functional import calibration_error_interval
 from metacal.functional.temperature_prior import temperature_with_prior
-from metacal.metalearning.head_tap import is_plain_linear
-from metacal.metalearning.model_output import logits_of
+from metacal.metalearning.head_tap import is_plain_linear, logits_of
 
 ITERATIONS = 60
 
 
 @dataclass(frozen=True)
 class Figures:
-    """How calibrated held-out samples are.
-
-    Attributes:
-        nll: mean negative log-likelihood.
-        ece: expected calibration error, 15 bins.
-        low: lower end of its 95 % interval.
-        high: upper end.
-    """
+    """How calibrated held-out samples are: mean NLL, ECE (15 bins) and the ends of its 95 % interval."""
 
     nll: float
     ece: float
@@ -72,11 +64,9 @@ class Finish:
 
 
 class TemperatureScaled(nn.Module):
-    """A model whose logits are divided by a temperature: for models that it cannot be folded into.
+    """A model whose logits are divided by a temperature T > 0, for models that it cannot be folded into.
 
-    Args:
-        model: any whose output `logits_of` understands; what is returned is the logits.
-        temperature: T > 0.
+    The model returns logits, or has them in its output under that name; what is returned is the logits.
     """
 
     temperature: Tensor
@@ -92,22 +82,17 @@ class TemperatureScaled(nn.Module):
 
 
 def finish(model: nn.Module, head: nn.Module | None, logits: Tensor, labels: Tensor, *, folds: bool) -> Finish:
-    """Fit a temperature and fold it into the head, if that can be done.
+    """Fit a temperature and, if it ``folds``, fold it into the head, where that can be done.
 
-    Args:
-        model: whose logits these are.
-        head: the layer that returns them, if it is known.
-        logits: of held-out samples, ``(n, K)``, in evaluation mode.
-        labels: int64 ``(n,)``.
-        folds: whether to change the model.
+    The logits ``(n, K)`` are those of held-out samples in evaluation mode; ``head`` is the layer that returns them, if
+    it is known.
     """
     wide = logits.double() if logits.device.type != "mps" else logits.float()
     temperature = temperature_with_prior(logits=wide, targets=labels, iterations=ITERATIONS)
     gain, error = gain_of(wide, labels, temperature)
     reason = f"it lowers held-out NLL by {gain:.4f} (standard error {error:.4f})"
     is_folded = folds and can_fold(model, head)
-    if is_folded:
-        assert head is not None
+    if is_folded and head is not None:
         fold(head, float(temperature))
     elif folds:
         reason += "; the last layer is not a plain linear one: use metacal.TemperatureScaled(model, temperature)"

@@ -29,11 +29,8 @@ def own_seed(seed: int) -> int:
 def gather_batches(batches: list[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, Tensor]]:
     """Each ``(features, labels)`` pair joined over all ranks, in rank order; sizes may differ from rank to rank.
 
-    One all-gather carries everything: rows of features with their label as a last column, padded to the longest rank
-    (one more, of a few integers, tells the sizes).
-
-    Args:
-        batches: pairs of ``(n, ...)`` features, all of one dtype and shape but for n, and int64 ``(n,)`` labels.
+    Features ``(n, ...)`` are all of one dtype and shape but for n. One all-gather carries everything: rows of features
+    with their label as a last column, padded to the longest rank (one more, of a few integers, tells the sizes).
     """
     ranks = world_size()
     if ranks == 1:

@@ -1,23 +1,20 @@
-"""`HeadTap`: sees what the head is given and returns, whatever the model around it looks like."""
+"""`HeadTap`: sees what the head is given and returns, whatever the model around it looks like; finding the head."""
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from metacal.errors import InvalidTypeError, InvalidValueError
+from metacal.metalearning.model_calls import Call, call_model, eagerly, plain_model, unconverted
 
 
 class TapHook:
-    """A hook that reports to a tap; copied or pickled along with a model, it reports to nobody.
-
-    Args:
-        report: takes what the hook is called with.
-    """
+    """A hook that reports what it is called with; copied or pickled along with a model, it reports to nobody."""
 
     def __init__(self, report: Callable[..., None] | None = None) -> None:
         # Not traced by a compiler. Done here rather than by a decorator: it takes as long to import as all of torch.
@@ -30,21 +27,6 @@ class TapHook:
 
     def __reduce__(self) -> tuple[type["TapHook"], tuple[()]]:
         return TapHook, ()
-
-
-class Call(NamedTuple):
-    """How a module was called."""
-
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-
-    def tensor(self) -> Tensor:
-        """The one tensor that it was given."""
-        values = [*self.args, *self.kwargs.values()]
-        if len(values) != 1 or not isinstance(values[0], Tensor):
-            kinds = ", ".join(type(value).__name__ for value in values) or "nothing"
-            raise InvalidTypeError(f"`head` must be called with one tensor, got {kinds}.")
-        return values[0]
 
 
 class RecordedCalls:
@@ -70,13 +52,13 @@ class HeadTap:
     """Two hooks on the head that record its calls while the tap is listening; they are taken off along with the tap.
 
     A copy, or what is unpickled, watches the copied head.
-
-    Args:
-        head: the module to watch.
     """
 
     def __init__(self, head: nn.Module) -> None:
-        forget_copied_hooks(head)
+        for hooks in _hooks(head):  # copied along with a head, reporting to nobody
+            for key in [key for key, hook in hooks.items() if isinstance(hook, TapHook) and hook.report is None]:
+                del hooks[key]
+                head._forward_pre_hooks_with_kwargs.pop(key, None)
         self.head, self.calls = head, RecordedCalls()
         # First of all pre-hooks: those of others belong to the head, and are run again with other parameters.
         before = TapHook(self.calls.record_input)
@@ -100,21 +82,14 @@ class HeadTap:
             calls.is_listening = False
 
     def take(self) -> tuple[Call, Any]:
-        """The one recorded call, and what it returned; both may carry history.
-
-        Raises:
-            InvalidValueError: the module was not called once.
-        """
+        """The one recorded call, and what it returned; both may carry history. Raises if there was not one."""
         inputs, outputs, self.calls.inputs, self.calls.outputs = self.calls.inputs, self.calls.outputs, [], []
-        if not outputs:
+        if len(outputs) != 1:
+            advice = "name a layer that runs once and returns the logits."
+            if not outputs:
+                advice = "is it the layer in use? A compiled model that ran before has to be compiled again."
             raise InvalidValueError(
-                "`head` must be called once in the model's forward pass, got 0 calls; is it the layer in use? "
-                "A compiled model that ran before has to be compiled again."
-            )
-        if len(outputs) > 1:
-            raise InvalidValueError(
-                f"`head` must be called once in the model's forward pass, got {len(outputs)} calls; name a layer that "
-                "runs once and returns the logits."
+                f"`head` must be called once in the model's forward pass, got {len(outputs)} calls; {advice}"
             )
         return inputs[0], outputs[0]
 
@@ -124,26 +99,68 @@ def _remove(handles: list[RemovableHandle]) -> None:
         handle.remove()
 
 
-def forget_copied_hooks(head: nn.Module) -> None:
-    """Take the hooks off that were copied along with a head and report to nobody."""
-    for hooks in (head._forward_hooks, head._forward_pre_hooks):
-        for number in [number for number, hook in hooks.items() if isinstance(hook, TapHook) and hook.report is None]:
-            del hooks[number]
-            head._forward_pre_hooks_with_kwargs.pop(number, None)
-
-
 def is_plain_linear(head: nn.Module | None) -> bool:
     """Whether a module is a linear layer and nothing more: no subclass, hook, parametrisation or further parameter."""
     return (
         type(head) is nn.Linear
         and "forward" not in vars(head)
-        and not has_hooks_of_others(head)
+        and all(isinstance(hook, TapHook) for hooks in _hooks(head) for hook in hooks.values())
         and all(name in ("weight", "bias") for name, _ in head.named_parameters())
         and not any(True for _ in head.buffers())
     )
 
 
-def has_hooks_of_others(head: nn.Module) -> bool:
-    """Whether hooks other than a tap's change what the head does."""
-    hooks = (*head._forward_hooks.values(), *head._forward_pre_hooks.values())
-    return any(not isinstance(hook, TapHook) for hook in hooks)
+def _hooks(head: nn.Module) -> tuple[dict[int, Any], dict[int, Any]]:
+    return head._forward_hooks, head._forward_pre_hooks
+
+
+def logits_of(output: Any) -> Tensor:
+    """The logits in what a model returns: the tensor itself, or what it calls ``logits``."""
+    found = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", output)
+    if not isinstance(found, Tensor) or not found.is_floating_point():
+        kind = str(found.dtype) if isinstance(found, Tensor) else type(output).__name__
+        raise InvalidTypeError(f"`model` must return logits, as a tensor or under that name, got {kind}.")
+    return found
+
+
+@torch.no_grad()
+def find_output_layer(model: nn.Module, x: Any, head: nn.Module | None) -> tuple[Tensor, nn.Module | None]:
+    """The logits, and the innermost module with parameters that returns them; None if there is none.
+
+    Logits are what the ``head`` returns, if one is given (it has to be called once), or else the model. The model is
+    run once on ``x``; the caller sees to it that this leaves no trace.
+    """
+    calls: list[tuple[nn.Module, Any]] = []
+    handles = [
+        module.register_forward_hook(lambda called, _, output: calls.append((called, output)))
+        for module in model.modules()
+        if next(module.parameters(), None) is not None
+    ]
+    try:
+        # Compiled for these hooks and few samples, it would have to be compiled again.
+        with unconverted(model), eagerly():
+            call_model(model, x)
+    finally:
+        _remove(handles)
+    plain = plain_model(model)
+    outputs = [output for module, output in calls if module is (plain if head is None else head)]
+    if head is not None and len(outputs) != 1:
+        raise InvalidValueError(
+            f"`head` must be called once in the model's forward pass, got {len(outputs)} calls; {named_layers(model)}"
+        )
+    logits = logits_of(outputs[-1])
+    # Inner modules return before those around them; a whole model of several layers is not a layer.
+    found = next((module for module, output in calls if output is logits), None)
+    is_whole = found is plain and any(True for _ in plain.children())
+    is_called_once = sum(module is found for module, _ in calls) == 1
+    return logits, found if is_called_once and not is_whole else None
+
+
+def named_layers(model: nn.Module, most: int = 5) -> str:
+    """A sentence that names the model's last layers with parameters."""
+    names = [
+        f"{name or '(the model itself)'} ({type(module).__name__})"
+        for name, module in model.named_modules()
+        if next(module.parameters(recurse=False), None) is not None
+    ]
+    return f"its last layers are {', '.join(names[-most:])}." if names else "it has no layer with parameters."

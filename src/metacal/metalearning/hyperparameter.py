@@ -1,18 +1,19 @@
-"""`Hyperparameter`: what can be learned about the training itself. A new one is one class in one file."""
+"""`Hyperparameter`: what can be learned about the training itself, and several of them as one."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from metacal.functional.arguments import check_integer
+from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.metalearning.inner_loss import InnerLoss
 
 HYPERPARAMETERS: "dict[str, type[Hyperparameter]]" = {}
 """The classes by the names that specs use; a class enters under its ``name``."""
 
-MAX_STRENGTH = 0.5
-"""Most that label smoothing may take from the true class."""
+Bounds = dict[str, tuple[float | None, float | None]]
+"""Lowest and highest feasible value by parameter; None is no bound."""
 
 
 class Hyperparameter(nn.Module):
@@ -52,7 +53,7 @@ class Hyperparameter(nn.Module):
         """What is learned: the parameters that require a gradient, by name."""
         return {name: parameter for name, parameter in self.named_parameters() if parameter.requires_grad}
 
-    def bounds(self) -> dict[str, tuple[float | None, float | None]]:
+    def bounds(self) -> Bounds:
         """Lowest and highest feasible value of each parameter; None is no bound."""
         return {}
 
@@ -75,8 +76,7 @@ class Hyperparameter(nn.Module):
         """Names of the parameters every entry of which sits on a bound."""
         names = []
         for name, bounds in self.bounds().items():
-            parameter = self.get_parameter(name)
-            on_bound = [parameter == bound for bound in bounds if bound is not None]
+            on_bound = [self.get_parameter(name) == bound for bound in bounds if bound is not None]
             if on_bound and bool(torch.stack(on_bound).any(dim=0).all()):
                 names.append(name)
         return names
@@ -90,34 +90,79 @@ class Hyperparameter(nn.Module):
         return {name: parameter.detach().tolist() for name, parameter in self.named_parameters()}
 
 
-class LabelSmoothingHyperparameter(Hyperparameter):
-    """Base of the hyper-parameters that turn labels into soft labels; a subclass gives the rows.
+class HyperparameterSet(Hyperparameter):
+    """Hyper-parameters by name, applied one after the other; parameters are then called ``name.parameter``."""
 
-    Args:
-        num_classes: K.
-    """
-
-    num_classes: int
-
-    def __init__(self, num_classes: int) -> None:
+    def __init__(self, members: dict[str, Hyperparameter]) -> None:
         super().__init__()
-        check_integer("num_classes", num_classes, 2)
-        self.num_classes = num_classes
+        if not members:
+            raise InvalidValueError("`hyperparameters` must hold at least one Hyperparameter, got none.")
+        for name, member in members.items():
+            if not isinstance(member, Hyperparameter):
+                raise InvalidTypeError(f"`hyperparameters` must be Hyperparameters, got {type(member).__name__}.")
+            if not isinstance(name, str) or (not name.isidentifier() and not name.isdigit()):
+                raise InvalidValueError(f"`hyperparameters` must have names without dots or spaces, got {name!r}.")
+        self.members = nn.ModuleDict(members)
+        counts = {member.num_classes for member in members.values()} - {None}
+        if len(counts) > 1:
+            raise InvalidValueError(f"`hyperparameters` must agree on num_classes, got {sorted(map(str, counts))}.")
+        self.num_classes = counts.pop() if counts else None
+        self.acts_on_meta_logits = any(member.acts_on_meta_logits for member in members.values())
 
-    def soft_labels(self, labels: Tensor) -> Tensor:
-        """``(n, K)``: the soft label of each class in ``labels``."""
-        raise NotImplementedError(f"{type(self).__name__} must define soft_labels(labels).")
+    def _all(self) -> dict[str, Hyperparameter]:
+        return {name: member for name, member in self.members.items() if isinstance(member, Hyperparameter)}
+
+    def _joined(self, of: Callable[[Hyperparameter], dict[str, Any]], prefix: str = "") -> dict[str, Any]:
+        """Values of all members, as ``name.key``."""
+        members = self._all().items()
+        return {f"{prefix}{name}.{key}": value for name, member in members for key, value in of(member).items()}
 
     def forward(self, inner: InnerLoss) -> InnerLoss:
-        """Fill the targets; targets that are soft already are mixed accordingly."""
-        if inner.targets.is_floating_point():
-            classes = torch.arange(self.num_classes, device=inner.targets.device)
-            with torch.autocast(inner.targets.device.type, enabled=False):
-                return inner.with_targets(inner.targets @ self.soft_labels(classes))
-        return inner.with_targets(self.soft_labels(inner.targets))
+        """Let each fill its slots."""
+        for member in self._all().values():
+            inner = member(inner)
+        return inner
+
+    def meta_logits(self, logits: Tensor) -> Tensor:
+        """Each in turn."""
+        for member in self._all().values():
+            logits = member.meta_logits(logits)
+        return logits
+
+    def rates(self) -> dict[str, float]:
+        """Each member's."""
+        return self._joined(lambda member: member.rates(), "members.")
+
+    def decays(self) -> dict[str, float]:
+        """Each member's."""
+        return self._joined(lambda member: member.decays(), "members.")
+
+    def project_(self) -> None:
+        """Each."""
+        for member in self._all().values():
+            member.project_()
+
+    def stuck(self) -> list[str]:
+        """Each member's, as ``name.parameter``."""
+        return list(self._joined(lambda member: dict.fromkeys(member.stuck())))
+
+    def summary(self) -> dict[str, Tensor]:
+        """Each member's, as ``name.number``."""
+        return self._joined(lambda member: member.summary())
 
     def export(self) -> dict[str, Any]:
-        """The parameters, and the soft label of every class: a row each."""
-        classes = torch.arange(self.num_classes, device=next(self.parameters()).device)
-        with torch.no_grad():
-            return {**super().export(), "soft_labels": self.soft_labels(classes).tolist()}
+        """By name."""
+        return {name: member.export() for name, member in self._all().items()}
+
+
+def as_one(hyperparameters: Hyperparameter | list[Hyperparameter] | dict[str, Hyperparameter]) -> Hyperparameter:
+    """One hyper-parameter as it is; a list or dictionary of several as a set, a list's members named 0, 1, ..."""
+    if isinstance(hyperparameters, Hyperparameter):
+        return hyperparameters
+    if isinstance(hyperparameters, dict):
+        return HyperparameterSet(hyperparameters)
+    if isinstance(hyperparameters, (list, tuple)):
+        return HyperparameterSet({str(number): member for number, member in enumerate(hyperparameters)})
+    raise InvalidTypeError(
+        f"`hyperparameters` must be a Hyperparameter, or a list or dict of them, got {type(hyperparameters).__name__}."
+    )

@@ -45,32 +45,27 @@ class InnerLoss:
         return replace(self, targets=targets)
 
     def with_transform(self, transform: Callable[[Tensor], Tensor]) -> "InnerLoss":
-        """The same with one more transform of the logits, after those that are there."""
+        """The same with one more transform of the logits, after the earlier ones."""
         before = self.logits_transform
-        if before is None:
-            return replace(self, logits_transform=transform)
-        return replace(self, logits_transform=lambda logits: transform(before(logits)))
+        after = transform if before is None else lambda logits: transform(before(logits))
+        return replace(self, logits_transform=after)
 
     def with_weight(self, weight: Callable[[Tensor], Tensor]) -> "InnerLoss":
         """The same with samples weighted once more."""
         before = self.sample_weight
-        if before is None:
-            return replace(self, sample_weight=weight)
-        return replace(self, sample_weight=lambda logits: before(logits) * weight(logits))
+        product = weight if before is None else lambda logits: before(logits) * weight(logits)
+        return replace(self, sample_weight=product)
 
     def with_penalty(self, penalty: Callable[[Mapping[str, Tensor]], Tensor]) -> "InnerLoss":
-        """The same with one more term added."""
+        """The same with one more penalty added."""
         before = self.penalty
-        if before is None:
-            return replace(self, penalty=penalty)
-        return replace(self, penalty=lambda parameters: before(parameters) + penalty(parameters))
+        total = penalty if before is None else lambda parameters: before(parameters) + penalty(parameters)
+        return replace(self, penalty=total)
 
     def with_penalty_scaled(self, factor: float) -> "InnerLoss":
         """The same with its penalty multiplied."""
         penalty = self.penalty
-        if penalty is None:
-            return self
-        return replace(self, penalty=lambda parameters: factor * penalty(parameters))
+        return self if penalty is None else replace(self, penalty=lambda parameters: factor * penalty(parameters))
 
     @property
     def is_soft_label_loss(self) -> bool:

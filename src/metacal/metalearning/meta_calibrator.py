@@ -9,34 +9,33 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.files import write_json
 from metacal.functional.arguments import check_choice
 from metacal.functional.inputs import as_rows, at_least_float32, class_logits
 from metacal.losses import CrossEntropyLoss, Loss
 from metacal.metalearning import checks
-from metacal.metalearning.batches import Batch, moved, share_samples, unwrapped
-from metacal.metalearning.defaults import choose_path, default_objective
 from metacal.metalearning.finish import Finish, finish
 from metacal.metalearning.gather import joint_rows
-from metacal.metalearning.hierarchical_label_smoothing import HierarchicalLabelSmoothing
-from metacal.metalearning.history import History
-from metacal.metalearning.hyperparameter import Hyperparameter
-from metacal.metalearning.hyperparameter_set import as_one
-from metacal.metalearning.meta_memory import MetaMemory
+from metacal.metalearning.head_tap import find_output_layer, named_layers
+from metacal.metalearning.hyperparameter import Hyperparameter, as_one
+from metacal.metalearning.label_smoothing import HierarchicalLabelSmoothing
 from metacal.metalearning.meta_stream import MetaStream
-from metacal.metalearning.meta_task import MetaTask
-from metacal.metalearning.model_output import find_output_layer
+from metacal.metalearning.meta_task import MetaMemory, MetaTask, default_objective
+from metacal.metalearning.model_calls import Batch, leaving_no_trace, moved, unwrapped
 from metacal.metalearning.optimizer_step import OptimizerStep
 from metacal.metalearning.outer_step import AdamState, OuterStep, adam_step_
 from metacal.metalearning.problem import Hypergradient
-from metacal.metalearning.quiet_forward import leaving_no_trace
+from metacal.metalearning.progress import History, Progress
 from metacal.metalearning.steering import is_comparison_due, steer_gradient
-from metacal.metalearning.summary import Progress, warn_of_skipped
 from metacal.metalearning.through_head import ThroughHead
+from metacal.metalearning.through_model import ThroughModel
 
 COMPARED_BATCHES = 5
 """First meta batches that are compared with their training batch for samples in common."""
 WARNING_INTERVAL = 256
+SAVED = ("hyperparameters", "adam", "iterations", "meta_steps", "history")
+"""What every saved state has."""
 
 
 class MetaCalibrator:
@@ -99,24 +98,30 @@ class MetaCalibrator:
         check_choice("reduction", reduction, ("mean", "sum"))
         self.model, self.seed = model, seed
         self.stream = MetaStream(meta, seed=seed)
-        outer, given = checks.checked_outer(outer), None if head is None else checks.find_head(model, head)
+        if outer is not None and not isinstance(outer, OuterStep):
+            raise InvalidTypeError(f"`outer` must be a metacal.OuterStep, got {type(outer).__name__}.")
+        self.outer = OuterStep() if outer is None else outer
+        given = None if head is None else checks.find_head(model, head)
         logits, self.output_layer = self._probe(given)
-        self._path = choose_path(model, through, given, self.output_layer, outer)
-        self.num_classes = checks.class_count(logits)
-        learned = HierarchicalLabelSmoothing(self.num_classes) if hyperparameters is None else hyperparameters
-        learned = as_one(learned)
-        objective = default_objective(outer, learned) if objective is None else objective
+        self._path = self._choose_path(through, given)
+        self.through, self.reduction, self.num_classes = self._path.name, reduction, checks.class_count(logits)
+        if hyperparameters is None:
+            hyperparameters = HierarchicalLabelSmoothing(self.num_classes)
+        self.hyperparameters = as_one(hyperparameters)
+        if not self.hyperparameters.omega():
+            raise InvalidValueError("`hyperparameters` must have a parameter that requires a gradient, got none.")
+        objective = default_objective(self.outer, self.hyperparameters) if objective is None else objective
+        base_loss = CrossEntropyLoss(reduction="none") if base_loss is None else base_loss
         self._task = MetaTask(
-            hyperparameters=learned,
+            hyperparameters=self.hyperparameters,
             objective=checks.checked_loss("objective", objective),
-            base_loss=CrossEntropyLoss(reduction="none") if base_loss is None else checks.checked_base_loss(base_loss),
+            base_loss=checks.checked_loss("base_loss", base_loss),
             reduction=reduction,
-            outer=outer,
+            outer=self.outer,
             optimizer=steps,
-            memory=MetaMemory(outer.memory),
+            memory=MetaMemory(self.outer.memory),
             seed=seed,
         )
-        checks.check_omega(self.hyperparameters)
         first = at_least_float32(next(self._path.penalised.parameters()).detach())
         self.hyperparameters.to(first.device, first.dtype)
         self._task.objective.to(first.device)
@@ -127,26 +132,6 @@ class MetaCalibrator:
         self._has_warned = False
         self._finished: Finish | None = None
         self.last_logits: Tensor | None = None
-
-    @property
-    def hyperparameters(self) -> Hyperparameter:
-        """What is learned."""
-        return self._task.hyperparameters
-
-    @property
-    def outer(self) -> OuterStep:
-        """When and how it moves."""
-        return self._task.outer
-
-    @property
-    def reduction(self) -> str:
-        """``"mean"`` or ``"sum"`` of the training loss."""
-        return self._task.reduction
-
-    @property
-    def through(self) -> str:
-        """What the simulated step moves: ``"head"`` or ``"model"``."""
-        return "head" if isinstance(self._path, ThroughHead) else "model"
 
     def step(self, x: Any, y: Tensor, boundary: bool = True) -> Tensor:
         """The training loss of a batch, after a meta step if one is due.
@@ -207,7 +192,7 @@ class MetaCalibrator:
         """Gradient of the meta-loss of a held-out batch with respect to omega, by name. Nothing at all is changed."""
         self._follow_model()
         part: Batch = (x, y)
-        if isinstance(self._path, ThroughHead):
+        if self._path.runs_first:
             model = unwrapped(self.model)
             with self._task.quietly(model, "train"), torch.no_grad():
                 given, logits = self._path.run(x, model)
@@ -282,7 +267,8 @@ class MetaCalibrator:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state."""
-        checks.check_state(state)
+        if missing := set(SAVED) - set(state):
+            raise InvalidValueError(f"`state` must be what state_dict() returned, got one without {sorted(missing)}.")
         self.hyperparameters.load_state_dict(state["hyperparameters"])
         self._adam, self._pending = AdamState.zeros(self._omega()), []
         self._adam.load_state_dict(state["adam"], list(self.hyperparameters.omega()))
@@ -316,7 +302,7 @@ class MetaCalibrator:
 
     def _meta_step(self, parts: list[Batch], x: Any) -> None:
         batch = next(self.stream)
-        if self._task.meta_steps < COMPARED_BATCHES and share_samples(x, batch[0]):
+        if self._task.meta_steps < COMPARED_BATCHES and checks.share_samples(x, batch[0]):
             warnings.warn("A meta batch shares samples with its training batch: split them apart.", stacklevel=5)
         found = self._path.hypergradient(self._task, parts, batch)
         if found.judged is not None:
@@ -333,7 +319,7 @@ class MetaCalibrator:
         self.hyperparameters.project_()
         self._task.meta_steps += 1
         norm = torch.stack([g.square().sum() for g in grads]).sum().sqrt()
-        step = torch.full_like(norm, lr * (samples if self._task.reduction == "sum" else 1))
+        step = torch.full_like(norm, lr * (samples if self.reduction == "sum" else 1))
         values = {"meta_loss": found.meta_loss, "gradient_norm": norm, "inner_step": step}
         self._history.add(self._iterations, {**values, **self.hyperparameters.summary()})
         if taken.device.type == "cpu" or self._task.meta_steps % WARNING_INTERVAL == 0:
@@ -342,7 +328,10 @@ class MetaCalibrator:
     def _warn_if_skipped(self) -> None:
         if not self._has_warned and self.skipped:
             self._has_warned = True
-            warn_of_skipped(stacklevel=7)
+            warnings.warn(
+                "A meta-gradient was not finite: that meta step was skipped, omega is unchanged; see `skipped`.",
+                stacklevel=6,
+            )
 
     @torch.no_grad()
     def _held_out(self) -> tuple[Tensor, Tensor]:
@@ -362,6 +351,27 @@ class MetaCalibrator:
             logits, found = find_output_layer(model, moved(self.stream.peek()[0], device), head)
         checks.check_logits(found if head is None else head, logits)
         return logits, found
+
+    def _choose_path(self, through: str | None, given: nn.Module | None) -> ThroughHead | ThroughModel:
+        """What the simulated step moves: as asked for; else the model, unless a head or its estimator is named.
+
+        The parameters of a model in half precision are too coarse to be moved a little: then it is the head, too.
+        """
+        model, estimator = self.model, self.outer.estimator
+        if through is None:
+            is_coarse = any(parameter.dtype.itemsize < 4 for parameter in model.parameters() if parameter.requires_grad)
+            is_head = given is not None or estimator != OuterStep.estimator or is_coarse
+            through = "head" if is_head else "model"
+        check_choice("through", through, ("head", "model"))
+        if through == "model":
+            return ThroughModel(model, given, self.output_layer)
+        head = self.output_layer if given is None else given
+        if head is None:
+            raise InvalidValueError(
+                f"`head` must name the layer that returns the logits, got none whose output is the model's; "
+                f"{named_layers(model)}"
+            )
+        return ThroughHead(model, head, estimator)
 
     def _device(self) -> torch.device:
         return next(self.model.parameters()).device

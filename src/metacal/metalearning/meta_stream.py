@@ -1,4 +1,4 @@
-"""`MetaStream`: held-out batches without end, in a seeded order, that can be taken up where they were left."""
+"""`MetaStream`: held-out batches without end, in a seeded order, that can be resumed at any place."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -20,31 +20,21 @@ from torch.utils.data import (
 
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.metalearning.gather import own_rank, own_seed, world_size
-from metacal.metalearning.labels import split_batch
-from metacal.metalearning.quiet_forward import fresh_random_stream
+from metacal.metalearning.model_calls import Batch, fresh_random_stream
 from metacal.seeding import generator
 
 ORDER = 7
 """Sets the random numbers of this module apart from those of others with the same seed."""
 
-Batch = tuple[Any, Tensor]
+LABEL_KEYS = ("labels", "label", "targets", "target", "y")
+"""Where the labels of a batch that is a dictionary are, in this order."""
 
 
 class EndlessOrder(Sampler[list[int]]):
     """Sample numbers of batches without end: every pass in a new order, cut among the ranks.
 
-    All batches are full: the last one of a pass is filled up from its beginning.
-
-    Args:
-        length: samples.
-        batch_size: samples in a batch of one rank.
-        seed: of the orders.
-        start: batches to leave out at first.
-
-    Examples:
-        >>> first = iter(EndlessOrder(5, 2, seed=0))
-        >>> [len(next(first)) for _ in range(4)]
-        [2, 2, 2, 2]
+    All batches are full: the last one of a pass is filled up from its beginning. ``start`` batches are left out at
+    first.
     """
 
     def __init__(self, length: int, batch_size: int, seed: int, start: int = 0) -> None:
@@ -162,6 +152,41 @@ class MetaStream(Iterator[Batch]):
         is_cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
         device = torch.device("cuda" if is_cuda else "cpu")
         return fresh_random_stream(own_seed(self.seed + number), device)
+
+
+def split_batch(batch: Any) -> Batch:
+    """A batch as the input of a model and labels.
+
+    A pair is that already; of a longer tuple the last is the labels; a dictionary holds them under a usual name.
+
+    Examples:
+        >>> import torch
+        >>> split_batch({"pixels": 1, "label": torch.tensor([1, 0])})
+        ({'pixels': 1}, tensor([1, 0]))
+    """
+    x: Any
+    if isinstance(batch, Mapping):
+        key = next((key for key in LABEL_KEYS if key in batch), None)
+        if key is None:
+            raise InvalidValueError(f"`meta` must give batches with labels; {describe_batch(batch)}")
+        x, labels = {name: value for name, value in batch.items() if name != key}, batch[key]
+    elif isinstance(batch, (tuple, list)) and len(batch) >= 2:
+        x, labels = (batch[0] if len(batch) == 2 else tuple(batch[:-1])), batch[-1]
+    else:
+        raise InvalidTypeError(f"`meta` must give batches (x, y); {describe_batch(batch)}")
+    if not isinstance(labels, Tensor):
+        raise InvalidTypeError(f"`meta targets` must be a tensor of class labels, got {type(labels).__name__}.")
+    if not labels.numel():
+        raise InvalidValueError("`meta targets` must hold at least one sample, got none.")
+    return x, labels
+
+
+def describe_batch(batch: Any) -> str:
+    """A sentence that says what a batch looks like."""
+    if isinstance(batch, Mapping):
+        return f"its keys are {', '.join(map(repr, batch))}."
+    length = f" of {len(batch)}" if isinstance(batch, (tuple, list)) else ""
+    return f"a batch is a {type(batch).__name__}{length}."
 
 
 def cycle(batches: Iterable[Any]) -> Iterator[Any]:

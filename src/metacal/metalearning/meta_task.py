@@ -1,37 +1,75 @@
 """`MetaTask`: what is learned, by what it is judged, and how training goes: all that both ways to step share."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from metacal.losses import Loss
+from metacal.losses import AfterTemperature, CrossEntropyLoss, DECELoss, Loss
 from metacal.metalearning.checks import checked_labels, class_count
 from metacal.metalearning.gather import world_size
 from metacal.metalearning.hyperparameter import Hyperparameter
 from metacal.metalearning.inner_loss import InnerLoss
-from metacal.metalearning.meta_memory import MetaMemory
+from metacal.metalearning.model_calls import leaving_no_trace
 from metacal.metalearning.optimizer_step import OptimizerStep
 from metacal.metalearning.outer_step import OuterStep
-from metacal.metalearning.quiet_forward import leaving_no_trace
+
+
+def default_objective(outer: OuterStep, hyperparameters: Hyperparameter) -> Loss:
+    """Held-out cross-entropy after the best temperature; the paper's objective where `OuterStep` says not to refine."""
+    plain = CrossEntropyLoss() if outer.refine else CrossEntropyLoss() + 0.5 * DECELoss()
+    return judged(plain, outer, hyperparameters)
+
+
+def judged(objective: Loss, outer: OuterStep, hyperparameters: Hyperparameter) -> Loss:
+    """An objective after the best temperature, unless one is learned or `OuterStep` says not to."""
+    return AfterTemperature(objective) if outer.refine and not hyperparameters.acts_on_meta_logits else objective
+
+
+class MetaMemory:
+    """Fills a meta batch up with samples of the meta batches before it, at their features of then.
+
+    A calibration error of few samples is mostly noise, and so is its gradient. A sample that was judged some steps ago
+    can be judged again without a forward pass: the head is that of now, its input a little old. Samples that are not
+    finite are remembered like others: meta steps are skipped until they have left.
+
+    Args:
+        samples: a meta batch is filled up to so many; 0 remembers nothing.
+    """
+
+    def __init__(self, samples: int) -> None:
+        self.samples = samples
+        self._kept: tuple[Tensor, Tensor] | None = None
+
+    def filled_up(self, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """A meta batch, then the latest samples before it, unless they are of another shape or have several labels."""
+        kept, room = self._kept, self.samples - len(labels)
+        if kept is None or room <= 0 or kept[0].shape[1:] != features.shape[1:]:
+            return features, labels
+        return torch.cat((features, kept[0][:room].to(features))), torch.cat((labels, kept[1][:room].to(labels)))
+
+    def keep(self, features: Tensor, labels: Tensor) -> None:
+        """Remember a meta batch that was filled up."""
+        if self.samples and len(features) == len(labels):
+            self._kept = features[: self.samples].detach().clone(), labels[: self.samples].clone()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """What is remembered."""
+        return {} if self._kept is None else dict(zip(("features", "labels"), self._kept, strict=True))
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Remember that; nothing, if there is nothing."""
+        self._kept = (state["features"], state["labels"]) if state else None
 
 
 @dataclass
 class MetaTask:
-    """What a calibrator was made with.
+    """What a calibrator was made with: omega, how it is judged and moves, how the model is trained.
 
-    Attributes:
-        hyperparameters: omega.
-        objective: what held-out logits are judged by.
-        base_loss: training loss, one value per sample.
-        reduction: ``"mean"`` or ``"sum"`` of it.
-        outer: how omega moves.
-        optimizer: how the model moves.
-        memory: held-out samples of earlier meta steps.
-        seed: of random numbers drawn in meta steps.
-        meta_steps: taken so far.
+    ``base_loss`` gives one value per sample; ``seed`` is that of random numbers drawn in meta steps.
     """
 
     hyperparameters: Hyperparameter

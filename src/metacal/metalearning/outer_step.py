@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.functional.arguments import check_choice, check_integer, check_positive
 from metacal.metalearning.hyperparameter import Hyperparameter
+from metacal.metalearning.model_calls import map_tensors
 
 RATE = 0.5
 """How fast the logarithm of a step size follows the agreement."""
@@ -136,14 +137,7 @@ class AdamState:
 
     def to(self, device: torch.device) -> "AdamState":
         """The same on another device."""
-        return AdamState(
-            [tensor.to(device) for tensor in self.first],
-            [tensor.to(device) for tensor in self.second],
-            [tensor.to(device) for tensor in self.sizes],
-            self.elapsed.to(device),
-            self.taken.to(device),
-            self.skipped.to(device),
-        )
+        return AdamState(**map_tensors(vars(self), lambda tensor: tensor.to(device)))
 
     def state_dict(self, names: Sequence[str]) -> dict[str, Any]:
         """Copies of all tensors, and the names of the parameters in their order."""

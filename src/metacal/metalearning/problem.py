@@ -1,6 +1,6 @@
-"""`MetaProblem`: all that one hypergradient needs, as a value. Estimators are functions of it."""
+"""`MetaProblem`: all that the hypergradient of a step on the head needs, as a value. Estimators are functions of it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -17,12 +17,12 @@ from metacal.metalearning.optimizer_step import scaled
 
 
 class Hypergradient(NamedTuple):
-    """Gradient of the meta-loss with respect to omega; tensors in the order of ``hyperparameters.parameters()``.
+    """Gradient of the meta-loss with respect to omega; tensors in the order of ``hyperparameters.omega()``.
 
     Attributes:
         through: the part that acts through the training step; proportional to its size.
         direct: the part that acts on the held-out logits themselves, not through the training step.
-        meta_loss: scalar, at the point where the estimator looked.
+        meta_loss: scalar, at the point where the estimator evaluated it.
         judged: the held-out samples that were judged, as they can be judged again later, and their labels.
     """
 
@@ -51,10 +51,10 @@ class MetaProblem:
         meta_features: the same for the meta batch, ``(m, ...)``.
         meta_labels: int64 ``(m,)``.
         lr: learning rate of the inner step.
-        scales: what the optimiser multiplies the gradient of each of the head's parameters by, in units of ``lr``, by
-            name; 1 for those not named.
         reduction: ``"mean"`` or ``"sum"``, of the inner loss.
         num_classes: K.
+        scales: what the optimiser multiplies the gradient of each of the head's parameters by, in units of ``lr``, by
+            name; 1 for those not named.
     """
 
     head: nn.Module
@@ -95,8 +95,7 @@ class MetaProblem:
     def logits(self, parameters: Mapping[str, Tensor], features: Tensor) -> Tensor:
         """The head's output with other parameters in place, ``(n, K)``, float32 or wider."""
         floats = {n: at_least_float32(value) for n, value in self.head.named_buffers() if value.is_floating_point()}
-        output = functional_call(self.head, {**floats, **parameters}, (features,))
-        return class_logits(as_rows(output))
+        return class_logits(as_rows(functional_call(self.head, {**floats, **parameters}, (features,))))
 
     def inner_value(self, parameters: Mapping[str, Tensor]) -> Tensor:
         """The (reduced) training loss at given parameters."""
@@ -124,9 +123,6 @@ class MetaProblem:
         return Hypergradient(through, tuple(direct), meta_loss.detach())
 
 
-Estimator = Callable[[MetaProblem], Hypergradient]
-
-
 def meta_value(objective: Loss, hyperparameters: Hyperparameter, logits: Tensor, labels: Tensor) -> Tensor:
     """What held-out logits are judged by: one number."""
     value: Tensor = objective(hyperparameters.meta_logits(logits), labels)
@@ -139,9 +135,12 @@ def meta_value(objective: Loss, hyperparameters: Hyperparameter, logits: Tensor,
 
 def gradients(value: Tensor, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """Gradients of a scalar; zeros where it does not depend on an input at all."""
-    if not value.requires_grad:
-        return tuple(torch.zeros_like(tensor) for tensor in inputs)
-    found = torch.autograd.grad(value, inputs, allow_unused=True)
+    found = torch.autograd.grad(value, inputs, allow_unused=True) if value.requires_grad else [None] * len(inputs)
+    return filled(found, inputs)
+
+
+def filled(found: Sequence[Tensor | None], inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Gradients, with zeros in place of those that are missing."""
     return tuple(torch.zeros_like(t) if g is None else g for g, t in zip(found, inputs, strict=True))
 
 

@@ -1,21 +1,22 @@
 """`ThroughHead`: meta steps that simulate a step on the layer that returns the logits, as the paper does."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from metacal.errors import InvalidTypeError
-from metacal.metalearning.batches import Batch, call_model, moved, rows_of, unwrapped, warn_of_change, widened
-from metacal.metalearning.checks import check_trained, class_count
+from metacal.errors import InvalidTypeError, InvalidValueError
+from metacal.functional.inputs import as_rows, at_least_float32
+from metacal.metalearning.checks import class_count
 from metacal.metalearning.estimators import find_estimator
 from metacal.metalearning.gather import gather_batches
 from metacal.metalearning.head_tap import HeadTap
 from metacal.metalearning.meta_task import MetaTask
+from metacal.metalearning.model_calls import Batch, call_model, eagerly, moved, unwrapped
 from metacal.metalearning.problem import Hypergradient, MetaProblem
-from metacal.metalearning.quiet_forward import eagerly
 
 
 class ThroughHead:
@@ -23,13 +24,11 @@ class ThroughHead:
 
     Args:
         model: as it is trained.
-        head: the layer inside it that returns the logits.
+        head: the layer inside it that returns the logits; a penalty is put on its parameters.
         estimator: of the hypergradient, by name or as a function.
-
-    Attributes:
-        penalised: the module whose parameters a penalty is put on.
     """
 
+    name = "head"
     runs_first = True
     """Whether the training batch is run before the meta step."""
 
@@ -46,21 +45,25 @@ class ThroughHead:
         given, logits = self.taken()
         if not self._has_compared_output:
             self._has_compared_output = True
-            warn_of_change(output, logits, stacklevel=4)
+            if changes_logits(output, logits):
+                warnings.warn(
+                    "The model changes its logits after the head; the loss is that of the head's output. "
+                    "Name as `head` the module that includes the change.",
+                    stacklevel=3,
+                )
         return given, logits
 
-    @contextmanager
-    def watching(self) -> Iterator[list[Any]]:
+    def watching(self) -> AbstractContextManager[list[Any]]:
         """Somebody else runs the model inside; gives the list of logits so far."""
-        with self._tap.listening() as outputs:
-            yield outputs
+        return self._tap.listening()
 
     def taken(self, x: Any = None) -> tuple[Any, Tensor]:
-        """What the head was given and returned inside `watching`."""
+        """What the head was given (detached; a linear layer's as rows) and returned inside `watching`."""
         call, logits = self._tap.take()
         if not isinstance(logits, Tensor):
             raise InvalidTypeError(f"`head` must return the logits as one tensor, got {type(logits).__name__}.")
-        return rows_of(call.tensor(), self.penalised), logits
+        features = call.tensor().detach()
+        return as_rows(features) if isinstance(self.penalised, nn.Linear) else features, logits
 
     def remove(self) -> None:
         """Take the hooks off."""
@@ -75,31 +78,42 @@ class ThroughHead:
         return found._replace(judged=(problem.meta_features, problem.meta_labels))
 
     def _problem(self, task: MetaTask, parts: Sequence[Batch], meta: Batch) -> MetaProblem:
-        head = self.penalised
-        check_trained(head, task.optimizer)
-        model, device = unwrapped(self.model), next(head.parameters()).device
+        head, model = self.penalised, unwrapped(self.model)
+        if not any(parameter.requires_grad for parameter in head.parameters()):
+            raise InvalidValueError("`head` must have a parameter that is trained, got none that requires a gradient.")
+        if not task.optimizer.trains(head):
+            raise InvalidValueError("`head` must be trained by `optimizer`, got one that it has no parameters of.")
+        first = next(head.parameters())
         with task.quietly(model), torch.no_grad():
-            meta_features, meta_logits = self.run(moved(meta[0], device), model)
-        meta_labels = task.labels(moved(meta[1], device), meta_logits, "meta targets")
-        train = (torch.cat([features for features, _ in parts]), torch.cat([labels for _, labels in parts]))
-        held_out = (meta_features, meta_labels)
-        (features, labels), held_out = gather_batches([widened(train, head), widened(held_out, head)])
-        meta_features, meta_labels = task.memory.filled_up(*held_out)
+            meta_features, meta_logits = self.run(moved(meta[0], first.device), model)
+        meta_labels = task.labels(moved(meta[1], first.device), meta_logits, "meta targets")
+        features, labels = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
+        dtype = at_least_float32(first.detach()).dtype  # that the head is simulated in
+        batches = [(features, labels), (meta_features, meta_labels)]
+        train, held_out = gather_batches([(x.to(dtype) if x.is_floating_point() else x, y) for x, y in batches])
+        held_out = task.memory.filled_up(*held_out)
+        scales = task.optimizer.scales(adaptive=task.outer.scaled)
         return MetaProblem(
             head=head,
             hyperparameters=task.hyperparameters,
             base_loss=task.base_loss,
             objective=task.objective,
-            features=features,
-            labels=labels,
-            meta_features=meta_features,
-            meta_labels=meta_labels,
+            features=train[0],
+            labels=train[1],
+            meta_features=held_out[0],
+            meta_labels=held_out[1],
             lr=task.optimizer.lr,
             reduction=task.reduction,
             num_classes=class_count(meta_logits),
-            scales=self._scales(task),
+            scales={name: scales.get(value, 0.0) for name, value in head.named_parameters() if value.requires_grad},
         )
 
-    def _scales(self, task: MetaTask) -> dict[str, float | Tensor]:
-        scales, named = task.optimizer.scales(adaptive=task.outer.scaled), self.penalised.named_parameters()
-        return {name: scales.get(parameter, 0.0) for name, parameter in named if parameter.requires_grad}
+
+def changes_logits(output: Any, logits: Tensor) -> bool:
+    """Whether a model returns something of the logits' shape that is none of logits, softmax, log-softmax."""
+    if not isinstance(output, Tensor):
+        output = getattr(output, "logits", None) if not isinstance(output, Mapping) else output.get("logits")
+    if not isinstance(output, Tensor) or output is logits or output.shape != logits.shape:
+        return False
+    ours, theirs = logits.detach().float(), output.detach().float()
+    return not any(torch.allclose(theirs, same, atol=1e-3) for same in (ours, ours.log_softmax(-1), ours.softmax(-1)))

@@ -22,16 +22,23 @@ from torch import Tensor, nn
 
 from metacal.errors import InvalidTypeError
 from metacal.functional.inputs import as_rows, at_least_float32, class_logits
-from metacal.metalearning.batches import Batch, call_model, in_dtype, moved, plain_model, unconverted, unwrapped
 from metacal.metalearning.checks import class_count
 from metacal.metalearning.gather import joint_count, joint_rows, summed_over_ranks, world_size
-from metacal.metalearning.head_tap import HeadTap
+from metacal.metalearning.head_tap import HeadTap, logits_of
 from metacal.metalearning.inner_loss import InnerLoss
 from metacal.metalearning.meta_task import MetaTask
-from metacal.metalearning.model_output import logits_of
+from metacal.metalearning.model_calls import (
+    Batch,
+    call_model,
+    eagerly,
+    in_dtype,
+    moved,
+    plain_model,
+    unconverted,
+    unwrapped,
+)
 from metacal.metalearning.optimizer_step import scaled
-from metacal.metalearning.problem import Hypergradient, gradients, meta_value
-from metacal.metalearning.quiet_forward import eagerly
+from metacal.metalearning.problem import Hypergradient, filled, gradients, meta_value
 
 
 class ThroughModel:
@@ -39,59 +46,49 @@ class ThroughModel:
 
     Args:
         model: as it is trained.
-        head: the layer that returns the logits, where it was named.
+        head: the layer that returns the logits, where it was named; a penalty is then put on its parameters.
         found: the layer that was found to return them; listened to where somebody else runs the model, who may convert
             what that returns.
-
-    Attributes:
-        penalised: the module whose parameters a penalty is put on.
     """
 
+    name = "model"
     runs_first = False
     """Whether the training batch is run before the meta step: its graph and the meta batch's need not live together."""
 
     def __init__(self, model: nn.Module, head: nn.Module | None, found: nn.Module | None) -> None:
         self.model, self.penalised = model, model if head is None else head
-        self._found = found
         self._inputs = HeadTap(plain_model(model))
         self._outputs = self._inputs if head is None else HeadTap(head)
+        self._found = found if head is None else None
         self._watched: HeadTap | None = None
 
     def run(self, x: Any, model: nn.Module | None = None) -> tuple[Any, Tensor]:
-        """The input itself, and the logits with history."""
-        return x, self._logits(self.model if model is None else model, x)
-
-    def _logits(self, model: nn.Module, x: Any) -> Tensor:
-        """What the model returns, or its head, where that was named."""
+        """The input itself, and the logits with history: what the model returns, or its head, where that was named."""
+        model = self.model if model is None else model
         if self._outputs is self._inputs:
-            return logits_of(call_model(model, x))
+            return x, logits_of(call_model(model, x))
         with self._outputs.listening():
             call_model(model, x)
-        return logits_of(self._outputs.take()[1])
+        return x, logits_of(self._outputs.take()[1])
 
     @contextmanager
     def watching(self) -> Iterator[list[Any]]:
         """Somebody else runs the model inside; gives the list of outputs so far."""
-        watched = self._watched_tap()
+        if self._watched is None:
+            self._watched = self._outputs if self._found is None else HeadTap(self._found)
         with ExitStack() as stack:
             outputs = stack.enter_context(self._inputs.listening())
-            if watched is not self._inputs:
-                outputs = stack.enter_context(watched.listening())
+            if self._watched is not self._inputs:
+                outputs = stack.enter_context(self._watched.listening())
             yield outputs
 
     def taken(self, x: Any = None) -> tuple[Any, Tensor]:
         """What the model was given (``x``, if that is said) and the logits that it returned inside `watching`."""
-        watched = self._watched_tap()
+        watched = self._watched or self._outputs
         call, output = watched.take()
         if x is None and watched is not self._inputs:
             call, _ = self._inputs.take()
         return call if x is None else x, logits_of(output)
-
-    def _watched_tap(self) -> HeadTap:
-        if self._watched is None:
-            layer = self._found if self._outputs is self._inputs else None
-            self._watched = self._outputs if layer is None else HeadTap(layer)
-        return self._watched
 
     def remove(self) -> None:
         """Take the hooks off."""
@@ -120,7 +117,7 @@ class ThroughModel:
         """The meta-loss of all ranks' samples, its gradient with respect to what is trained, and to omega directly."""
         model, device = unwrapped(self.model), trained[0].device
         with task.quietly(model), torch.enable_grad():
-            logits = self._logits(model, moved(meta[0], device))
+            _, logits = self.run(moved(meta[0], device), model)
             labels = task.labels(moved(meta[1], device), logits, "meta targets")
             rows = class_logits(as_rows(logits))
             joint, joint_labels, own = joint_rows(rows.detach(), labels)
@@ -130,10 +127,8 @@ class ThroughModel:
                 meta_loss = meta_value(task.objective, task.hyperparameters, leaf, judged_labels)
                 pull, *direct = gradients(meta_loss, (leaf, *omega))
             found = torch.autograd.grad(rows, trained, pull[: len(joint)][own], allow_unused=True)
-        pulls = tuple(torch.zeros_like(p) if g is None else g for g, p in zip(found, trained, strict=True))
-        return Hypergradient(
-            summed_over_ranks(pulls), tuple(direct), meta_loss.detach(), (judged.detach(), judged_labels)
-        )
+        pulls = summed_over_ranks(filled(found, trained))
+        return Hypergradient(pulls, tuple(direct), meta_loss.detach(), (judged.detach(), judged_labels))
 
     def _loss_at(
         self, task: MetaTask, parts: Sequence[Batch], along: Mapping[nn.Parameter, Tensor], distance: Tensor
@@ -146,7 +141,7 @@ class ThroughModel:
             parameters = {name: parameter.detach() for name, parameter in self.penalised.named_parameters()}
             for number, (x, y) in enumerate(parts):
                 with task.quietly(model, "train"), torch.no_grad():
-                    logits = self._logits(model, in_dtype(x, model))
+                    _, logits = self.run(in_dtype(x, model), model)
                 labels = task.labels(y, logits)
                 with torch.enable_grad():
                     inner: InnerLoss = task.hyperparameters(InnerLoss.plain(labels, class_count(logits)))

@@ -381,7 +381,9 @@ def test_two_processes_are_one(tmp_path, through):
 
 
 def test_a_head_that_is_not_there(tmp_path):
-    with pytest.raises(InvalidValueError, match=r"got 'net.fc'; its linear layers are net\.0, net\.2\."):
+    with pytest.raises(
+        InvalidValueError, match=r"got 'net.fc'; its last layers are net\.0 \(Linear\), net\.2 \(Linear\)\."
+    ):
         trainer(tmp_path, callback(head="net.fc")).fit(Plain(), loader())
     with pytest.raises(InvalidTypeError, match="`head` must be an attribute path"):
         MetaCalibration(head=Plain().net)

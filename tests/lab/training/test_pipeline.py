@@ -38,7 +38,7 @@ from metacal.lab.training.events import BatchDone, CheckpointSaved, EpochDone, N
 from metacal.lab.training.machine import chosen_accelerator
 from metacal.lab.training.predict import predict
 from metacal.losses import AfterTemperature, DECELoss
-from metacal.metalearning import PAPER, OuterStep, one_step
+from metacal.metalearning import PAPER, OuterStep, estimators
 
 SMALL = {
     "dataset": "digits",
@@ -73,7 +73,7 @@ def test_the_papers_methods_take_the_closed_form(method, tmp_path):
     called = set()
 
     def record(frame, event, _):
-        if event == "call" and frame.f_globals.get("__name__") == one_step.__name__:
+        if event == "call" and frame.f_globals.get("__name__") == estimators.__name__:
             called.add(frame.f_code.co_name)
 
     sys.setprofile(record)

@@ -11,13 +11,12 @@ from torch import Tensor
 from metacal.evaluation.predictions import Predictions
 from metacal.functional.arguments import check_integer, check_num_bins
 from metacal.functional.inputs import as_rows, class_logits
-from metacal.integrations.lightning.logits_layer import find_logits_layer
+from metacal.integrations.lightning.held_out import Targets, find_logits_layer, labels_of
 from metacal.integrations.lightning.meta_calibration import MetaCalibration
 from metacal.integrations.loggers import log_reliability, log_smoothing
 from metacal.losses import AfterTemperature, CrossEntropyLoss
 from metacal.metalearning.gather import joint_rows
 from metacal.metalearning.head_tap import HeadTap
-from metacal.metalearning.labels import Targets, labels_of
 from metacal.metrics import ExpectedCalibrationError, NegativeLogLikelihood
 
 MOST_SAMPLES = 50_000

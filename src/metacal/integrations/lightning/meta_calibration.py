@@ -13,11 +13,16 @@ from torch import Tensor
 from metacal.bf16 import check_bf16
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.functional.arguments import check_choice, check_integer
-from metacal.integrations.lightning.logits_layer import find_logits_layer
-from metacal.integrations.lightning.meta_data import find_held_out, with_labels
-from metacal.integrations.lightning.up_to_head import UpToHead, as_steps_get_it
+from metacal.integrations.lightning.held_out import (
+    Targets,
+    UpToHead,
+    as_steps_get_it,
+    find_held_out,
+    find_logits_layer,
+    labels_of,
+    with_labels,
+)
 from metacal.metalearning import Finish, Hyperparameter, MetaCalibrator
-from metacal.metalearning.labels import Targets, labels_of
 from metacal.metalearning.meta_stream import MetaStream
 
 PATIENCE = 3

@@ -17,8 +17,8 @@ from metacal.lab.training.spec import RunSpec
 from metacal.lab.training.training_loss import MetaObjective, Objective, PlainObjective
 from metacal.losses import LOSSES, Loss
 from metacal.metalearning import HYPERPARAMETERS, PAPER, Hyperparameter, OuterStep
-from metacal.metalearning.defaults import judged
-from metacal.metalearning.hyperparameter_set import as_one
+from metacal.metalearning.hyperparameter import as_one
+from metacal.metalearning.meta_task import judged
 
 FIRST = replace(PAPER, every=16, dense_start=1000, dense_every=1, adaptive=True)
 OUTER_STEPS: dict[str, OuterStep] = {

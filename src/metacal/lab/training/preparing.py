@@ -19,7 +19,7 @@ from metacal.lab.training.setup import Phase, Training
 from metacal.lab.training.spec import RunSpec
 from metacal.lab.training.stop import StopRequest
 from metacal.lab.training.training_loss import PlainObjective
-from metacal.metalearning.quiet_forward import eagerly
+from metacal.metalearning.model_calls import eagerly
 
 
 def prepare(

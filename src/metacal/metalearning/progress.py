@@ -1,18 +1,73 @@
-"""How the learning of omega goes: the numbers worth knowing, and a verdict that says what to do."""
+"""How the learning of omega goes: what happened at each meta step, and a verdict that says what to do."""
 
 import math
-import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from metacal.metalearning.finish import Finish
-from metacal.metalearning.history import History
 from metacal.metalearning.hyperparameter import Hyperparameter
+
+MOST_RECORDS = 8192
 
 FEW = 5
 """Held-out samples per class below which what is learned about single classes is mostly noise."""
 
 OFTEN = 0.1
 """Share of skipped meta steps from which something is wrong."""
+
+
+class History:
+    """Rows of scalars by name, on the device; every second row is dropped, and half as many kept, when it is full."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.steps: list[int] = []
+        self.rows: list[Tensor] = []
+        self.stride = 1
+        self.seen = 0
+        self.last: Tensor | None = None
+
+    def add(self, step: int, values: dict[str, Tensor]) -> None:
+        """Add a row; nothing is copied to the host."""
+        if not self.names:
+            self.names = list(values)
+        self.last = torch.stack([values[name].detach().float() for name in self.names])
+        if self.rows and self.rows[0].device != self.last.device:  # restored, or the model has moved
+            self.rows = list(torch.stack(self.rows).to(self.last.device))
+        if self.seen % self.stride == 0:
+            self.steps.append(step)
+            self.rows.append(self.last)
+        self.seen += 1
+        if len(self.rows) >= MOST_RECORDS:
+            self.steps, self.rows, self.stride = self.steps[::2], self.rows[::2], 2 * self.stride
+
+    def latest(self) -> dict[str, Tensor]:
+        """The row added last, as scalars where they are; empty if there is none."""
+        return {} if self.last is None else dict(zip(self.names, self.last, strict=True))
+
+    def records(self) -> list[dict[str, float]]:
+        """Rows as dictionaries of numbers, oldest first, each with its ``step``."""
+        table = torch.stack(self.rows).tolist() if self.rows else []
+        numbered = zip(self.steps, table, strict=True)
+        return [{"step": step, **dict(zip(self.names, row, strict=True))} for step, row in numbered]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain numbers and tensors."""
+        rows = torch.stack(self.rows).cpu() if self.rows else torch.zeros(0, len(self.names))
+        names, steps = list(self.names), list(self.steps)
+        last = {} if self.last is None else {"last": self.last.cpu()}
+        return {"names": names, "steps": steps, "rows": rows, "stride": self.stride, "seen": self.seen, **last}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue a saved history."""
+        self.names, self.steps, self.rows = list(state["names"]), list(state["steps"]), list(state["rows"].unbind(0))
+        self.stride, self.seen = int(state["stride"]), int(state["seen"])
+        is_last_kept = self.seen > 0 and (self.seen - 1) % self.stride == 0
+        self.last = state.get("last", self.rows[-1] if is_last_kept else None)  # not every state has it
 
 
 @dataclass(frozen=True)
@@ -39,7 +94,8 @@ class Progress:
 
     def describe(self) -> str:
         """A line of numbers, and a line that says what they mean."""
-        return f"{self._numbers()}\nVerdict: {' '.join(self.verdicts())}"
+        verdicts = [*self._what_stops_it(), *self._what_it_found()] or ["the hyper-parameters move."]
+        return f"{self._numbers()}\nVerdict: {' '.join(verdicts)}"
 
     def _numbers(self) -> str:
         values = self.hyperparameters.summary().items()
@@ -51,11 +107,6 @@ class Progress:
             parts.append(f"effective inner step {last['inner_step']:.3g}")
         parts.append(f"{self.meta_steps} meta steps" + (f", {self.skipped} skipped" if self.skipped else ""))
         return "; ".join(parts)
-
-    def verdicts(self) -> list[str]:
-        """Sentences: what keeps it from helping, or that nothing does."""
-        found = [*self._what_stops_it(), *self._what_it_found()]
-        return found or ["the hyper-parameters move."]
 
     def _what_stops_it(self) -> list[str]:
         if not self.meta_steps:
@@ -91,11 +142,3 @@ class Progress:
         if self.finished is not None and not self.finished.helps:
             found.append("No temperature clearly improves the held-out samples: the model is calibrated on them.")
         return found
-
-
-def warn_of_skipped(stacklevel: int) -> None:
-    """Warn that a meta step was not taken."""
-    warnings.warn(
-        "A meta-gradient was not finite: that meta step was skipped, omega is unchanged; see `skipped`.",
-        stacklevel=stacklevel,
-    )

@@ -6,7 +6,7 @@ from tests.metalearning.models import both_ways, calibrator, sgd
 from torch import nn
 
 from metacal import NonUniformLabelSmoothing
-from metacal.metalearning.meta_memory import MetaMemory
+from metacal.metalearning.meta_task import MetaMemory
 
 
 def batch(seed, size=12):

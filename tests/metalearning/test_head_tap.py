@@ -9,7 +9,7 @@ from torch import nn
 
 from metacal import PAPER, VectorLabelSmoothing
 from metacal.errors import InvalidTypeError, InvalidValueError
-from metacal.metalearning.model_output import find_output_layer, logits_of, named_layers
+from metacal.metalearning.head_tap import find_output_layer, logits_of, named_layers
 
 
 class Residual(nn.Module):

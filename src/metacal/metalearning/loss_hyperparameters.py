@@ -1,0 +1,148 @@
+"""Learned numbers of the loss beside its labels: a temperature, focal exponents, L2 coefficients."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from metacal.errors import InvalidTypeError, InvalidValueError
+from metacal.functional.arguments import check_integer
+from metacal.functional.focal import focal_weight, target_log_probs
+from metacal.metalearning.hyperparameter import Bounds, Hyperparameter
+from metacal.metalearning.inner_loss import InnerLoss
+
+
+class LearnableTemperature(Hyperparameter, name="temperature"):
+    """Divides held-out logits by T: post-hoc scaling, ready when training ends; `MetaCalibrator.calibrate` applies it.
+
+    Its effect on the meta-objective is direct, so no inner step is needed for its gradient. With ``in_training`` the
+    training loss sees ``z / T`` as well, and the gradient through the inner step is added.
+
+    Attributes:
+        log_temperature: ``()``, starts at 0 (T = 1); T stays in [0.01, 100].
+    """
+
+    acts_on_meta_logits = True
+
+    def __init__(self, in_training: bool = False) -> None:
+        super().__init__()
+        self.in_training = in_training
+        self.log_temperature = nn.Parameter(torch.zeros(()))
+
+    @classmethod
+    def for_head(cls, head: nn.Module, num_classes: int) -> "LearnableTemperature":
+        """The same for any model."""
+        return cls()
+
+    @property
+    def temperature(self) -> Tensor:
+        """T."""
+        return self.log_temperature.exp()
+
+    def forward(self, inner: InnerLoss) -> InnerLoss:
+        """Fill the transform of the logits, if it acts in training."""
+        if not self.in_training:
+            return inner
+        temperature = self.temperature
+        return inner.with_transform(lambda logits: logits / temperature)
+
+    def meta_logits(self, logits: Tensor) -> Tensor:
+        """Held-out logits, scaled."""
+        return logits / self.temperature
+
+    def bounds(self) -> Bounds:
+        """T in [0.01, 100]."""
+        return {"log_temperature": (math.log(1e-2), math.log(1e2))}
+
+    def summary(self) -> dict[str, Tensor]:
+        """T."""
+        return {"temperature": self.temperature.detach()}
+
+    def export(self) -> dict[str, Any]:
+        """T."""
+        return {"temperature": self.temperature.item()}
+
+
+class LearnableFocalGamma(Hyperparameter, name="focal_gamma"):
+    """Weighs each sample by ``(1 - p) ** gamma``, p the true class's probability: focal loss with a learned gamma.
+
+    Args:
+        num_classes: K.
+        per_class: a gamma for each true class instead of one.
+
+    Attributes:
+        gamma: ``()`` or ``(K,)``, in [0, 10], starts at 0 (cross-entropy).
+    """
+
+    num_classes: int
+
+    def __init__(self, num_classes: int, per_class: bool = False) -> None:
+        super().__init__()
+        check_integer("num_classes", num_classes, 2)
+        self.num_classes = num_classes
+        self.gamma = nn.Parameter(torch.zeros(num_classes if per_class else ()))
+
+    def forward(self, inner: InnerLoss) -> InnerLoss:
+        """Fill the sample weight."""
+        labels = inner.labels
+        gamma = self.gamma if self.gamma.ndim == 0 else self.gamma[labels]
+        return inner.with_weight(lambda logits: focal_weight(target_log_probs(logits, labels), gamma))
+
+    def bounds(self) -> Bounds:
+        """Gamma in [0, 10]."""
+        return {"gamma": (0.0, 10.0)}
+
+
+class UnitwiseL2(Hyperparameter, name="unitwise_l2"):
+    """Adds ``sum(omega * phi ** 2)`` over the head's parameters phi to the summed training loss; any sign (MC-L2).
+
+    Args:
+        head: the module whose parameters are penalised; coefficients are shaped, and named, as they are.
+
+    Examples:
+        >>> from torch import nn
+        >>> l2 = UnitwiseL2(nn.Linear(4, 3))
+        >>> tuple(l2.weight.shape), tuple(l2.bias.shape)
+        ((3, 4), (3,))
+    """
+
+    def __init__(self, head: nn.Module) -> None:
+        super().__init__()
+        if not isinstance(head, nn.Module):
+            raise InvalidTypeError(f"`head` must be a torch.nn.Module, got {type(head).__name__}.")
+        self.names = {name: name.replace(".", "__") for name, _ in head.named_parameters()}
+        if not self.names:
+            raise InvalidValueError("`head` must have parameters to penalise, got none.")
+        for name, parameter in head.named_parameters():
+            self.register_parameter(self.names[name], nn.Parameter(torch.zeros_like(parameter)))
+
+    @classmethod
+    def for_head(cls, head: nn.Module, num_classes: int) -> "UnitwiseL2":
+        """One for all weights and biases of the last layer."""
+        return cls(head)
+
+    def forward(self, inner: InnerLoss) -> InnerLoss:
+        """Fill the penalty."""
+        coefficients: dict[str, Tensor] = {name: getattr(self, own) for name, own in self.names.items()}
+
+        def penalty(parameters: Mapping[str, Tensor]) -> Tensor:
+            own, theirs = ({n: tuple(v.shape) for n, v in x.items()} for x in (coefficients, parameters))
+            if own != theirs:
+                raise InvalidValueError(
+                    f"`UnitwiseL2` must be made for the head in use, {theirs}, got {own}; name it to MetaCalibrator, "
+                    "such as head=model.fc."
+                )
+            terms = [(coefficients[name] * parameters[name].square()).sum() for name in coefficients]
+            return torch.stack(terms).sum()
+
+        return inner.with_penalty(penalty)
+
+    def summary(self) -> dict[str, Tensor]:
+        """Mean coefficient and mean absolute coefficient of each parameter."""
+        means = {}
+        for name, parameter in self.named_parameters():
+            means[f"l2_{name}"] = parameter.detach().mean()
+            means[f"l2_{name}_abs"] = parameter.detach().abs().mean()
+        return means
