@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import Dataset as TorchDataset
-from torch.utils.data import Subset, TensorDataset
+from torch.utils.data import TensorDataset
 
 from metacal.errors import InvalidTypeError, InvalidValueError
-from metacal.lab.data import Examples, from_arrays, load_dataset, make_splits, split_off
-from metacal.lab.data.stratify import quotas
+from metacal.lab.data import from_arrays, load_dataset, make_splits
+from metacal.lab.data.splits import draw_test_set, quotas
 
 N = 1000
 LABELS = np.random.default_rng(0).choice(4, N, p=[0.6, 0.3, 0.09, 0.01])
@@ -125,64 +124,22 @@ def test_quotas_add_up_and_stay_feasible(keep):
         )
 
 
-class Bare(TorchDataset):
-    """A dataset that says nothing about its labels."""
-
-    def __len__(self):
-        return N
-
-    def __getitem__(self, number):
-        return float(number), int(LABELS[number])
-
-
-class WithTargets(Bare):
-    targets = LABELS.tolist()
-
-    def __getitem__(self, number):
-        raise AssertionError("labels are to be had without reading samples")
+def test_make_splits_wants_our_dataset():
+    with pytest.raises(InvalidTypeError, match=r"torch\.utils\.data\.random_split splits torch datasets"):
+        make_splits(TensorDataset(torch.zeros(N)), seed=0, with_meta=True)
 
 
 @pytest.mark.parametrize(
-    "dataset",
-    [Bare(), WithTargets(), TensorDataset(torch.zeros(N), torch.from_numpy(LABELS)), Subset(Bare(), range(N))],
-)
-def test_split_off_of_torch_datasets(dataset):
-    train, meta = split_off(dataset, 0.1, seed=1, stratified=True)
-    assert isinstance(train, Subset) and (len(train), len(meta)) == (900, 100)
-    assert sorted(train.indices + meta.indices) == list(range(N))
-    assert np.bincount(LABELS[meta.indices]).min() >= 1
-    same = split_off(dataset, 0.1, seed=1, stratified=True)[1]
-    assert meta.indices == same.indices != split_off(dataset, 0.1, seed=2, stratified=True)[1].indices
-
-
-def test_split_off_gives_back_what_it_got():
-    (x, y), (x_meta, y_meta) = split_off((np.arange(N), torch.from_numpy(LABELS)), 0.25)
-    assert isinstance(x, np.ndarray) and isinstance(y, torch.Tensor) and len(y_meta) == 250
-    assert np.array_equal(LABELS[x_meta], y_meta.numpy()) and not set(x) & set(x_meta)
-    meta = split_off(DATA.train, 0.25)[1]
-    assert isinstance(meta, Examples) and meta.inputs[:, 0].long().tolist() == x_meta.tolist()
-    assert len(split_off((list("abcd"), [0, 1, 0, 1]), 0.5, stratified=True)[1][0]) == 2
-
-
-@pytest.mark.parametrize(
-    ("dataset", "share", "error", "message"),
+    ("samples", "share", "message"),
     [
-        (DATA.train, 0.0, InvalidValueError, r"`share` must be in \(0, 1\)"),
-        (DATA.train, 0.0001, InvalidValueError, "`share` must give at least one sample, got 0.0001 of 1000 samples"),
-        (DATA.train.select(torch.tensor([0])), 0.9, InvalidValueError, "`share` must leave a sample to train on"),
-        (DATA, 0.1, InvalidTypeError, "`make_splits` splits those"),
-        (([1, 2], [1]), 0.1, InvalidValueError, "lengths 2 and 1"),
-        (iter([1]), 0.1, InvalidTypeError, "must be a torch dataset with a length"),
+        (10, 0.0, r"`test_share` must be in \(0, 1\)"),
+        (1000, 0.0001, "`test_share` must give at least one sample, got 0.0001 of 1000 samples"),
+        (1, 0.9, "`test_share` must leave a sample to train on"),
     ],
 )
-def test_split_off_refuses(dataset, share, error, message):
-    with pytest.raises(error, match=message):
-        split_off(dataset, share)
-
-
-def test_make_splits_wants_our_dataset():
-    with pytest.raises(InvalidTypeError, match="`split_off` splits torch datasets"):
-        make_splits(Bare(), seed=0, with_meta=True)
+def test_impossible_test_sets_are_refused(samples, share, message):
+    with pytest.raises(InvalidValueError, match=message):
+        draw_test_set(torch.zeros(samples, dtype=torch.int64), share, seed=0)
 
 
 def test_split_of_digits_is_pinned():

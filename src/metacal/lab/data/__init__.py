@@ -11,7 +11,7 @@ from metacal.lab.data.dataset import Dataset, Examples
 from metacal.lab.data.files import data_folder
 from metacal.lab.data.sources import SOURCES, load_dataset
 from metacal.lab.data.sources.built_in import simulated_oracle
-from metacal.lab.data.splits import Splits, make_splits, split_off
+from metacal.lab.data.splits import Splits, make_splits
 
 __all__ = [
     "CORRUPTIONS",
@@ -30,5 +30,4 @@ __all__ = [
     "make_transform",
     "pad_crop_flip",
     "simulated_oracle",
-    "split_off",
 ]

@@ -1,19 +1,19 @@
-"""Train, meta, validation and test sets by one seeded shuffle; `split_off` for those who have no meta set."""
+"""Train, meta, validation and test sets by one seeded shuffle.
 
-from collections.abc import Sequence
+Stratified parts are our own: scikit-learn's do not leave a sample of every class for the parts that follow, and the
+splits of stored runs have to stay as they are.
+"""
+
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import Dataset as TorchDataset
-from torch.utils.data import Subset, TensorDataset
 
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.functional.arguments import check_inside, check_integer
 from metacal.lab.data.dataset import Dataset, Examples
-from metacal.lab.data.stratify import quotas
 from metacal.seeding import generator
 
 SHUFFLE = 3
@@ -76,13 +76,13 @@ def make_splits(
     if not isinstance(dataset, Dataset):
         raise InvalidTypeError(
             f"`dataset` must be a metacal.lab.data.Dataset, got {type(dataset).__name__}; "
-            "`split_off` splits torch datasets and arrays."
+            "torch.utils.data.random_split splits torch datasets, scikit-learn's train_test_split arrays."
         )
     check_integer("seed", seed, 0)
     targets = dataset.train.targets.cpu()
-    sizes = {"val": _part_size("val", val_share, val_size, len(targets))}
+    sizes = {"val": _part_size("val_share", val_share, val_size, len(targets))}
     if with_meta:
-        sizes["meta"] = _part_size("meta", meta_share, meta_size, len(targets))
+        sizes["meta"] = _part_size("meta_share", meta_share, meta_size, len(targets))
     left = len(targets) - sum(sizes.values())
     if train_size is not None:
         check_integer("train_size", train_size, 1)
@@ -98,41 +98,6 @@ def make_splits(
     indices = _cut(targets, sizes, seed, stratified)
     parts_of = {part: dataset.train.select(index) for part, index in indices.items()}
     return Splits(parts_of["train"], parts_of.get("meta"), parts_of["val"], dataset.test, indices)
-
-
-def split_off(dataset: Any, share: float, seed: int = 0, stratified: bool = False) -> tuple[Any, Any]:
-    """Split a dataset in two by a seeded shuffle, for those who have no meta set.
-
-    Args:
-        dataset: a torch dataset (gives two Subsets), `Examples`, or a pair ``(inputs, targets)`` of tensors or arrays.
-        share: of the samples that go to the second part, in (0, 1).
-        seed: of the shuffle.
-        stratified: give both parts (nearly) the same class frequencies. A torch dataset that has neither ``targets``
-            nor ``labels`` is then read once, for its labels.
-
-    Returns:
-        ``(train, meta)``, of the kind that came in.
-
-    Examples:
-        >>> import torch
-        >>> inputs, targets = torch.arange(10.0), torch.tensor([0, 1] * 5)
-        >>> (x, y), (x_meta, y_meta) = split_off((inputs, targets), 0.2, stratified=True)
-        >>> len(y), y_meta.tolist()
-        (8, [0, 1])
-    """
-    check_inside("share", share)
-    check_integer("seed", seed, 0)
-    if isinstance(dataset, Dataset):
-        raise InvalidTypeError("`dataset` must not be a metacal.lab.data.Dataset: `make_splits` splits those.")
-    samples = len(_inputs_and_targets(dataset)[1]) if isinstance(dataset, tuple | list) else _length(dataset)
-    targets = _labels(dataset) if stratified else torch.zeros(samples, dtype=torch.int64)
-    sizes = {"meta": _part_size("share", share, None, samples)}
-    sizes["train"] = samples - sizes["meta"]
-    if not sizes["train"]:
-        raise InvalidValueError(f"`share` must leave a sample to train on, got {share} of {samples} samples.")
-    indices = _cut(targets, sizes, seed, stratified)
-    train, meta = (_taken(dataset, indices[part].sort().values) for part in ("train", "meta"))
-    return train, meta
 
 
 def draw_test_set(targets: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
@@ -153,12 +118,11 @@ def draw_test_set(targets: Tensor, share: float, seed: int) -> tuple[Tensor, Ten
     return indices["train"].sort().values, indices["test"].sort().values
 
 
-def _part_size(part: str, share: float, size: int | None, samples: int) -> int:
-    """Number of samples of a part, given by share or by size."""
+def _part_size(name: str, share: float, size: int | None, samples: int) -> int:
+    """Number of samples of a part, given by size or by a share of this name."""
     if size is not None:
-        check_integer(f"{part}_size", size, 1)
+        check_integer(name.replace("share", "size"), size, 1)
         return int(size)
-    name = f"{part}_share" if part in ("val", "meta") else part
     check_inside(name, share)
     found = round(share * samples)
     if not found:
@@ -186,6 +150,40 @@ def _cut(targets: Tensor, sizes: dict[str, int], seed: int, stratified: bool) ->
     return indices
 
 
+def quotas(counts: NDArray[np.int64], size: int, *, keep: int, part: str) -> NDArray[np.int64]:
+    """Samples of each class in a part of ``size``: in proportion, at least one, leaving ``keep`` for the later parts.
+
+    An absent class gets none; ``part`` is its name, for messages.
+
+    Examples:
+        >>> quotas(np.array([6, 3, 1, 0]), 5, keep=0, part="val").tolist()
+        [3, 1, 1, 0]
+    """
+    present = counts > 0
+    rarest = int(counts[present].min(initial=size + keep + 1))
+    if rarest < keep + 1:
+        raise InvalidValueError(
+            f"`stratified` must be False here: class {int(np.flatnonzero(counts == rarest)[0])} has {rarest} samples, "
+            f"too few for one in each part."
+        )
+    if size < int(present.sum()):
+        raise InvalidValueError(
+            f"`stratified` must be False here: {size} samples in {part} are too few for one of each of "
+            f"{int(present.sum())} classes."
+        )
+    exact = counts * (size / counts.sum())
+    most = np.where(present, counts - keep, 0)
+    found: NDArray[np.int64] = np.clip(np.floor(exact).astype(np.int64), present.astype(np.int64), most)
+    while found.sum() != size:  # one sample at a time to (or from) the class that is furthest off
+        missing = found.sum() < size
+        movable, apart = (found < most, exact - found) if missing else (found > 1, found - exact)
+        lack = np.where(movable, apart, -np.inf)
+        if not np.isfinite(lack).any():
+            raise InvalidValueError(f"`stratified` must be False here: {part} cannot have {size} samples.")
+        found[int(lack.argmax())] += 1 if missing else -1
+    return found
+
+
 def _can_keep(counts: Tensor, keep: int, size: int) -> bool:
     """Whether ``size`` samples, at least one of each class, leave ``keep`` of each."""
     present = counts[counts > 0]
@@ -199,48 +197,3 @@ def _first_of_each_class(labels: Tensor, wanted: Tensor) -> Tensor:
     place = torch.empty_like(labels)
     place[by_class] = torch.arange(len(labels)) - starts[labels[by_class]]
     return place < wanted[labels]
-
-
-def _length(dataset: Any) -> int:
-    if not hasattr(dataset, "__len__") or not isinstance(dataset, Examples | TorchDataset):
-        raise InvalidTypeError(
-            "`dataset` must be a torch dataset with a length, Examples, or a pair (inputs, targets), got "
-            f"{type(dataset).__name__}."
-        )
-    return len(dataset)  # type: ignore[arg-type]
-
-
-def _inputs_and_targets(pair: Sequence[Any]) -> tuple[Any, Any]:
-    if len(pair) != 2 or len(pair[0]) != len(pair[1]):
-        found = f"{len(pair)} parts" if len(pair) != 2 else f"lengths {len(pair[0])} and {len(pair[1])}"
-        raise InvalidValueError(f"`dataset` must be a pair (inputs, targets) of one length, got {found}.")
-    return pair[0], pair[1]
-
-
-def _labels(dataset: Any) -> Tensor:
-    """Labels of any of the datasets that `split_off` takes, on the CPU, as class numbers 0..K-1."""
-    if isinstance(dataset, tuple | list):
-        found = _inputs_and_targets(dataset)[1]
-    elif isinstance(dataset, TensorDataset):
-        found = dataset.tensors[-1]
-    elif isinstance(dataset, Subset):
-        found = _labels(dataset.dataset)[torch.as_tensor(dataset.indices)]
-    else:
-        found = next((getattr(dataset, name) for name in ("targets", "labels") if hasattr(dataset, name)), None)
-        if found is None:
-            found = [dataset[sample][1] for sample in range(len(dataset))]
-    values = found.cpu() if isinstance(found, Tensor) else torch.as_tensor(np.asarray(found))
-    numbers: Tensor = torch.unique(values, return_inverse=True)[1]
-    return numbers.reshape(-1)
-
-
-def _taken(dataset: Any, index: Tensor) -> Any:
-    if isinstance(dataset, tuple | list):
-        return tuple(_rows(part, index) for part in _inputs_and_targets(dataset))
-    return dataset.select(index) if isinstance(dataset, Examples) else Subset(dataset, index.tolist())
-
-
-def _rows(values: Any, index: Tensor) -> Any:
-    if isinstance(values, Tensor):
-        return values[index.to(values.device)]
-    return values[index.numpy()] if isinstance(values, np.ndarray) else [values[i] for i in index.tolist()]
