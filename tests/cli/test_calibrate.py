@@ -8,7 +8,6 @@ import pytest
 import torch
 from tests.evaluation.files import NAMES, columns, draw, write
 
-from metacal.cli.calibrate import METHODS
 from metacal.evaluation import read_predictions, score_predictions
 from metacal.posthoc import CALIBRATORS, Calibrator, TemperatureScaling
 
@@ -43,8 +42,12 @@ def test_temperature(metacal, files, tmp_path, suffix):
     assert scores[1] < scores[0] / 2
 
 
-def test_methods_are_the_calibrators():
-    assert tuple(CALIBRATORS) == METHODS
+def test_a_wrong_method_lists_the_calibrators(metacal, files, tmp_path):
+    words = ("--method", "platt", "--fit-on", files[0], "--out", tmp_path / "out.csv")
+    status, _, errors = metacal("calibrate", files[1], *words)
+    assert status == 2
+    for name in (*CALIBRATORS, "auto", "platt"):
+        assert f"'{name}'" in errors
 
 
 def test_auto_prints_the_table_it_chose_by(metacal, files, tmp_path):

@@ -21,15 +21,16 @@ if TYPE_CHECKING:
     from metacal.posthoc import Calibrator, Trial
 
 AUTO = "auto"
-METHODS = ("temperature", "beta", "vector", "dirichlet", "matrix", "isotonic", "histogram")
-"""The names of `metacal.posthoc.CALIBRATORS`, which is imported where it is used: it is slow to load."""
 
 
 def calibrate(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Predictions to calibrate; targets are not needed.")],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where to write: .parquet, .arrow, .csv or .npz.")],
     method: Annotated[
-        str, typer.Option("--method", metavar="NAME", help=f"{', '.join(METHODS)}, or {AUTO}.")
+        str,
+        typer.Option(
+            "--method", metavar="NAME", help="temperature, vector, beta, ... (a wrong name lists all), or auto."
+        ),
     ] = "temperature",
     fit_on: Annotated[
         Path | None, typer.Option("--fit-on", metavar="FILE", help="Predictions with targets, not those of FILE.")
@@ -64,21 +65,21 @@ def calibrate(
     Examples:
     [bold]metacal calibrate test.parquet --fit-on val.parquet --out calibrated.parquet[/]
 
-    [bold]metacal calibrate test.npz --method auto --fit-on val.npz --out mended.npz --save calibrator.safetensors[/]
+    [bold]metacal calibrate test.npz --method auto --fit-on val.npz --out new.npz --save calibrator.safetensors[/]
 
     [bold]metacal calibrate new.csv --use calibrator.safetensors --out calibrated.csv[/]
     """
     from metacal.evaluation.prediction_file import PredictionFile, gather
     from metacal.evaluation.writing import check_writable, write_predictions
     from metacal.functional.arguments import check_choice
-    from metacal.posthoc import Calibrator
+    from metacal.posthoc import CALIBRATORS, Calibrator
 
     console = Console()
     check_writable(out)
     if out.resolve() == file.resolve():
         raise InvalidValueError(f"`--out` must be another file than the one that is read, got {out}.")
     check_places(save=save, json=json_file)
-    check_choice("--method", method, (*METHODS, AUTO))
+    check_choice("--method", method, (*CALIBRATORS, AUTO))
     if (fit_on is None) == (use is None):
         raise InvalidValueError(
             "Exactly one of `--fit-on` and `--use` must be given: fit a calibrator, or use a saved one."

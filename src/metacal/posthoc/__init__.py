@@ -1,4 +1,4 @@
-"""Post-hoc calibrators: fitted on held-out logits or probabilities, they mend a finished model's confidence.
+"""Post-hoc calibrators: fitted on held-out logits or probabilities, they correct a finished model's confidence.
 
 | calibrator | parameters | keeps the predicted class |
 |---|---|---|
@@ -13,13 +13,21 @@
 
 from metacal.posthoc.base import Calibrator, FitReport
 from metacal.posthoc.beta_calibration import BetaCalibration
-from metacal.posthoc.choose import CALIBRATORS, Trial, choose_calibrator
-from metacal.posthoc.dirichlet_calibration import DirichletCalibration
-from metacal.posthoc.histogram_binning import HistogramBinning
-from metacal.posthoc.isotonic_calibration import IsotonicCalibration
-from metacal.posthoc.matrix_scaling import MatrixScaling
+from metacal.posthoc.choose import Trial, choose_calibrator
+from metacal.posthoc.linear_scaling import DirichletCalibration, MatrixScaling, VectorScaling
+from metacal.posthoc.one_against_rest import HistogramBinning, IsotonicCalibration
 from metacal.posthoc.temperature_scaling import TemperatureScaling
-from metacal.posthoc.vector_scaling import VectorScaling
+
+CALIBRATORS: dict[str, type[Calibrator]] = {
+    "temperature": TemperatureScaling,
+    "beta": BetaCalibration,
+    "vector": VectorScaling,
+    "dirichlet": DirichletCalibration,
+    "matrix": MatrixScaling,
+    "isotonic": IsotonicCalibration,
+    "histogram": HistogramBinning,
+}
+"""By the names that the command line and `choose_calibrator` know them by."""
 
 __all__ = [
     "CALIBRATORS",

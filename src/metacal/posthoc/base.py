@@ -34,7 +34,7 @@ class FitReport(NamedTuple):
         iterations: of the optimiser; 1 where the fit is a direct computation.
         converged: whether the optimum (or a bound) was reached.
         at_bound: whether the likelihood still improves beyond a bound that was hit.
-        warning: one sentence if the result should not be relied on without a look.
+        warning: one sentence if the result may be unreliable.
     """
 
     iterations: int = 1
@@ -61,6 +61,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     reads: ClassVar[Literal["logits", "probs"]]
     fitted: ClassVar[tuple[str, ...]]
     shift_matters: ClassVar[bool] = False  # whether a number added to all logits of a sample changes its probabilities
+    parameters_grow_as_square: ClassVar[bool] = False  # with the number of classes
     kinds: ClassVar[dict[str, type[Calibrator]]] = {}
 
     num_classes: int
@@ -273,6 +274,12 @@ def check_fitted(
     wrong = np.asarray(values)[~(np.isfinite(values) & (values >= least) & (values <= most))]
     if wrong.size:
         raise InvalidValueError(f"`{name}` must be finite and in [{least:g}, {most:g}], got {wrong[0]:g}.")
+
+
+def not_converged(converged: bool, iterations: int) -> str | None:
+    """One sentence if the optimiser stopped short."""
+    stopped = f"The fit did not converge in {iterations} iterations: the weights may be improved on."
+    return None if converged else stopped
 
 
 def to_array(values: Tensor) -> NDArray[np.float64]:

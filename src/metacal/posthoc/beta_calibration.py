@@ -5,9 +5,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from metacal.posthoc.base import Calibrator, FitReport, check_fitted, like, to_array
+from metacal.posthoc.base import Calibrator, FitReport, check_fitted, like, not_converged, to_array
 from metacal.posthoc.one_against_rest import is_class, normalised
-from metacal.posthoc.vector_scaling import not_converged
 
 LEAST = 1e-12
 """Probabilities are kept this far from 0 and 1, where their logarithms end."""
@@ -21,7 +20,7 @@ class BetaCalibration(Calibrator):
     r"""``sigmoid(a log p - b log(1 - p) + c)`` with a, b >= 0, each class against the rest (Kull et al. 2017).
 
     Needs probabilities (of logits the softmax is taken) and some hundred samples; three parameters per class bend
-    over-confidence and under-confidence alike and never turn a class's own order round. Classes are mended apart, so
+    over-confidence and under-confidence alike and never reverse a class's own order. Each class is fitted apart, so
     the predicted class may change.
 
     Attributes:

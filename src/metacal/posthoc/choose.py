@@ -2,7 +2,6 @@
 
 import math
 import warnings
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -13,36 +12,16 @@ from metacal.functional.arguments import check_integer
 from metacal.functional.calls import explained
 from metacal.posthoc.arrays import Given, read_scores
 from metacal.posthoc.base import Calibrator
-from metacal.posthoc.beta_calibration import BetaCalibration
-from metacal.posthoc.dirichlet_calibration import DirichletCalibration
-from metacal.posthoc.histogram_binning import HistogramBinning
-from metacal.posthoc.isotonic_calibration import IsotonicCalibration
-from metacal.posthoc.matrix_scaling import MatrixScaling
-from metacal.posthoc.temperature_scaling import TemperatureScaling
-from metacal.posthoc.vector_scaling import VectorScaling
 
 FOLDS = 5
 NONE = "none"
-
-CALIBRATORS: dict[str, Callable[[], Calibrator]] = {
-    "temperature": TemperatureScaling,
-    "beta": BetaCalibration,
-    "vector": VectorScaling,
-    "dirichlet": DirichletCalibration,
-    "matrix": MatrixScaling,
-    "isotonic": IsotonicCalibration,
-    "histogram": HistogramBinning,
-}
-"""By the name that the command line knows them by; of equal likelihoods the first is taken."""
-
-PARAMETERS_GROW_AS_SQUARE = ("dirichlet", "matrix")
 
 
 class Trial(NamedTuple):
     """How one calibrator did on held-out folds.
 
     Attributes:
-        name: of `CALIBRATORS`, or ``"none"`` for the scores as they are.
+        name: in `metacal.posthoc.CALIBRATORS`, or ``"none"`` for the scores as they are.
         nll: mean over all samples, each scored by the fit on the other folds; None if it was not tried.
         keeps_predictions: whether the predicted class stays.
         note: why it was not tried, or what the fits warned of.
@@ -60,7 +39,8 @@ def choose_calibrator(
 ) -> tuple[str, list[Trial]]:
     """Name of the calibrator with the best cross-validated NLL, and what all of them reached.
 
-    Calibrators with a parameter for every pair of classes are left out where there are more parameters than samples.
+    Calibrators with a parameter for every pair of classes are left out where there are more parameters than samples; of
+    equal likelihoods the first is taken.
 
     Args:
         logits: see `Calibrator.fit`, as for ``probs`` and ``targets``.
@@ -78,6 +58,8 @@ def choose_calibrator(
         >>> name, len(trials)
         ('temperature', 8)
     """
+    from metacal.posthoc import CALIBRATORS
+
     check_integer("folds", folds, 2)
     given, labels = read_scores(logits, probs, targets)
     assert labels is not None
@@ -87,31 +69,28 @@ def choose_calibrator(
     parts = [order[first::folds] for first in range(folds)]
     trials = [Trial(NONE, float(_losses(given.probs, labels).mean()), True)]
     num_classes = given.scores.shape[1]
-    for name, make in CALIBRATORS.items():
-        keeps = make().keeps_predictions
-        if name in PARAMETERS_GROW_AS_SQUARE and num_classes * (num_classes + 1) > len(labels):
+    for name, kind in CALIBRATORS.items():
+        if kind.parameters_grow_as_square and num_classes * (num_classes + 1) > len(labels):
             note = f"not tried: {num_classes * (num_classes + 1):,} parameters for {len(labels):,} samples"
-            trials.append(Trial(name, None, keeps, note))
+            trials.append(Trial(name, None, kind.keeps_predictions, note))
         else:
-            trials.append(_try(name, make, given, labels, parts))
+            trials.append(_try(name, kind(), given, labels, parts))
     best = min((trial for trial in trials if trial.nll is not None), key=lambda trial: trial.nll or 0.0)
     return best.name, trials
 
 
-def _try(name: str, make: Callable[[], Calibrator], given: Given, targets: Tensor, parts: list[Tensor]) -> Trial:
-    kind = "logits" if given.is_logits else "probs"
+def _try(name: str, calibrator: Calibrator, given: Given, targets: Tensor, parts: list[Tensor]) -> Trial:
     losses = torch.zeros(len(targets), dtype=torch.float64, device=targets.device)
     notes: list[str] = []
-    calibrator = make()
     for held_out in parts:
         is_used = torch.ones_like(targets, dtype=torch.bool)
         is_used[held_out] = False
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", MetacalWarning)
-            scores: dict[str, Any] = {kind: given.scores[is_used]}
+            scores: dict[str, Any] = {given.name: given.scores[is_used]}
             calibrator.fit(**scores, targets=targets[is_used])
         notes += [str(warning.message) for warning in caught if str(warning.message) not in notes]
-        said = calibrator.predict_proba(**{kind: given.scores[held_out]})
+        said = calibrator.predict_proba(**{given.name: given.scores[held_out]})
         losses[held_out] = _losses(said, targets[held_out])
     nll = float(losses.mean())
     if math.isinf(nll):

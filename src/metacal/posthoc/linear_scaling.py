@@ -1,0 +1,200 @@
+"""Calibrators of the form ``softmax(W x + b)``: vector, matrix and Dirichlet calibration, by one convex fit."""
+
+from collections.abc import Callable
+from typing import ClassVar, Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from metacal.functional.arguments import check_not_negative
+from metacal.functional.temperature import fit_temperature
+from metacal.posthoc.base import Calibrator, FitReport, check_fitted, like, not_converged, to_array
+
+RIDGE = 1e-6
+"""Pull of the weights towards temperature scaling: too weak to be felt, but it makes the optimum unique and finite."""
+
+MAX_ITERATIONS = 1000
+FLAT = 3e-5
+"""Largest entry of the gradient of the mean NLL that counts as an optimum."""
+
+Penalty = Callable[[Tensor, Tensor], Tensor]
+"""Of weight and bias, added to the mean NLL."""
+
+
+class LinearMap:
+    """What the calibrators here share; each says what ``W`` looks like, what it maps, and what it is penalised by."""
+
+    reads: ClassVar[Literal["logits", "probs"]] = "logits"
+    fitted: ClassVar[tuple[str, ...]] = ("weight", "bias")
+
+    num_classes: int
+    weight: NDArray[np.float64]
+    bias: NDArray[np.float64]
+
+    def _fit(self, scores: Tensor, targets: Tensor) -> FitReport:
+        fit = fit_linear(self._features(scores), targets, is_matrix=self._is_matrix, penalty=self._penalty())
+        self.weight, self.bias = to_array(fit.weight), to_array(fit.bias)
+        return FitReport(fit.iterations, fit.converged, warning=not_converged(fit.converged, fit.iterations))
+
+    def _check_fitted(self) -> None:
+        check_fitted("weight", self.weight, (self.num_classes,) * (2 if self._is_matrix else 1))
+        check_fitted("bias", self.bias, (self.num_classes,))
+
+    def _apply(self, scores: Tensor) -> Tensor:
+        features = self._features(scores).double()
+        return torch.softmax(apply_linear(features, like(self.weight, scores), like(self.bias, scores)), dim=1)
+
+    _is_matrix = True
+
+    def _features(self, scores: Tensor) -> Tensor:
+        return scores
+
+    def _penalty(self) -> Penalty | None:
+        return None
+
+
+class VectorScaling(LinearMap, Calibrator):
+    """``softmax(w * logits + b)`` with a weight and a bias for each class (Guo et al. 2017).
+
+    Needs logits (of probabilities their logarithms serve) and some dozens of samples of every class. Corrects classes
+    that are predicted too often or too rarely, and so may change the predicted class.
+
+    Attributes:
+        weight: ``(K,)``.
+        bias: ``(K,)``.
+
+    Examples:
+        >>> import numpy as np
+        >>> generator = np.random.default_rng(0)
+        >>> logits = generator.normal(size=(2000, 3))
+        >>> shifted = (logits + [0.0, 0.0, 2.0]).argmax(axis=1)  # class 2 comes more often than the logits say
+        >>> targets = np.where(generator.random(2000) < 0.2, generator.integers(3, size=2000), shifted)
+        >>> scaling = VectorScaling().fit(logits=logits, targets=targets)
+        >>> bool(scaling.bias[2] > scaling.bias[0] + 1.0)
+        True
+    """
+
+    keeps_predictions = False
+    shift_matters = True
+    _is_matrix = False
+
+
+class MatrixScaling(LinearMap, Calibrator):
+    """``softmax(W logits + b)`` with a full matrix (Guo et al. 2017), off-diagonal and bias regularised (ODIR).
+
+    Needs logits (of probabilities their logarithms serve) and many samples: it has ``K * (K + 1)`` parameters, and
+    beyond some ten classes it overfits unless the penalties hold it. May change the predicted class.
+
+    Args:
+        off_diagonal_penalty: strength on the mean square of the off-diagonal weights.
+        bias_penalty: strength on the mean square of the bias.
+
+    Attributes:
+        weight: ``(K, K)``; row k makes the new logit of class k.
+        bias: ``(K,)``.
+
+    Examples:
+        >>> import numpy as np
+        >>> generator = np.random.default_rng(0)
+        >>> logits = generator.normal(size=(500, 3))
+        >>> targets = (logits + generator.normal(size=(500, 3))).argmax(axis=1)
+        >>> MatrixScaling().fit(logits=logits, targets=targets).weight.shape
+        (3, 3)
+    """
+
+    keeps_predictions = False
+    shift_matters = True
+    parameters_grow_as_square = True
+
+    def __init__(self, off_diagonal_penalty: float = 1e-3, bias_penalty: float = 1e-3) -> None:
+        self.off_diagonal_penalty = off_diagonal_penalty
+        self.bias_penalty = bias_penalty
+
+    def _check_params(self) -> None:
+        check_not_negative("off_diagonal_penalty", self.off_diagonal_penalty)
+        check_not_negative("bias_penalty", self.bias_penalty)
+
+    def _penalty(self) -> Penalty:
+        """ODIR (Kull et al. 2019): mean square of what is off the diagonal, and of the bias, each with its strength."""
+
+        def penalty(weight: Tensor, bias: Tensor) -> Tensor:
+            num_classes = len(bias)
+            off = weight.square().sum() - weight.diagonal().square().sum()
+            mean_off = off / (num_classes * (num_classes - 1))
+            return self.off_diagonal_penalty * mean_off + self.bias_penalty * bias.square().mean()
+
+        return penalty
+
+
+class DirichletCalibration(MatrixScaling):
+    """`MatrixScaling` of log-probabilities (Kull et al. 2019): what Dirichlet distributed probabilities would need.
+
+    Needs probabilities (of logits the softmax is taken) and many samples: it has ``K * (K + 1)`` parameters. May change
+    the predicted class.
+
+    Examples:
+        >>> import numpy as np
+        >>> generator = np.random.default_rng(0)
+        >>> probs = generator.dirichlet([1.0, 1.0, 1.0], size=500)
+        >>> targets = np.array([generator.choice(3, p=row) for row in probs])
+        >>> calibrated = DirichletCalibration().fit(probs=probs, targets=targets).predict_proba(probs=probs)
+        >>> bool(abs(calibrated - probs).mean() < 0.05)  # calibrated before: little to change
+        True
+    """
+
+    shift_matters = False
+
+    def _features(self, scores: Tensor) -> Tensor:
+        return torch.log_softmax(scores, dim=1)
+
+
+class LinearFit(NamedTuple):
+    """Weights ``(K,)`` or ``(K, K)`` and bias ``(K,)`` in float64, and how the fit went."""
+
+    weight: Tensor
+    bias: Tensor
+    iterations: int
+    converged: bool
+
+
+def fit_linear(features: Tensor, targets: Tensor, *, is_matrix: bool, penalty: Penalty | None = None) -> LinearFit:
+    """Weights with the best penalised likelihood, by L-BFGS in float64 from the best temperature."""
+    wide = features.detach().double()
+    num_classes = wide.shape[1]
+    start = 1.0 / min(max(fit_temperature(logits=wide, targets=targets, validate=False).temperature, 0.01), 100.0)
+    diagonal = torch.full((num_classes,), start, dtype=torch.float64, device=wide.device)
+    anchor = torch.diag(diagonal) if is_matrix else diagonal
+    weight = anchor.clone().requires_grad_()
+    bias = torch.zeros(num_classes, dtype=torch.float64, device=wide.device, requires_grad=True)
+    optimizer = torch.optim.LBFGS(
+        [weight, bias],
+        max_iter=MAX_ITERATIONS,
+        max_eval=2 * MAX_ITERATIONS,
+        tolerance_grad=FLAT / 10.0,
+        tolerance_change=1e-12,
+        history_size=20,
+        line_search_fn="strong_wolfe",
+    )
+
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        value = torch.nn.functional.cross_entropy(apply_linear(wide, weight, bias), targets)
+        value = value + RIDGE * ((weight - anchor).square().sum() + bias.square().sum())
+        if penalty is not None:
+            value = value + penalty(weight, bias)
+        value.backward()  # type: ignore[no-untyped-call]
+        return value
+
+    with torch.enable_grad():
+        optimizer.step(loss)  # type: ignore[no-untyped-call]
+        loss()
+    steepest = max(float(values.grad.abs().max()) for values in (weight, bias) if values.grad is not None)
+    iterations = int(optimizer.state[weight]["n_iter"])
+    return LinearFit(weight.detach(), bias.detach(), iterations, steepest <= FLAT)
+
+
+def apply_linear(features: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Logits ``(n, K)``."""
+    return features * weight + bias if weight.ndim == 1 else features @ weight.T + bias
