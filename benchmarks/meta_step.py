@@ -24,10 +24,10 @@ from benchmarks.report import Part, Row, Target, measured, publish
 from benchmarks.timing import interleave, interleave_runs
 from metacal.lab.data import Dataset, Examples, make_splits
 from metacal.lab.models.resnet import BasicBlock, ResNet
-from metacal.lab.training import Hardware, RunFolder, StopRequest, build_model, build_spec, make_fabric
-from metacal.lab.training.events import silence
+from metacal.lab.training import Hardware, RunFolder, build_model, build_spec, make_fabric
+from metacal.lab.training.build import Job
 from metacal.lab.training.loop import train_batch
-from metacal.lab.training.preparing import prepare
+from metacal.lab.training.pipeline import prepare
 from metacal.metalearning import OuterStep
 
 BATCH = 64
@@ -182,7 +182,7 @@ def product_step(folder: str, num_classes: int, **settings: Any) -> Callable[[],
     fabric = make_fabric(spec, Hardware(accelerator="cpu"))
     torch.manual_seed(0)
     model = build_model(spec, dataset)
-    training = prepare(spec, dataset, splits, model, fabric, RunFolder(Path(folder)), silence, StopRequest())
+    training = prepare(Job(spec, RunFolder(Path(folder)), dataset, splits, fabric), model)
     phase = training.phases[0]
     stream = (batch for epoch in count() for batch in phase.batches.epoch(epoch))
     training.model.train()

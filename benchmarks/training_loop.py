@@ -13,9 +13,10 @@ from torch import nn
 from benchmarks.report import Part, Row, Target, measured, publish
 from metacal.lab.data import Batches, Examples
 from metacal.lab.models import create_model
-from metacal.lab.training import Checkpoints, Phase, PlainObjective, Schedule, Training, build_optimizer
+from metacal.lab.training import Checkpoints, Phase, PlainLoss, RunSpec, Training
+from metacal.lab.training.build import build_optimizer
+from metacal.lab.training.checkpoints import Progress
 from metacal.lab.training.loop import run_epoch
-from metacal.lab.training.progress import Progress
 from metacal.losses import CrossEntropyLoss
 
 BOUND = 1.03
@@ -30,20 +31,19 @@ def examples(size: int, seed: int) -> Examples:
 def ours(train: Examples, val: Examples, folder: str) -> Callable[[], None]:
     """An epoch of `metacal.lab.training`: batches, figures, validation, checkpoint."""
     torch.manual_seed(0)
-    module = create_model("resnet8", num_classes=10)
+    spec = RunSpec(dataset="random", model="resnet8", epochs=10**9, lr=0.1, weight_decay=5e-4, schedule="constant")
+    module = create_model(spec.model, num_classes=10)
     fabric = Fabric(accelerator="cpu", devices=1)
     fabric.launch()
-    model, optimizer = fabric.setup(module, build_optimizer("sgd", module.parameters(), lr=0.1, weight_decay=5e-4))
+    model, optimizer = fabric.setup(module, build_optimizer(spec, module.parameters()))
     training = Training(
+        spec=spec,
         fabric=fabric,
         model=model,
         optimizer=optimizer,
-        phases=[Phase(Batches(train, BATCH), PlainObjective(model, CrossEntropyLoss(), "sum"), 0.1)],
+        phases=[Phase(Batches(train, BATCH), PlainLoss(model, CrossEntropyLoss(), "sum"), 0.1)],
         val=Batches(val, 4 * BATCH, shuffle=False),
-        schedule=Schedule("constant", 1),
-        epochs=10**9,
         checkpoints=Checkpoints(folder),
-        clip_norm=2.0,
     )
     progress = Progress()
     return lambda: run_epoch(training, progress)

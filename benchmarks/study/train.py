@@ -11,7 +11,7 @@ import metacal
 from benchmarks.study.data import features_and_labels
 from benchmarks.study.regimes import REGIMES, Regime
 from metacal.functional import expected_calibration_error, fit_temperature, negative_log_likelihood
-from metacal.lab.training.build_loss import OUTER_STEPS as OF_RUNS
+from metacal.lab.training.training_loss import OUTER_STEPS as OF_RUNS
 from metacal.losses import CrossEntropyLoss, DECELoss, FocalLoss, LabelSmoothingLoss, Loss
 from metacal.metalearning import OuterStep
 

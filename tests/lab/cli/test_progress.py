@@ -13,7 +13,7 @@ from metacal.lab.engines import LocalEngine, RunFailed, RunFinished, RunProgress
 from metacal.lab.paper.render import prepare_exhibit
 from metacal.lab.training import RunFolder, build_spec
 from metacal.lab.training.events import BatchDone, EpochDone, Notice, TrainingBegan
-from metacal.lab.training.run_store import RunStore
+from metacal.lab.training.run_folder import RunStore
 from metacal.posthoc.choose import Trial
 
 # The first part is a closing tag to Rich, which raises; the second one is a tag, which is left out.

@@ -12,7 +12,7 @@ from metacal.lab.paper.draw_store import DrawStore
 from metacal.lab.paper.exhibits import Draw
 from metacal.lab.paper.experiments import EXHIBITS
 from metacal.lab.training import Stopped, StopRequest
-from metacal.lab.training.run_store import RunStore
+from metacal.lab.training.run_folder import RunStore
 
 
 def test_ls_names_every_table_and_figure(metacal, tmp_path):

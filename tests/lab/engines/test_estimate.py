@@ -4,7 +4,7 @@ import pytest
 
 from metacal.lab.engines.estimate import LEARNING, estimate_seconds
 from metacal.lab.training import build_spec
-from metacal.lab.training.run_store import RunStore
+from metacal.lab.training.run_folder import RunStore
 
 
 def test_a_meta_step_each_iteration_costs_and_one_now_and_then_does_not(tmp_path):

@@ -17,7 +17,7 @@ from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.lab.engines import LocalEngine, RunFailed, RunFinished, RunProgressed, RunStarted
 from metacal.lab.engines.pool import visible_gpus
 from metacal.lab.training import Hardware, Stopped, StopRequest
-from metacal.lab.training.run_store import RunStore
+from metacal.lab.training.run_folder import RunStore
 
 ONE_THREAD = Hardware(accelerator="cpu", threads=1)
 
@@ -202,7 +202,7 @@ import os, signal
 from pathlib import Path
 from metacal.lab.engines import LocalEngine
 from metacal.lab.training import Hardware, build_spec
-from metacal.lab.training.run_store import RunStore
+from metacal.lab.training.run_folder import RunStore
 
 if __name__ == "__main__":
     specs = [build_spec({{**{SMALL!r}, "epochs": {epochs}, "seed": seed}}) for seed in range({count})]

@@ -13,7 +13,7 @@ from metacal.errors import InvalidValueError, MetacalError
 from metacal.lab.engines import LocalEngine, RayEngine, RunFinished, RunProgressed, RunStarted, ray_cluster
 from metacal.lab.engines.ray_cluster import check_answers
 from metacal.lab.training import Hardware, Stopped, StopRequest
-from metacal.lab.training.run_store import RunStore
+from metacal.lab.training.run_folder import RunStore
 
 pytest.importorskip("ray")
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}

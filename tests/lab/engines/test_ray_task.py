@@ -11,7 +11,7 @@ from tests.lab.engines.samples import specs
 from metacal.lab.engines import ray_task
 from metacal.lab.engines.attempt import Outcome
 from metacal.lab.training import Hardware
-from metacal.lab.training.run_store import RunStore
+from metacal.lab.training.run_folder import RunStore
 
 
 @pytest.mark.parametrize("before", [0, 2])

@@ -19,7 +19,7 @@ from metacal.lab.paper.figures.strengths import StrengthsPanel, plot_strengths_o
 from metacal.lab.paper.page import render_paper_page
 from metacal.lab.paper.render import image_of, prepare_exhibit, write_exhibits
 from metacal.lab.training import run
-from metacal.lab.training.run_store import RunStore
+from metacal.lab.training.run_folder import RunStore
 from metacal.reporting.learning import correlation
 
 

@@ -18,7 +18,7 @@ from metacal.lab.paper.simulated_table import prepare_study_table
 from metacal.lab.paper.table import Cell, TableData, best_of, prepare_table
 from metacal.lab.paper.table_formats import csv_table, latex_table, markdown_table
 from metacal.lab.training import run
-from metacal.lab.training.run_store import RunStore
+from metacal.lab.training.run_folder import RunStore
 
 TEMPERATURES = [round(0.1 * step, 1) for step in range(1, 101)]
 

@@ -5,7 +5,7 @@ from metacal.lab.paper.draw_store import DrawStore
 from metacal.lab.paper.exhibits import Draw
 from metacal.lab.paper.provenance import prepare_provenance
 from metacal.lab.paper.simulated_study import fit_draw
-from metacal.lab.training.run_store import RunStore
+from metacal.lab.training.run_folder import RunStore
 
 
 def test_seeds_are_those_of_draws_too(tmp_path):

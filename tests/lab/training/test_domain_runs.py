@@ -9,8 +9,8 @@ from metacal.lab.data.domains import Corrupting
 from metacal.lab.paper.table import measure
 from metacal.lab.training import Domains, RunFolder, Stopped, StopRequest, build_spec, load_data, run
 from metacal.lab.training.domain_scores import score_domains, worst
-from metacal.lab.training.domains import NAMED
 from metacal.lab.training.events import BatchDone
+from metacal.lab.training.spec import NAMED
 
 SMALL = {
     "dataset": "digits",

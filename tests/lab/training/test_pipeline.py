@@ -29,14 +29,12 @@ from metacal.lab.training import (
     load_data,
     make_fabric,
     pipeline,
-    preparing,
     run,
-    scoring,
 )
-from metacal.lab.training.build_loss import judged_by, main_objective, sum_of
+from metacal.lab.training.build import Job, choose_accelerator, make_batches
 from metacal.lab.training.events import BatchDone, CheckpointSaved, EpochDone, Notice
-from metacal.lab.training.machine import chosen_accelerator
-from metacal.lab.training.predict import predict
+from metacal.lab.training.loop import predict
+from metacal.lab.training.training_loss import build_loss, held_out_terms, sum_terms
 from metacal.losses import AfterTemperature, DECELoss
 from metacal.metalearning import PAPER, OuterStep, estimators
 
@@ -107,7 +105,7 @@ def test_a_model_that_is_surely_wrong_has_a_finite_likelihood(tmp_path, monkeypa
         logits, targets = predict(*given)
         return 1000 * logits, targets
 
-    monkeypatch.setattr(scoring, "predict", surely)
+    monkeypatch.setattr(pipeline, "predict", surely)
     folder = RunFolder(tmp_path)
     scores = run(settings(finish=False), folder)
     for part in ("val", "test"):
@@ -198,7 +196,7 @@ def test_apple_gpus_are_never_chosen(monkeypatch, tmp_path):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert make_fabric(settings(), Hardware()).device.type == "cpu"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert chosen_accelerator("auto") == "cuda"
+    assert choose_accelerator("auto") == "cuda"
     with pytest.raises(ValidationError, match="mps"):
         Hardware(accelerator="mps")
 
@@ -290,7 +288,7 @@ def test_weights_that_are_not_finite(tmp_path, changes):
 
 def test_the_last_good_checkpoint_outlives_a_loss_that_is_not_finite(tmp_path, monkeypatch):
     folder, kept, groups = RunFolder(tmp_path), [], []
-    built = preparing.build_optimizer
+    built = pipeline.build_optimizer
 
     def remember(*arguments, **keywords):
         optimizer = built(*arguments, **keywords)
@@ -303,7 +301,7 @@ def test_the_last_good_checkpoint_outlives_a_loss_that_is_not_finite(tmp_path, m
             with torch.no_grad():
                 groups[0]["params"][0].fill_(math.nan)
 
-    monkeypatch.setattr(preparing, "build_optimizer", remember)
+    monkeypatch.setattr(pipeline, "build_optimizer", remember)
     with pytest.raises(TrainingError, match="The training loss became nan in epoch 2, batch 1"):
         run(settings(epochs=3), folder, emit=spoil)
     assert (folder.checkpoints / "last.ckpt").read_bytes() == kept[0]
@@ -444,7 +442,8 @@ def calibrator_of(spec):
     fabric = make_fabric(spec, Hardware())
     model = create_model("mlp", num_classes=10, input_shape=dataset.input_shape)
     optimizer = torch.optim.SGD(model.parameters(), lr=spec.lr)
-    return main_objective(spec, dataset, splits, *fabric.setup(model, optimizer), fabric, None).calibrator
+    meta = make_batches(Job(spec, RunFolder("unused"), dataset, splits, fabric), spec.meta_part)
+    return build_loss(spec, *fabric.setup(model, optimizer), meta, dataset.num_classes).calibrator
 
 
 @pytest.mark.parametrize(
@@ -516,6 +515,6 @@ def test_what_is_learned_on(meta, samples):
 @pytest.mark.parametrize(("outer", "gradient"), [("paper", "full"), ("steady", "confidence")])
 @pytest.mark.parametrize("method", ["mc", "mc-dece"])
 def test_the_objective_has_the_gradient_that_goes_with_the_outer_step(method, outer, gradient):
-    terms = judged_by(build_spec({"dataset": "digits", "method": method, "outer": outer}))
-    assert [term.gradient for term in sum_of(terms).modules() if isinstance(term, DECELoss)] == [gradient]
+    terms = held_out_terms(build_spec({"dataset": "digits", "method": method, "outer": outer}))
+    assert [term.gradient for term in sum_terms(terms).modules() if isinstance(term, DECELoss)] == [gradient]
     assert [term.loss for term in terms] == [term.loss for term in METHODS[method].objective]

@@ -10,7 +10,7 @@ import pytest
 from metacal.errors import InvalidValueError
 from metacal.lab.paper.scales import scale_settings
 from metacal.lab.training import METHODS, RunSpec, build_spec, read_assignments
-from metacal.lab.training.domains import NAMED
+from metacal.lab.training.spec import NAMED
 
 SPEC = build_spec({"dataset": "digits", "method": "mc"})
 CHANGES = {
@@ -187,3 +187,16 @@ def test_values_are_read_by_what_they_look_like():
     spec, _ = read_assignments(words)
     assert (spec.clip_norm, spec.nesterov, spec.lr, spec.milestones, spec.dataset) == (None, True, 1e-3, (5,), "20")
     assert spec.model_options == {"hidden": [8, 4]}
+
+
+def test_the_cosine_schedule_goes_from_one_to_nearly_nothing():
+    spec = RunSpec(dataset="digits", model="mlp", schedule="cosine", epochs=10)
+    factors = [spec.lr_factor(epoch) for epoch in range(10)]
+    assert factors[0] == 1.0
+    assert factors == sorted(factors, reverse=True)
+    assert factors[5] == pytest.approx(0.5)
+    assert factors[9] < 0.03
+
+
+def test_the_constant_schedule():
+    assert RunSpec(dataset="digits", model="mlp", schedule="constant").lr_factor(7) == 1.0

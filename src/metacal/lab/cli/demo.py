@@ -17,7 +17,7 @@ from metacal.lab.cli import JsonFile
 if TYPE_CHECKING:
     from metacal.lab.paper.draw_store import DrawStore
     from metacal.lab.training import StopRequest
-    from metacal.lab.training.run_store import RunStore
+    from metacal.lab.training.run_folder import RunStore
 
 SIZES, DRAWS, TEST_POINTS = (20, 50), range(3), 100_000
 SEEDS = range(3)
@@ -59,7 +59,7 @@ def demo(
     from metacal.lab.paper.draw_store import DrawStore
     from metacal.lab.training import Stopped, StopRequest
     from metacal.lab.training.read_run import read_run
-    from metacal.lab.training.run_store import RunStore
+    from metacal.lab.training.run_folder import RunStore
     from metacal.reporting import prepare_report, render_page
 
     check_places(json=json_file)

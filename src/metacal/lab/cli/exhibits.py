@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from metacal.lab.paper.figures import FigureData
     from metacal.lab.paper.table import TableData
     from metacal.lab.training import RunSpec
-    from metacal.lab.training.run_store import RunStore
+    from metacal.lab.training.run_folder import RunStore
 
 Scale = Annotated[
     str, typer.Option(help="full: as published; cpu: minutes per image run, text in full; smoke: seconds.")
@@ -113,7 +113,7 @@ def command_of(name: str, settings: Sequence[str] = (), **options: str) -> str:
 
 def open_store(place: str) -> "RunStore":
     """The store in a folder; runs in it that cannot be used are named."""
-    from metacal.lab.training.run_store import RunStore
+    from metacal.lab.training.run_folder import RunStore
 
     runs = RunStore(place)
     others = runs.of_other_versions()

@@ -11,7 +11,7 @@ from metacal.lab.cli.exhibits import Output, Scale, Selection, Store, find_exhib
 if TYPE_CHECKING:
     from metacal.lab.paper.exhibits import Exhibit
     from metacal.lab.training import RunSpec
-    from metacal.lab.training.run_store import RunStore
+    from metacal.lab.training.run_folder import RunStore
 
 
 @needs("lab")

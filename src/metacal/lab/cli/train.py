@@ -79,7 +79,7 @@ def train(
         run,
     )
     from metacal.lab.training.environment import is_first_process
-    from metacal.lab.training.run_store import RunStore
+    from metacal.lab.training.run_folder import RunStore
 
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it greets every process; progress is drawn here
     words = settings or []

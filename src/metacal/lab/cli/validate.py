@@ -21,7 +21,7 @@ def validate(store: Store = "runs") -> None:
     from metacal.lab.paper.draw_store import DrawStore
     from metacal.lab.paper.experiments import EXHIBITS
     from metacal.lab.paper.scales import SCALES
-    from metacal.lab.training.run_store import RunStore
+    from metacal.lab.training.run_folder import RunStore
 
     console, runs, problems = Console(highlight=False), RunStore(store), []
     for exhibit in EXHIBITS.values():

@@ -9,7 +9,7 @@ from metacal.lab.engines.events import Listener, RunProgressed, RunStarted
 from metacal.lab.training import Hardware, RunSpec, Stopped, StopRequest, run
 from metacal.lab.training.events import EpochDone, Event, TrainingBegan
 from metacal.lab.training.events import Listener as TrainingListener
-from metacal.lab.training.run_store import RunStore
+from metacal.lab.training.run_folder import RunStore
 
 
 @dataclass(frozen=True)

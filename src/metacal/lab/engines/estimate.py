@@ -13,7 +13,7 @@ from metacal.lab.data import SOURCES
 from metacal.lab.data.files import Shape
 from metacal.lab.models import create_model
 from metacal.lab.training import RunSpec
-from metacal.lab.training.run_store import RunStore
+from metacal.lab.training.run_folder import RunStore
 
 LEARNING = 1.35
 """A meta-calibrated step at every iteration against a plain one (see results/benchmarks/meta_step.json)."""

@@ -8,7 +8,7 @@ from metacal.errors import MetacalError
 from metacal.lab.engines.attempt import Outcome, sentence
 from metacal.lab.engines.events import Listener, RunFailed, RunFinished
 from metacal.lab.training import RunSpec
-from metacal.lab.training.run_store import RunStore
+from metacal.lab.training.run_folder import RunStore
 
 LOOK_AGAIN = 0.5
 """Seconds until a run that another process holds is looked at again."""

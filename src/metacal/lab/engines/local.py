@@ -11,7 +11,7 @@ from metacal.lab.engines.events import Listener, silence
 from metacal.lab.engines.ledger import Ledger
 from metacal.lab.engines.pool import WorkerPool
 from metacal.lab.training import Hardware, RunSpec, Stopped, StopRequest
-from metacal.lab.training.run_store import RunStore
+from metacal.lab.training.run_folder import RunStore
 
 PAUSE = 0.1
 

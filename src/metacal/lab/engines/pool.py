@@ -17,7 +17,7 @@ from metacal.lab.engines.attempt import Outcome, attempt
 from metacal.lab.engines.events import Listener, RunEvent
 from metacal.lab.engines.ledger import Ledger
 from metacal.lab.training import Hardware, RunSpec, Stopped, StopRequest
-from metacal.lab.training.run_store import RunStore
+from metacal.lab.training.run_folder import RunStore
 
 ATTEMPTS = 2
 """A run whose process dies is tried this often."""

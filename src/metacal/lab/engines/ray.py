@@ -18,7 +18,7 @@ from metacal.lab.engines.local import stopping
 from metacal.lab.engines.ray_cluster import connected, import_ray
 from metacal.lab.engines.ray_task import Mailbox, execute_task
 from metacal.lab.training import Hardware, RunSpec, Stopped, StopRequest
-from metacal.lab.training.run_store import RunStore
+from metacal.lab.training.run_folder import RunStore
 
 PAUSE = 0.2
 MAIL_SECONDS = 30.0

@@ -9,7 +9,7 @@ from typing import Any
 from metacal.lab.engines.attempt import Outcome, attempt
 from metacal.lab.engines.events import RunEvent
 from metacal.lab.training import Hardware, RunSpec, StopRequest
-from metacal.lab.training.run_store import RunStore
+from metacal.lab.training.run_folder import RunStore
 
 ASK_EVERY = 1.0
 """Seconds from one time that a run asks whether it should stop to the next."""

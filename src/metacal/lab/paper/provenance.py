@@ -7,7 +7,7 @@ from typing import Any
 from metacal.lab.paper.draw_store import DrawStore
 from metacal.lab.paper.exhibits import Draw
 from metacal.lab.training.environment import provenance
-from metacal.lab.training.run_store import RunStore
+from metacal.lab.training.run_folder import RunStore
 from metacal.lab.training.spec import RunSpec
 
 

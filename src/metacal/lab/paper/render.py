@@ -12,7 +12,7 @@ from metacal.lab.paper.figures import FigureData, plot_figure, prepare_figure
 from metacal.lab.paper.simulated_table import prepare_study_table
 from metacal.lab.paper.table import TableData, prepare_table
 from metacal.lab.paper.table_formats import write_table
-from metacal.lab.training.run_store import RunStore
+from metacal.lab.training.run_folder import RunStore
 from metacal.reporting.figure_files import FORMATS, figure_bytes, save_figure
 from metacal.reporting.style import house_style
 

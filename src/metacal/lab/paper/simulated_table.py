@@ -3,7 +3,7 @@
 from metacal.lab.paper.draw_store import DrawStore
 from metacal.lab.paper.exhibits import Published, SimulatedStudy, published_figures
 from metacal.lab.paper.table import Cell, TableData, setting_title
-from metacal.lab.training.run_store import RunStore
+from metacal.lab.training.run_folder import RunStore
 
 COLUMNS = {"oracle": "Oracle", "ce": "Cross-Entropy", "ls": "LS", "mc": "MC", "ce-n": "Cross-Entropy on n"}
 METRICS = {"accuracy_percent": "accuracy", "ece_percent": "ece"}

@@ -18,8 +18,7 @@ from metacal.functional import (
 from metacal.functional.confidence import confidence_and_correctness
 from metacal.lab.paper.exhibits import Column, PaperTable, Published, Row, average_ranks
 from metacal.lab.training.domain_scores import average, score_domains, worst
-from metacal.lab.training.run_folder import RunFolder
-from metacal.lab.training.run_store import RunStore
+from metacal.lab.training.run_folder import RunFolder, RunStore
 
 LBFGS_ITERATIONS = {"lbfgs-10": 10, "lbfgs-50": 50}
 DIGITS = 2

@@ -17,9 +17,9 @@ from metacal.lab.data import Dataset, Examples, load_dataset
 from metacal.lab.data.corruptions import CORRUPTIONS, SEVERITIES, check_images
 from metacal.lab.data.domains import shifted_sets
 from metacal.lab.training import Checkpoints, Hardware, RunFolder, RunSpec, build_model, evaluation_batches, make_fabric
-from metacal.lab.training.checkpoints import taking_up
+from metacal.lab.training.checkpoints import explain_mismatch
 from metacal.lab.training.domain_scores import DomainScores, average, score_domain, worst
-from metacal.lab.training.predict import predict
+from metacal.lab.training.loop import predict
 
 SHIFTS: dict[str, str | None] = {"cifar10-c": "cifar10", "cifar100-c": "cifar100", "corruptions": None}
 """Names of shifts, and the dataset each belongs to; None is for any image dataset."""
@@ -53,7 +53,7 @@ def measure_shift(
     fabric = make_fabric(spec, Hardware())
     model = fabric.setup_module(build_model(spec, dataset))
     best, _ = Checkpoints(folder.checkpoints).load_best()
-    with taking_up(folder.checkpoints):
+    with explain_mismatch(folder.checkpoints):
         model.load_state_dict(best["model"])
 
     def logits_of(examples: Examples) -> tuple[torch.Tensor, torch.Tensor]:

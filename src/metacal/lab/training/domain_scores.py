@@ -93,7 +93,7 @@ def worst(scores: Iterable[DomainScores]) -> dict[str, float]:
     return {figure: max(getattr(each, figure) for each in every) for figure in FIGURES}
 
 
-def summarised(scores: Iterable[DomainScores]) -> dict[str, Any]:
+def summarise(scores: Iterable[DomainScores]) -> dict[str, Any]:
     """Average, worst and each, for JSON."""
     every = list(scores)
     return {"average": average(every), "worst": worst(every), "each": [score.as_dict() for score in every]}

@@ -1,9 +1,15 @@
-"""What the loop tells whoever listens; it prints nothing itself."""
+"""How the loop and the world talk: events it emits to whoever listens, and requests to stop. It prints nothing."""
 
-from collections.abc import Callable, Mapping
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FrameType
 
 from torch import Tensor
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True)
@@ -45,7 +51,7 @@ class CheckpointSaved:
 
 @dataclass(frozen=True)
 class Notice:
-    """Something the user should know: a damaged checkpoint was passed over, training stopped early."""
+    """Something the user should know: a damaged checkpoint was skipped, training stopped early."""
 
     text: str
 
@@ -56,3 +62,53 @@ Listener = Callable[[Event], None]
 
 def silence(event: Event) -> None:
     """Listen to nothing."""
+
+
+class StopRequest:
+    """Whether, and by which signal, the loop was asked to stop: it finishes its step, saves and leaves."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+
+    def __bool__(self) -> bool:
+        return self.signal is not None
+
+    def raise_if_asked(self) -> None:
+        """Raise `Stopped` if it was."""
+        if self:
+            raise Stopped(self.signal)
+
+    @contextmanager
+    def listening(self) -> Iterator["StopRequest"]:
+        """Take SIGINT and SIGTERM as requests; the second one acts at once, as it would have without us."""
+        if threading.current_thread() is not threading.main_thread():
+            yield self
+            return
+        before = {number: signal.getsignal(number) for number in SIGNALS}
+
+        def restore() -> None:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+        def remember(number: int, frame: FrameType | None) -> None:
+            self.signal = number
+            restore()
+
+        for number in SIGNALS:
+            signal.signal(number, remember)
+        try:
+            yield self
+        finally:
+            restore()
+
+
+class Stopped(Exception):  # noqa: N818 - not an error: what was asked for
+    """Training was asked to stop, and stopped with everything saved.
+
+    Args:
+        signal_number: by which signal; None, where another process was asked, stands for SIGTERM.
+    """
+
+    def __init__(self, signal_number: int | None) -> None:
+        self.signal = int(signal.SIGTERM if signal_number is None else signal_number)
+        super().__init__(f"stopped by {signal.Signals(self.signal).name}; everything is saved")

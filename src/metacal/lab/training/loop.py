@@ -1,32 +1,85 @@
 """The training loop: every method, on one device or many, from the start or from where it was left."""
 
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
+from lightning_fabric import Fabric
+from lightning_fabric.wrappers import _FabricModule
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from metacal.errors import TrainingError
 from metacal.functional import cross_entropy, dece, expected_calibration_error
-from metacal.functional.inputs import class_logits
+from metacal.functional.inputs import at_least_float32, class_logits
 from metacal.functional.temperature_prior import temperature_with_prior
-from metacal.lab.training.events import BatchDone, EpochDone, Notice, TrainingBegan
-from metacal.lab.training.predict import gathered_rows, predict
-from metacal.lab.training.progress import Progress
-from metacal.lab.training.setup import Phase, Training
-from metacal.lab.training.state import check_finite, restore, save
-from metacal.lab.training.stop import Stopped
+from metacal.lab.data.batches import Batches
+from metacal.lab.training.checkpoints import Checkpoints, Progress, check_finite, restore, save
+from metacal.lab.training.events import (
+    BatchDone,
+    EpochDone,
+    Listener,
+    Notice,
+    Stopped,
+    StopRequest,
+    TrainingBegan,
+    silence,
+)
+from metacal.lab.training.spec import RunSpec
+from metacal.lab.training.training_loss import TrainingLoss
 
 ASK_EVERY = 16
 """Batches from one moment to the next at which several processes agree on whether to stop."""
 
 
-def train(training: Training, *, resume: bool = False) -> Progress:
-    """Train to the end, or until asked to stop.
+@dataclass(frozen=True)
+class Phase:
+    """One pass over some batches with one loss; an epoch is one phase, or several after each other.
 
-    Args:
-        training: what to work with.
-        resume: go on from the last checkpoint, if there is one.
+    Attributes:
+        batches: what is gone through.
+        loss: what is minimised.
+        lr: learning rate before the schedule.
+    """
+
+    batches: Batches
+    loss: TrainingLoss
+    lr: float
+
+
+@dataclass(frozen=True)
+class Training:
+    """Everything the loop works with. The first phase's figures are the epoch's training figures.
+
+    Attributes:
+        spec: epochs, schedule, accumulation, clipping, patience, and what the best epoch is chosen by.
+        fabric: devices, precision and processes.
+        model: set up by it.
+        optimizer: set up by it.
+        phases: of an epoch.
+        val: this process's share of the validation set, unshuffled.
+        checkpoints: where the state is kept.
+        save_seconds: within an epoch the state is saved this often.
+        emit: receives events.
+        stop: is checked after every batch.
+    """
+
+    spec: RunSpec
+    fabric: Fabric
+    model: _FabricModule
+    optimizer: Optimizer
+    phases: Sequence[Phase]
+    val: Batches
+    checkpoints: Checkpoints
+    save_seconds: float = 600.0
+    emit: Listener = silence
+    stop: StopRequest = field(default_factory=StopRequest)
+
+
+def train(training: Training, *, resume: bool = False) -> Progress:
+    """Train to the end, or until asked to stop; ``resume`` goes on from the last checkpoint, if there is one.
 
     Returns:
         The final progress; the best state is in the checkpoints.
@@ -36,16 +89,16 @@ def train(training: Training, *, resume: bool = False) -> Progress:
         TrainingError: the loss is not finite; the last checkpoint is from before.
         StorageError: a checkpoint could not be written or read.
     """
-    progress = Progress()
+    spec, progress = training.spec, Progress()
     if resume:
         restore(training, progress)
     steps = sum(len(phase.batches) for phase in training.phases)
     done = sum(len(phase.batches) for phase in training.phases[: progress.phase]) + progress.batch
-    training.emit(TrainingBegan(training.epochs, steps, progress.epoch, done))
-    while progress.epoch < training.epochs:
-        if training.patience is not None and progress.epoch - progress.best_epoch >= training.patience:
-            what = "error" if training.select == "accuracy" else "NLL after a temperature"
-            training.emit(Notice(f"Stopped early: no better validation {what} in {training.patience} epochs."))
+    training.emit(TrainingBegan(spec.epochs, steps, progress.epoch, done))
+    while progress.epoch < spec.epochs:
+        if spec.patience is not None and progress.epoch - progress.best_epoch >= spec.patience:
+            what = "error" if spec.select == "accuracy" else "NLL after a temperature"
+            training.emit(Notice(f"Stopped early: no better validation {what} in {spec.patience} epochs."))
             break
         run_epoch(training, progress)
     return progress
@@ -55,12 +108,11 @@ def run_epoch(training: Training, progress: Progress) -> None:
     """The rest of the running epoch: its batches, its figures, its checkpoint."""
     training.model.train()
     clock = Clock(progress)
-    factor = training.schedule.factor(progress.epoch)
+    factor = training.spec.lr_factor(progress.epoch)
     for number in range(progress.phase, len(training.phases)):
         phase = training.phases[number]
-        lr = phase.lr * factor
         for group in training.optimizer.param_groups:
-            group["lr"] = lr
+            group["lr"] = phase.lr * factor
         for x, y in phase.batches.epoch(progress.epoch, start=progress.batch):
             whole = phase.batches.size(progress.epoch, progress.batch)
             loss, logits = train_batch(training, phase, x, y, whole)
@@ -92,33 +144,33 @@ def train_batch(training: Training, phase: Phase, x: Any, y: Tensor, whole: int)
     Returns:
         The loss summed over this process's samples, and their logits; both detached.
     """
-    fabric = training.fabric
-    parts = list(zip(x.chunk(training.accumulate), y.chunk(training.accumulate), strict=True))
+    fabric, spec = training.fabric, training.spec
+    parts = list(zip(x.chunk(spec.accumulate), y.chunk(spec.accumulate), strict=True))
     training.optimizer.zero_grad()
     total, logits = torch.zeros((), device=y.device), []
+    is_mean = phase.loss.reduction == "mean"
     for number, (inputs, targets) in enumerate(parts):
         is_last = number == len(parts) - 1
-        is_mean = phase.objective.reduction == "mean"
         with fabric.no_backward_sync(training.model, enabled=not is_last):
             with fabric.autocast():
-                loss, part_logits = phase.objective(inputs, targets, boundary=is_last)
+                loss, part_logits = phase.loss(inputs, targets, boundary=is_last)
             scale = len(targets) / whole if is_mean else 1.0
             fabric.backward(loss * (scale * fabric.world_size))
         total = total + loss.detach() * (len(targets) if is_mean else 1)
         logits.append(part_logits)
-    if training.clip_norm is not None:
-        fabric.clip_gradients(training.model, training.optimizer, max_norm=training.clip_norm, error_if_nonfinite=False)
+    if spec.clip_norm is not None:
+        fabric.clip_gradients(training.model, training.optimizer, max_norm=spec.clip_norm, error_if_nonfinite=False)
     training.optimizer.step()
     return total, logits[0] if len(logits) == 1 else torch.cat(logits)
 
 
 def close_epoch(training: Training, progress: Progress, lr: float) -> None:
-    """Figures of the epoch, told and kept: first its record, then the best state, then the state to go on from."""
-    fabric, objective = training.fabric, training.phases[0].objective
+    """Figures of the epoch, emitted and kept: first its record, then the best state, then the state to go on from."""
+    fabric, loss = training.fabric, training.phases[0].loss
     check_finite(training, progress)
     seen = progress.seen()
     if fabric.world_size > 1:
-        seen = tuple(gathered_rows(fabric, values) for values in seen)  # type: ignore[assignment]
+        seen = tuple(gather_rows(fabric, values) for values in seen)  # type: ignore[assignment]
     logits, targets = predict(fabric, training.model, training.val)
     if not bool(torch.isfinite(logits).all()):
         raise TrainingError(
@@ -134,14 +186,14 @@ def close_epoch(training: Training, progress: Progress, lr: float) -> None:
         "val_ece": float(expected_calibration_error(logits=logits, targets=targets, validate=False)),
         "val_dece": float(dece(logits=logits, targets=targets)),
         "val_refined_nll": refined_nll(logits, targets),
-        **objective.summary(),
+        **loss.summary(),
     }
-    judged = record["val_error"] if training.select == "accuracy" else record["val_refined_nll"]
+    judged = record["val_error" if training.spec.select == "accuracy" else "val_refined_nll"]
     is_best = judged < progress.best_error
     if is_best:
         progress.best_error, progress.best_epoch = judged, progress.epoch + 1
     progress.next_epoch()
-    learned = objective.learned()
+    learned = loss.learned()
     tensors = {"val_logits": logits, **{f"omega.{name}": value for name, value in learned.items()}}
     training.emit(EpochDone(progress.epoch, record, tensors, is_best))
     if is_best and fabric.is_global_zero:
@@ -185,3 +237,36 @@ class Clock:
         self.progress.seconds += now - self._last
         self.since_save += now - self._last
         self._last = now
+
+
+@torch.no_grad()
+def predict(fabric: Fabric, model: nn.Module, share: Batches) -> tuple[Tensor, Tensor]:
+    """Logits ``(n, K)`` in float32 or wider and targets ``(n,)`` of all examples, in their order, on every process.
+
+    Args:
+        fabric: what the model was set up by.
+        model: left in the mode it was in.
+        share: unshuffled batches of this process's share of the examples.
+    """
+    was_training = model.training
+    model.eval()
+    # Not through DDP, whose forward would join buffers over processes that may have different numbers of batches.
+    module, dtype = getattr(model, "module", model), next(model.parameters()).dtype
+    with fabric.autocast():
+        parts = [module(x.to(dtype) if x.is_floating_point() else x) for x, _ in share]
+    model.train(was_training)
+    logits, targets = at_least_float32(torch.cat(parts)), share.examples.targets
+    if fabric.world_size == 1:
+        return logits, targets
+    return gather_rows(fabric, logits), gather_rows(fabric, targets)
+
+
+def gather_rows(fabric: Fabric, values: Tensor) -> Tensor:
+    """Rows of all processes after each other, in rank order; their numbers may differ."""
+    sizes = fabric.all_gather(torch.tensor(len(values), device=fabric.device))
+    assert isinstance(sizes, Tensor)
+    padded = torch.zeros(int(sizes.max()), *values.shape[1:], dtype=values.dtype, device=fabric.device)
+    padded[: len(values)] = values
+    blocks = fabric.all_gather(padded)
+    assert isinstance(blocks, Tensor)
+    return torch.cat([block[: int(size)] for block, size in zip(blocks, sizes, strict=True)])

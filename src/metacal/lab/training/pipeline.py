@@ -1,25 +1,39 @@
-"""`run`: a spec into a run folder, straight down: data -> model -> train -> evaluate."""
+"""`run`: a spec into a run folder, straight down: data -> model -> loss -> training loop -> finish -> scores."""
 
 import hashlib
 from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-from lightning_fabric import Fabric
+from torch import Tensor, nn
 
-from metacal.lab.data import Dataset, Splits
-from metacal.lab.data.domains import shifted_sets
+from metacal.errors import InvalidValueError
+from metacal.evaluation import Predictions, score_predictions
+from metacal.functional import fit_temperature
+from metacal.lab.data import Batches
+from metacal.lab.data.domains import ShiftedSets, shifted_sets
+from metacal.lab.training.build import (
+    Job,
+    build_model,
+    build_optimizer,
+    evaluation_batches,
+    load_data,
+    make_batches,
+    make_fabric,
+    wants_channels_last,
+)
+from metacal.lab.training.checkpoints import Checkpoints, explain_mismatch
+from metacal.lab.training.domain_scores import score_domains, summarise
 from metacal.lab.training.environment import is_first_process
-from metacal.lab.training.events import Listener, silence
-from metacal.lab.training.loop import train
-from metacal.lab.training.machine import make_fabric, wants_channels_last
-from metacal.lab.training.preparing import prepare
-from metacal.lab.training.run_data import build_model, load_data
+from metacal.lab.training.events import EpochDone, Event, Listener, Notice, StopRequest, TrainingBegan, silence
+from metacal.lab.training.loop import Phase, Training, predict, train
 from metacal.lab.training.run_folder import RunFolder
-from metacal.lab.training.scoring import finish
 from metacal.lab.training.spec import Hardware, RunSpec
-from metacal.lab.training.stop import StopRequest
+from metacal.lab.training.training_loss import PlainLoss, build_loss, sum_terms
+from metacal.metalearning.finish import finish as finish_model
+from metacal.metalearning.model_calls import eagerly
 
 
 def run(
@@ -40,46 +54,163 @@ def run(
         hardware: where it is executed.
         data_dir: folder of the datasets; see `metacal.lab.data.load_dataset`.
         resume: go on with a run that was begun before.
-        emit: is told what happens.
+        emit: receives events.
         stop: asks the loop to stop.
     """
     if is_first_process():
         folder.check_free_for(spec, resume=resume)
     if resume and folder.is_complete:
         return folder.read_scores()
-    dataset, splits = load_data(spec, data_dir)
     hardware = hardware or Hardware()
-    fabric = make_fabric(spec, hardware)
+    dataset, splits = load_data(spec, data_dir)
+    job = Job(spec, folder, dataset, splits, make_fabric(spec, hardware))
     torch.manual_seed(spec.seed)
     model = build_model(spec, dataset)
-    if wants_channels_last(hardware, dataset, fabric):
+    if wants_channels_last(hardware, dataset, job.fabric):
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    training = prepare(spec, dataset, splits, model, fabric, folder, emit, StopRequest() if stop is None else stop)
-    with folder.lock() if fabric.is_global_zero else nullcontext():
-        if fabric.is_global_zero:
+    training = prepare(job, model, emit=emit, stop=stop)
+    with folder.lock() if job.fabric.is_global_zero else nullcontext():
+        if job.fabric.is_global_zero:
             folder.check_free_for(spec, resume=resume)
-            begin(spec, dataset, splits, fabric, folder)
+            begin(job)
         progress = train(training, resume=resume)
         sets = shifted_sets(dataset, spec.domains.test, folder=data_dir) if spec.domains is not None else None
-        return finish(spec, dataset, splits, training, folder, progress.seconds, sets)
+        return finish(job, training, progress.seconds, sets)
 
 
-def begin(spec: RunSpec, dataset: Dataset, splits: Splits, fabric: Fabric, folder: RunFolder) -> None:
+def prepare(job: Job, module: nn.Module, *, emit: Listener = silence, stop: StopRequest | None = None) -> Training:
+    """What the loop works with, from a new model."""
+    spec, fabric, num_classes = job.spec, job.fabric, job.dataset.num_classes
+    optimizer = build_optimizer(spec, module.parameters())
+    if spec.compile:
+        module.compile()
+    model, optimizer = fabric.setup(module, optimizer)
+    val = evaluation_batches(spec, job.dataset, job.splits.val, fabric)
+    check_output(job, model, val)
+    torch.manual_seed(spec.seed + 1000 * fabric.global_rank)  # dropout: another stream on every process
+    batches = make_batches(job, "train")
+    meta = make_batches(job, spec.meta_part, unlike=batches) if spec.method.hyperparameters else None
+    phases = [Phase(batches, build_loss(spec, model, optimizer, meta, num_classes), spec.lr)]
+    if spec.method.interleaved:
+        calibration = PlainLoss(model, sum_terms(spec.method.interleaved), "mean")
+        phases.append(Phase(make_batches(job, "meta"), calibration, spec.interleaved_lr or spec.lr))
+    if spec.schedule == "multistep" and spec.milestones and spec.milestones[0] >= spec.epochs:
+        emit(Notice(f"The learning rate never drops: milestones {list(spec.milestones)} with {spec.epochs} epochs."))
+    return Training(
+        spec,
+        fabric,
+        model,
+        optimizer,
+        phases,
+        val,
+        Checkpoints(job.folder.checkpoints),
+        emit=record_epochs(job.folder, emit) if fabric.is_global_zero else silence,
+        stop=StopRequest() if stop is None else stop,
+    )
+
+
+@torch.no_grad()
+def check_output(job: Job, model: Any, val: Batches) -> None:
+    """Raise unless the model gives logits of this data's classes; before anything is written."""
+    x, _ = next(iter(val))
+    devices = [job.fabric.device] if job.fabric.device.type == "cuda" else []
+    # Compiled now, it would not notice what watches its layers later on.
+    with torch.random.fork_rng(devices=devices), job.fabric.autocast(), eagerly():
+        model.eval()
+        try:
+            logits = model.module(x.to(next(model.parameters()).dtype) if x.is_floating_point() else x)
+        except (RuntimeError, TypeError, ValueError, IndexError) as error:
+            reason = str(error).splitlines()[0]
+            raise InvalidValueError(f"`model` must take inputs of shape {tuple(x.shape)}, got: {reason}.") from None
+        model.train()
+    wanted = (len(x), job.dataset.num_classes)
+    if not isinstance(logits, Tensor) or tuple(logits.shape) != wanted:
+        found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        raise InvalidValueError(f"`model` must return logits of shape {wanted}, got {found}.")
+
+
+def record_epochs(folder: RunFolder, emit: Listener) -> Listener:
+    """A listener that writes every epoch into the run folder before it passes the event on."""
+
+    def record(event: Event) -> None:
+        if isinstance(event, TrainingBegan):
+            folder.drop_epochs(event.epoch)
+        elif isinstance(event, EpochDone):
+            folder.add_epoch(event.record, event.tensors)
+        emit(event)
+
+    return record
+
+
+def begin(job: Job) -> None:
     """Write what the run is into its folder, or hold it to what is written there: the data must be the same."""
-    data_hash = fingerprint(dataset)
-    if folder.exists:
-        folder.check_data(data_hash, splits.indices)
-        return
-    folder.write_splits(splits.indices)
-    folder.write_superclasses(dataset.superclasses)
-    circumstances = {"device": str(fabric.device), "processes": fabric.world_size, "data": dataset.files}
-    folder.write_spec(spec, {**circumstances, "data_hash": data_hash})
-
-
-def fingerprint(dataset: Dataset) -> str:
-    """A hash of all inputs and targets."""
+    folder, dataset, indices = job.folder, job.dataset, job.splits.indices
     digest = hashlib.sha256()
     for part in (dataset.train, dataset.test):
         for values in (part.inputs, part.targets):
             digest.update(values.contiguous().numpy().data)
-    return digest.hexdigest()
+    if folder.exists:
+        folder.check_data(digest.hexdigest(), indices)
+        return
+    folder.write_splits(indices)
+    folder.write_superclasses(dataset.superclasses)
+    circumstances = {"device": str(job.fabric.device), "processes": job.fabric.world_size, "data": dataset.files}
+    folder.write_spec(job.spec, {**circumstances, "data_hash": digest.hexdigest()})
+
+
+def finish(job: Job, training: Training, seconds: float, sets: ShiftedSets | None) -> dict[str, Any]:
+    """Predictions and scores of the best checkpoint: on the test set, or on one of each test domain."""
+    spec, dataset, fabric, loss = job.spec, job.dataset, job.fabric, training.phases[0].loss
+    fabric.barrier()
+    best, complaints = training.checkpoints.load_best()
+    for complaint in complaints:
+        training.emit(Notice(f"{complaint} Its copy is used."))
+    with explain_mismatch(training.checkpoints.folder):
+        training.model.load_state_dict(best["model"])
+        loss.load_learned(best["learned"])
+        best_epoch = int(best["epoch"])
+    if spec.finish and "finish" not in best:
+        best = fold_temperature(best, training)
+    predictions, sizes = {}, []
+    for part, every in (("val", [job.splits.val]), ("test", sets or [job.splits.test])):
+        batches = (evaluation_batches(spec, dataset, examples, fabric) for examples in every)
+        found = [predict(fabric, training.model, each) for each in batches]
+        logits, targets = (torch.cat(values) for values in zip(*found, strict=True))
+        predictions[part] = Predictions.from_logits(logits, targets, dataset.class_names, spec.title)
+        sizes = [len(values) for _, values in found]
+    val, test = predictions["val"], predictions["test"]
+    scores = {
+        "spec": spec.hash,
+        "best_epoch": best_epoch,
+        "train_seconds": seconds,
+        **({"finish": best["finish"]} if spec.finish else {}),
+        "test": score_predictions(logits=test.logits, targets=test.targets).as_dict(),
+        "val": score_predictions(logits=val.logits, targets=val.targets).as_dict(),
+    }
+    domains = None
+    if sets is not None:
+        domains = torch.arange(len(sets)).repeat_interleave(torch.tensor(sizes)).to(test.targets.device)
+        # As for the checkpoint: the temperature is chosen on the domains that validation has.
+        temperature = fit_temperature(logits=val.logits, targets=val.targets).temperature
+        each = score_domains(test.logits, test.targets, domains, sets.names, temperature)
+        scores["domains"] = {"source": sets.source, "temperature": temperature, **summarise(each)}
+    if fabric.is_global_zero:
+        job.folder.write_predictions("val", val)
+        job.folder.write_predictions("test", test, domains, sets.names if sets is not None else ())
+        job.folder.write_hyperparameters(loss.export())
+        job.folder.write_scores(scores)
+    return scores
+
+
+def fold_temperature(best: dict[str, Any], training: Training) -> dict[str, Any]:
+    """The best state with a temperature folded into its head, if that can be done; written in place of the old."""
+    fabric, model = training.fabric, training.model
+    logits, targets = predict(fabric, model, training.val)
+    head = model.module.head
+    assert isinstance(head, nn.Module)
+    done = finish_model(model.module, head, logits, targets, folds=True)
+    best = {**best, "model": model.state_dict(), "finish": {**asdict(done), "verdict": done.verdict}}
+    if fabric.is_global_zero:
+        training.checkpoints.save_best(best)
+    fabric.barrier()
+    return best

@@ -1,16 +1,33 @@
-"""What a batch is trained on: a plain loss, or a meta-calibrated one; either gives its loss and its logits."""
+"""What the loop minimises: a plain loss, or a meta-calibrated one, from the terms of a spec's method."""
 
-from typing import Any, Protocol
+from dataclasses import replace
+from functools import reduce
+from operator import add
+from typing import Any
 
 from torch import Tensor, nn
 
-from metacal.losses import Loss
-from metacal.metalearning import MetaCalibrator
+from metacal.lab.data import Batches
+from metacal.lab.training.methods import Term
+from metacal.lab.training.spec import RunSpec
+from metacal.losses import LOSSES, Loss
+from metacal.metalearning import HYPERPARAMETERS, PAPER, MetaCalibrator, OuterStep
 from metacal.metalearning.gather import world_size
+from metacal.metalearning.hyperparameter import as_one
+from metacal.metalearning.meta_task import judged
+
+FIRST = replace(PAPER, every=16, dense_start=1000, dense_every=1, adaptive=True)
+OUTER_STEPS: dict[str, OuterStep] = {
+    "default": OuterStep(),
+    "paper": PAPER,
+    # Those of version 0.1: runs that were begun with them can be resumed.
+    "first": FIRST,
+    "steady": replace(FIRST, per_unit_step=True, estimator="small_step", memory=512),
+}
 
 
-class Objective(Protocol):
-    """The training loss of a batch.
+class TrainingLoss:
+    """The training loss of a batch, for a method that learns nothing unless a subclass says otherwise.
 
     Attributes:
         reduction: whether the loss is the ``"mean"`` or the ``"sum"`` over the batch.
@@ -20,35 +37,33 @@ class Objective(Protocol):
 
     def __call__(self, x: Any, y: Tensor, *, boundary: bool) -> tuple[Tensor, Tensor]:
         """Loss with history, and detached logits; ``boundary`` is False for all but the last part of a batch."""
-        ...
+        raise NotImplementedError
 
     def learned(self) -> dict[str, Tensor]:
         """Every hyper-parameter in full, by name, as it is now."""
-        ...
+        return {}
 
     def load_learned(self, learned: dict[str, Tensor]) -> None:
-        """Take up what `learned` gave at some time."""
-        ...
+        """Restore what `learned` gave."""
 
     def export(self) -> dict[str, Any]:
         """What `learned` gives, as plain numbers; soft labels among them."""
-        ...
+        return {}
 
     def summary(self) -> dict[str, float]:
-        """The numbers worth plotting about them."""
-        ...
+        """The numbers worth plotting about the hyper-parameters."""
+        return {}
 
     def state_dict(self) -> dict[str, Any]:
         """What has to be saved to go on."""
-        ...
+        return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state."""
-        ...
 
 
-class PlainObjective:
-    """A loss that nothing is learned about.
+class PlainLoss(TrainingLoss):
+    """A loss as it is.
 
     Args:
         model: what is trained.
@@ -60,40 +75,14 @@ class PlainObjective:
         self.model, self.loss, self.reduction = model, loss, reduction
 
     def __call__(self, x: Any, y: Tensor, *, boundary: bool) -> tuple[Tensor, Tensor]:
-        """The loss as it is."""
+        """The loss of the batch alone."""
         logits = self.model(x)
         value = self.loss(logits, y)
         return (value * len(y) if self.reduction == "sum" else value), logits.detach()
 
-    def learned(self) -> dict[str, Tensor]:
-        """Nothing."""
-        return {}
 
-    def load_learned(self, learned: dict[str, Tensor]) -> None:
-        """Nothing."""
-
-    def export(self) -> dict[str, Any]:
-        """Nothing."""
-        return {}
-
-    def summary(self) -> dict[str, float]:
-        """Nothing."""
-        return {}
-
-    def state_dict(self) -> dict[str, Any]:
-        """Nothing."""
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Nothing."""
-
-
-class MetaObjective:
-    """A meta-calibrated loss.
-
-    Args:
-        calibrator: takes the meta steps.
-    """
+class MetaCalibratedLoss(TrainingLoss):
+    """The loss whose hyper-parameters a calibrator learns."""
 
     def __init__(self, calibrator: MetaCalibrator) -> None:
         self.calibrator, self.reduction = calibrator, calibrator.reduction
@@ -110,7 +99,7 @@ class MetaObjective:
         return {name: value.detach().clone() for name, value in named}
 
     def load_learned(self, learned: dict[str, Tensor]) -> None:
-        """Take omega up again."""
+        """Restore omega."""
         self.calibrator.hyperparameters.load_state_dict(learned, strict=False)
 
     def export(self) -> dict[str, Any]:
@@ -126,6 +115,56 @@ class MetaObjective:
         return {"calibrator": self.calibrator.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take all of it up again."""
+        """Restore all of it."""
         drawn = {"drawn": state["drawn"]} if "drawn" in state else {}  # as version 0.1 kept it
         self.calibrator.load_state_dict({**state["calibrator"], **drawn})
+
+
+def build_loss(spec: RunSpec, model: nn.Module, optimizer: Any, meta: Batches | None, num_classes: int) -> TrainingLoss:
+    """A plain loss, or a meta-calibrated one if the method learns something, from held-out batches ``meta``."""
+    method = spec.method
+    if not method.hyperparameters:
+        return PlainLoss(model, sum_terms(method.loss), "mean" if method.averaged else spec.reduction)
+    head = model.head
+    assert isinstance(head, nn.Module)
+    members = {name: HYPERPARAMETERS[name].for_head(head, num_classes) for name in method.hyperparameters}
+    hyperparameters = as_one(members if len(members) > 1 else next(iter(members.values())))
+    outer = outer_step(spec)
+    calibrator = MetaCalibrator(
+        model,
+        optimizer,
+        meta,
+        hyperparameters,
+        judged(sum_terms(held_out_terms(spec)), outer, hyperparameters),
+        through=spec.through or ("model" if spec.outer == "default" else "head"),
+        head=head,
+        base_loss=sum_terms(method.loss, reduction="none"),
+        reduction=spec.reduction,
+        outer=outer,
+        seed=spec.seed,
+    )
+    return MetaCalibratedLoss(calibrator)
+
+
+def outer_step(spec: RunSpec) -> OuterStep:
+    """How the hyper-parameters of a run move."""
+    given = {"every": spec.meta_every, "lr": spec.meta_lr, "memory": spec.meta_memory or None}
+    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if "every" in changes:
+        changes["dense_start"] = 0
+    return replace(OUTER_STEPS[spec.outer], **changes)
+
+
+def held_out_terms(spec: RunSpec) -> tuple[Term, ...]:
+    """The terms that hyper-parameters are judged by, DECE with the gradient that goes with the outer step."""
+    if spec.outer != "steady":
+        return spec.method.objective
+    return tuple(
+        term.model_copy(update={"options": {"gradient": "confidence", **term.options}}) if term.loss == "dece" else term
+        for term in spec.method.objective
+    )
+
+
+def sum_terms(terms: tuple[Term, ...], **options: Any) -> Loss:
+    """A Loss from its terms."""
+    return reduce(add, (term.weight * LOSSES[term.loss](**term.options, **options) for term in terms))

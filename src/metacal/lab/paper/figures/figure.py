@@ -12,7 +12,7 @@ from metacal.lab.paper.figures import agreement, class_smoothing, gap, l2, relia
 from metacal.lab.paper.figures import superclasses as superclass_figure
 from metacal.lab.paper.figures.panels import Panel
 from metacal.lab.paper.table import setting_note, setting_title
-from metacal.lab.training.run_store import RunStore
+from metacal.lab.training.run_folder import RunStore
 from metacal.reporting.style import OVER
 
 

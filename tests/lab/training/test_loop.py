@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from metacal.lab.training.checkpoints import Progress
 from metacal.lab.training.loop import error_rate
-from metacal.lab.training.progress import Progress
 
 SINGLE = torch.tensor([-2.0, -0.0, 0.0, 0.5, 3.0, 1e-3])
 TARGETS = torch.tensor([0, 1, 0, 0, 1, 1])
