@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from benchmarks.report import save_table, typed
 from metacal.functional import expected_calibration_error
-from metacal.functional.dece import soft_accuracies, soft_bin_memberships
+from metacal.functional.batch_losses import soft_accuracies, soft_bin_memberships
 from metacal.lab.data import Batches, make_transform
 from metacal.lab.training import Checkpoints, RunFolder, build_model, load_data
 from metacal.losses import CrossEntropyLoss, DECELoss, FunctionLoss, Loss

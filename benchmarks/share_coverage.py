@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.report import save_table, typed
-from metacal.functional.share_interval import share_interval
+from metacal.functional.intervals import share_interval
 
 WORLDS = 4000
 RESAMPLES = 1000

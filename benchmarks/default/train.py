@@ -18,7 +18,7 @@ from metacal.functional import (
     fit_temperature,
     negative_log_likelihood,
 )
-from metacal.functional.temperature_prior import temperature_with_prior
+from metacal.functional.temperature import temperature_with_prior
 from metacal.lab.models import create_model
 from metacal.metalearning.finish import gain_of
 

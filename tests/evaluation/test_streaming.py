@@ -11,7 +11,7 @@ from metacal import functional as F
 from metacal.evaluation import PredictionFile, StreamedScores, evaluate_file
 from metacal.evaluation.streaming import Reservoir
 from metacal.evaluation.tables import read_ahead
-from metacal.functional.mean_interval import mean_interval, power_sums
+from metacal.functional.intervals import mean_interval, power_sums
 
 FUNCTIONS = {
     "nll": F.negative_log_likelihood,

@@ -51,7 +51,7 @@ def test_a_seed_gives_the_same_interval_and_another_a_different_one():
 def test_resamples_done_in_pieces_are_those_done_at_once(monkeypatch):
     values = torch.rand(64, generator=torch.Generator().manual_seed(0))
     whole = interval_of_mean(values, num_resamples=60)
-    monkeypatch.setattr("metacal.functional.bootstrap.DRAWS_AT_ONCE", 128)
+    monkeypatch.setattr("metacal.functional.intervals.DRAWS_AT_ONCE", 128)
     assert interval_of_mean(values, num_resamples=60) == whole
 
 

@@ -10,7 +10,7 @@ from metacal import functional as F
 from metacal import losses as L
 from metacal import metrics as M
 from metacal.errors import InvalidTypeError
-from metacal.functional.calls import explained
+from metacal.functional.boundary import explained
 from metacal.posthoc import CALIBRATORS, TemperatureScaling, choose_calibrator
 
 LOGITS, TARGETS = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 1])

@@ -7,7 +7,7 @@ from tests.functional import samples
 
 from metacal.errors import InvalidValueError
 from metacal.functional import dece, expected_calibration_error
-from metacal.functional.dece import soft_accuracies, soft_bin_memberships
+from metacal.functional.batch_losses import soft_accuracies, soft_bin_memberships
 
 
 @pytest.mark.parametrize(("n", "num_classes"), [(1, 2), (2, 5), (30, 3), (64, 10), (20, 100)])

@@ -7,8 +7,7 @@ from tests.functional import samples
 
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.functional import calibration_error_interval, equal_width_statistics, expected_calibration_error
-from metacal.functional.error_interval import error_interval
-from metacal.functional.share_interval import share_interval
+from metacal.functional.intervals import error_interval, share_interval
 
 
 def world(gap, n, seed):
@@ -177,7 +176,7 @@ def test_ten_right_answers_do_not_make_a_model_certain():
 def test_draws_done_in_pieces_are_those_done_at_once(monkeypatch):
     keywords = samples.draw("multiclass", n=64)
     whole = calibration_error_interval(**keywords, num_resamples=60)
-    monkeypatch.setattr("metacal.functional.error_interval.VALUES_AT_ONCE", 128)
+    monkeypatch.setattr("metacal.functional.intervals.VALUES_AT_ONCE", 128)
     assert calibration_error_interval(**keywords, num_resamples=60) == whole
 
 

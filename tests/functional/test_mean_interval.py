@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from metacal.functional.mean_interval import mean_interval, power_sums
-from metacal.functional.share_interval import Z_95
+from metacal.functional.intervals import Z_95, mean_interval, power_sums
 
 
 def interval_of(values, **keywords):

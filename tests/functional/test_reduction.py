@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from metacal.errors import InvalidValueError
-from metacal.functional.reduction import reduce_losses
+from metacal.functional.sample_losses import reduce_losses
 
 
 @pytest.mark.parametrize(("reduction", "expected"), [("mean", 2.0), ("sum", 6.0), ("none", [1.0, 2.0, 3.0])])

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from metacal.functional.share_interval import share_interval
+from metacal.functional.intervals import share_interval
 
 
 def test_share_interval_is_wilsons():

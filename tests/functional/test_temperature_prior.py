@@ -9,7 +9,7 @@ from scipy.optimize import minimize_scalar
 
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.functional import fit_temperature, temperature_with_prior
-from metacal.functional.temperature_prior import LARGEST, PRIOR_STD
+from metacal.functional.temperature import LARGEST, PRIOR_STD
 
 
 def expected(logits, targets, prior_std=PRIOR_STD):

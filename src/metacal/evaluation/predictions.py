@@ -65,7 +65,7 @@ class Predictions:
         cls, scores: Tensor, targets: Tensor, class_names: Sequence[str] | None, name: str, *, is_logits: bool
     ) -> "Predictions":
         logits, probs = (scores, None) if is_logits else (None, scores)
-        inputs = read_inputs(to_tensor("targets", targets), logits, probs, classes_only=True)
+        inputs = read_inputs(logits=logits, probs=probs, targets=to_tensor("targets", targets), classes_only=True)
         for _ in inputs.chunks():  # checks values as it goes
             pass
         names = tuple(str(number) for number in range(inputs.num_classes)) if class_names is None else class_names

@@ -12,18 +12,20 @@ import torch
 from torch import Tensor
 
 from metacal.evaluation.predictions import Predictions
-from metacal.functional.binning import BinStatistics, calibration_error, equal_width_index, equal_width_statistics
+from metacal.functional.binning import (
+    BinStatistics,
+    calibration_error,
+    equal_mass_statistics,
+    equal_width_index,
+    equal_width_statistics,
+)
 from metacal.functional.boundary import public
-from metacal.functional.brier_score import brier_sums, split_brier
 from metacal.functional.classwise_calibration_error import class_statistics
 from metacal.functional.confidence import confidence_and_correctness
 from metacal.functional.debiased_calibration_error import debiased_error
-from metacal.functional.equal_mass import equal_mass_statistics
-from metacal.functional.error_interval import error_interval
 from metacal.functional.inputs import Inputs, at_least_float32, read_inputs
-from metacal.functional.mean_interval import mean_interval, power_sums
-from metacal.functional.negative_log_likelihood import likelihood_sums
-from metacal.functional.share_interval import share_interval
+from metacal.functional.intervals import error_interval, mean_interval, power_sums, share_interval
+from metacal.functional.proper_scores import brier_sums, likelihood_sums, split_brier
 from metacal.functional.smooth_calibration_error import smooth_error
 from metacal.functional.sweep_calibration_error import sweep_statistics
 

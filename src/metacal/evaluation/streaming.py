@@ -10,8 +10,7 @@ from torch import Tensor
 
 from metacal.evaluation.scores import HIGHEST_BRIER, RESAMPLES, Ends, accuracy_interval
 from metacal.functional.binning import BinStatistics, calibration_error, fill_equal_widths
-from metacal.functional.error_interval import error_interval
-from metacal.functional.mean_interval import mean_interval, power_sums
+from metacal.functional.intervals import error_interval, mean_interval, power_sums
 
 CHUNK_ELEMENTS = 2**18
 """Scores handled at once: they stay in cache between the passes over them."""

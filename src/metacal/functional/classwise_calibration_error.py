@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
+from typing_extensions import Unpack
 
 from metacal.functional.arguments import check_choice, check_num_bins, check_threshold
 from metacal.functional.binning import (
@@ -14,40 +15,23 @@ from metacal.functional.binning import (
     equal_width_index,
 )
 from metacal.functional.boundary import public
-from metacal.functional.inputs import Inputs, read_inputs
+from metacal.functional.inputs import Inputs, ScoreArguments, read_inputs
 
 
 @public
 def classwise_calibration_error(
-    *,
-    logits: Tensor | None = None,
-    probs: Tensor | None = None,
-    targets: Tensor,
-    num_bins: int = 15,
-    norm: str = "l1",
-    threshold: float | None = None,
-    multilabel: bool = False,
-    ignore_index: int | None = None,
-    validate: bool = True,
+    *, num_bins: int = 15, norm: str = "l1", threshold: float | None = None, **scores: Unpack[ScoreArguments]
 ) -> Tensor:
     """Mean over the classes (or the labels of a multilabel model) of the one-against-rest calibration error.
 
-    K comes from the array: a class that never occurs in the targets counts as any other.
+    K comes from the array: a class that never occurs in the targets counts as any other. Args and errors as in
+    `expected_calibration_error`, and:
 
     Args:
-        logits: see `expected_calibration_error`, as for all arguments not explained here.
-        probs: see there.
-        targets: see there.
         num_bins: M.
         norm: ``"l1"``, ``"l2"`` or ``"max"``, within a class; classes are averaged.
         threshold: leave out probabilities at or below it (a thousand classes are mostly near-zeros, which hide
             the rest); a class with none left is left out of the mean.
-        multilabel: see there.
-        ignore_index: see there.
-        validate: see there.
-
-    Returns:
-        float64 scalar.
 
     Examples:
         >>> import torch
@@ -56,8 +40,7 @@ def classwise_calibration_error(
         0.4
     """
     check_choice("norm", norm, ("l1", "l2", "max"))
-    inputs = read_inputs(targets, logits, probs, multilabel=multilabel, ignore_index=ignore_index, validate=validate)
-    return calibration_error(class_statistics(inputs, num_bins, threshold), norm).nanmean()
+    return calibration_error(class_statistics(read_inputs(**scores), num_bins, threshold), norm).nanmean()
 
 
 def class_statistics(inputs: Inputs, num_bins: int, threshold: float | None = None) -> BinStatistics:
@@ -68,7 +51,7 @@ def class_statistics(inputs: Inputs, num_bins: int, threshold: float | None = No
     edges = equal_width_edges(num_bins, inputs.scores.device)
     for probs, outcomes, labels in one_against_rest(inputs):
         if threshold is not None:
-            kept = ~(probs <= threshold)  # a NaN is kept, to be told of
+            kept = ~(probs <= threshold)  # a NaN is kept, so that it is reported
             probs, outcomes, labels = probs[kept], outcomes[kept], labels[kept]
         index = equal_width_index(probs, num_bins).add_(labels, alpha=num_bins)
         found = accumulate(index, probs, outcomes, edges, inputs.num_classes, may_hold_nan=not inputs.validate)

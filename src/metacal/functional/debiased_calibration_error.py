@@ -4,48 +4,30 @@ import math
 
 import torch
 from torch import Tensor
+from typing_extensions import Unpack
 
 from metacal.functional.arguments import check_choice, check_num_bins
-from metacal.functional.binning import BinStatistics, calibration_error
+from metacal.functional.binning import BinStatistics, calibration_error, equal_mass_statistics
 from metacal.functional.boundary import public
 from metacal.functional.confidence import confidence_and_correctness
-from metacal.functional.equal_mass import equal_mass_statistics
 from metacal.functional.expected_calibration_error import confidence_statistics
-from metacal.functional.inputs import read_inputs
+from metacal.functional.inputs import ScoreArguments, read_inputs
 
 
 @public
 def debiased_calibration_error(
-    *,
-    logits: Tensor | None = None,
-    probs: Tensor | None = None,
-    targets: Tensor,
-    num_bins: int = 15,
-    norm: str = "l2",
-    binning: str = "equal_mass",
-    multilabel: bool = False,
-    ignore_index: int | None = None,
-    validate: bool = True,
+    *, num_bins: int = 15, norm: str = "l2", binning: str = "equal_mass", **scores: Unpack[ScoreArguments]
 ) -> Tensor:
     """Calibration error with the bias of the plug-in estimate taken out (Kumar et al. 2019).
 
     A calibrated model has a plug-in error above zero because accuracies of finite bins scatter. See
     `debiased_error` for the two corrections. Bins with a single sample carry no information on that scatter and
-    are left out of the l2 form.
+    are left out of the l2 form. Args and errors as in `expected_calibration_error`, and:
 
     Args:
-        logits: see `expected_calibration_error`, as for all arguments not explained here.
-        probs: see there.
-        targets: see there.
         num_bins: M.
         norm: ``"l2"`` (unbiased square, the paper's) or ``"l1"`` (normal approximation).
         binning: ``"equal_mass"`` (the paper's) or ``"equal_width"``.
-        multilabel: see there.
-        ignore_index: see there.
-        validate: see there.
-
-    Returns:
-        float64 scalar >= 0.
 
     Examples:
         >>> import torch
@@ -57,7 +39,7 @@ def debiased_calibration_error(
     check_num_bins(num_bins)
     check_choice("norm", norm, ("l1", "l2"))
     check_choice("binning", binning, ("equal_mass", "equal_width"))
-    inputs = read_inputs(targets, logits, probs, multilabel=multilabel, ignore_index=ignore_index, validate=validate)
+    inputs = read_inputs(**scores)
     if binning == "equal_width":
         return debiased_error(confidence_statistics(inputs, num_bins), norm)
     return debiased_error(equal_mass_statistics(*confidence_and_correctness(inputs), num_bins), norm)
@@ -86,7 +68,5 @@ def folded_normal_mean(mean: Tensor, deviation: Tensor) -> Tensor:
     """Mean of ``|X|`` for X normal; ``|mean|`` where the deviation is 0."""
     safe = deviation.clamp(min=torch.finfo(deviation.dtype).tiny)
     ratio = mean / safe
-    folded = deviation * math.sqrt(2.0 / math.pi) * torch.exp(-0.5 * ratio.square()) + mean * torch.erf(
-        ratio / math.sqrt(2.0)
-    )
-    return torch.where(deviation > 0, folded, mean.abs())
+    spread = deviation * math.sqrt(2.0 / math.pi) * torch.exp(-0.5 * ratio.square())
+    return torch.where(deviation > 0, spread + mean * torch.erf(ratio / math.sqrt(2.0)), mean.abs())

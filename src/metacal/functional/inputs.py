@@ -17,12 +17,24 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from typing_extensions import Required, TypedDict
 
 from metacal.errors import InvalidValueError, warn
 from metacal.functional.arguments import check_flag, check_float_tensor, check_ignore_index, check_labels
 
 CHUNK_ELEMENTS = 2**21
 """Scores handled at once: 8 MB of float32, small enough to stay in cache between two passes over them."""
+
+
+class ScoreArguments(TypedDict, total=False):
+    """What every measure of scores takes; `metacal.functional.expected_calibration_error` explains each."""
+
+    logits: Tensor | None
+    probs: Tensor | None
+    targets: Required[Tensor]
+    multilabel: bool
+    ignore_index: int | None
+    validate: bool
 
 
 @dataclass(frozen=True)
@@ -134,10 +146,10 @@ class Inputs:
 
 
 def read_inputs(
-    targets: Tensor,
+    *,
     logits: Tensor | None = None,
     probs: Tensor | None = None,
-    *,
+    targets: Tensor,
     multilabel: bool = False,
     classes_only: bool = False,
     ignore_index: int | None = None,
@@ -147,13 +159,13 @@ def read_inputs(
     """Check types and shapes at once, values later (as the chunks are read), and flatten to rows.
 
     Args:
-        targets: integer labels.
-        logits: raw scores of any float dtype; give these or ``probs``, not both.
-        probs: probabilities of any float dtype.
-        multilabel: scores and targets of one shape are labels ``(N, L, ...)``.
+        logits: see `metacal.functional.expected_calibration_error`, as for all arguments not explained here.
+        probs: see there.
+        targets: see there.
+        multilabel: see there.
         classes_only: refuse yes/no events, of one label too.
-        ignore_index: targets with this value are left out.
-        validate: check values too: finite, in range, rows of ``probs`` that sum to 1.
+        ignore_index: see there.
+        validate: see there.
         allow_empty: accept zero samples (a streaming metric may see an empty batch).
 
     Raises:

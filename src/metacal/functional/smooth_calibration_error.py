@@ -4,10 +4,11 @@ import math
 
 import torch
 from torch import Tensor
+from typing_extensions import Unpack
 
 from metacal.functional.boundary import public
 from metacal.functional.confidence import confidence_and_correctness
-from metacal.functional.inputs import read_inputs
+from metacal.functional.inputs import ScoreArguments, read_inputs
 
 GRID = 8192
 """Cells of [0, 1] on which residuals are gathered: bandwidths down to a few cells are resolved."""
@@ -16,21 +17,10 @@ BISECTIONS = 40
 
 
 @public
-def smooth_calibration_error(
-    *,
-    logits: Tensor | None = None,
-    probs: Tensor | None = None,
-    targets: Tensor,
-    multilabel: bool = False,
-    ignore_index: int | None = None,
-    validate: bool = True,
-) -> Tensor:
+def smooth_calibration_error(**scores: Unpack[ScoreArguments]) -> Tensor:
     """Calibration error by kernel smoothing (Blasiok and Nakkiran 2023), free of bins and of their jumps.
 
     See `smooth_error`. Args and errors as in `expected_calibration_error`.
-
-    Returns:
-        float64 scalar.
 
     Examples:
         >>> import torch
@@ -38,8 +28,7 @@ def smooth_calibration_error(
         >>> round(smooth_calibration_error(probs=probs, targets=(torch.arange(1000) < 700).long()).item(), 3)
         0.2
     """
-    inputs = read_inputs(targets, logits, probs, multilabel=multilabel, ignore_index=ignore_index, validate=validate)
-    return smooth_error(*confidence_and_correctness(inputs))
+    return smooth_error(*confidence_and_correctness(read_inputs(**scores)))
 
 
 def smooth_error(confidences: Tensor, correct: Tensor, bisections: int = BISECTIONS) -> Tensor:

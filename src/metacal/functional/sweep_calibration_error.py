@@ -2,13 +2,13 @@
 
 import torch
 from torch import Tensor
+from typing_extensions import Unpack
 
 from metacal.functional.arguments import check_choice
-from metacal.functional.binning import BinStatistics, calibration_error
+from metacal.functional.binning import BinStatistics, SortedSamples, calibration_error
 from metacal.functional.boundary import public
 from metacal.functional.confidence import confidence_and_correctness
-from metacal.functional.equal_mass import SortedSamples
-from metacal.functional.inputs import read_inputs
+from metacal.functional.inputs import ScoreArguments, read_inputs
 
 MAX_BINS = 4096
 """Where the sweep ends even if accuracies still rise: finer bins no longer change the value, but cost n ** 2."""
@@ -17,32 +17,12 @@ BLOCK = 32
 
 
 @public
-def sweep_calibration_error(
-    *,
-    logits: Tensor | None = None,
-    probs: Tensor | None = None,
-    targets: Tensor,
-    norm: str = "l1",
-    multilabel: bool = False,
-    ignore_index: int | None = None,
-    validate: bool = True,
-) -> Tensor:
+def sweep_calibration_error(*, norm: str = "l1", **scores: Unpack[ScoreArguments]) -> Tensor:
     """Calibration error with the number of bins found from the data (ECE-sweep, Roelofs et al. 2022).
 
     The number of equal-mass bins grows from 1 until the bins' accuracies are no longer in rising order; the last
-    number that kept the order is used. No number of bins to choose, and less bias than a fixed one.
-
-    Args:
-        logits: see `expected_calibration_error`, as for all arguments not explained here.
-        probs: see there.
-        targets: see there.
-        norm: ``"l1"``, ``"l2"`` or ``"max"``.
-        multilabel: see there.
-        ignore_index: see there.
-        validate: see there.
-
-    Returns:
-        float64 scalar.
+    number that kept the order is used. No number of bins to choose, and less bias than a fixed one. Args and errors
+    as in `expected_calibration_error`.
 
     Examples:
         >>> import torch
@@ -51,8 +31,7 @@ def sweep_calibration_error(
         0.25
     """
     check_choice("norm", norm, ("l1", "l2", "max"))
-    inputs = read_inputs(targets, logits, probs, multilabel=multilabel, ignore_index=ignore_index, validate=validate)
-    return calibration_error(sweep_statistics(*confidence_and_correctness(inputs)), norm)
+    return calibration_error(sweep_statistics(*confidence_and_correctness(read_inputs(**scores))), norm)
 
 
 def sweep_statistics(confidences: Tensor, correct: Tensor) -> BinStatistics:

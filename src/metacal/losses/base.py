@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from metacal.errors import InvalidTypeError, InvalidValueError
-from metacal.functional.boundary import public
-from metacal.functional.calls import explain_methods
+from metacal.functional.boundary import explain_methods, public
 
 __all__ = ["LOSSES", "FunctionLoss", "Loss", "WeightedSum"]
 

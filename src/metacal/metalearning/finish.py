@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from metacal.functional import calibration_error_interval
-from metacal.functional.temperature_prior import temperature_with_prior
+from metacal.functional.temperature import temperature_with_prior
 from metacal.metalearning.head_tap import is_plain_linear, logits_of
 
 ITERATIONS = 60

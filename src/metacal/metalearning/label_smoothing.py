@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from metacal.functional.arguments import check_choice, check_integer, check_not_negative, check_number
-from metacal.functional.label_smoothing import smooth_labels
+from metacal.functional.sample_losses import smooth_labels
 from metacal.metalearning.hyperparameter import Bounds, Hyperparameter
 from metacal.metalearning.inner_loss import InnerLoss
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.functional.arguments import check_integer
-from metacal.functional.focal import focal_weight, target_log_probs
+from metacal.functional.sample_losses import focal_weight, target_log_probs
 from metacal.metalearning.hyperparameter import Bounds, Hyperparameter
 from metacal.metalearning.inner_loss import InnerLoss
 

@@ -11,8 +11,7 @@ from torchmetrics import Metric
 from metacal.errors import InvalidTypeError, InvalidValueError, warn
 from metacal.functional.arguments import check_choice, check_ignore_index, check_integer
 from metacal.functional.binning import MOST_SAMPLES, BinStatistics, equal_width_edges
-from metacal.functional.boundary import to_tensor
-from metacal.functional.calls import CallSignature, explain_methods
+from metacal.functional.boundary import CallSignature, explain_methods, to_tensor
 from metacal.functional.confidence import confidence_and_correctness
 from metacal.functional.inputs import Inputs, read_inputs
 
@@ -180,6 +179,14 @@ class ScoreMetric(Metric):
         """The mean so far."""
         warn_if_none(self, int(self.count))
         return self.total / self.count
+
+
+class SampleMetric(ScoreMetric):
+    """A `ScoreMetric` whose state keeps every sample's confidence and correctness."""
+
+    def update(self, scores: Tensor, targets: Tensor) -> None:
+        """Add a batch."""
+        self.add_samples(self.read(scores, targets))
 
 
 def _joined(state: list[Tensor] | Tensor, device: torch.device) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor
 from metacal.errors import InvalidTypeError, InvalidValueError, NotFittedError, StorageError, needs, warn
 from metacal.files import write_whole
 from metacal.functional.arguments import check_choice, check_integer
-from metacal.functional.calls import explain_methods, explained
+from metacal.functional.boundary import explain_methods, explained
 from metacal.posthoc.arrays import Array, read_scores
 
 if TYPE_CHECKING:

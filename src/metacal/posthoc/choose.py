@@ -9,7 +9,7 @@ from torch import Tensor
 
 from metacal.errors import InvalidValueError, MetacalWarning
 from metacal.functional.arguments import check_integer
-from metacal.functional.calls import explained
+from metacal.functional.boundary import explained
 from metacal.posthoc.arrays import Given, read_scores
 from metacal.posthoc.base import Calibrator
 

@@ -5,8 +5,7 @@ from torch import Tensor
 
 from metacal.functional.arguments import check_choice, check_integer, check_num_bins
 from metacal.functional.temperature import HIGHEST, LOWEST, TemperatureFit, fit_temperature
-from metacal.functional.temperature_grid import GRID, fit_temperature_by_grid
-from metacal.functional.temperature_lbfgs import fit_temperature_by_lbfgs
+from metacal.functional.temperature_recipes import GRID, fit_temperature_by_grid, fit_temperature_by_lbfgs
 from metacal.posthoc.base import Calibrator, FitReport, check_fitted
 
 METHODS = ("nll", "grid", "lbfgs")

@@ -8,11 +8,10 @@ from torch import Tensor
 
 from metacal.evaluation.predictions import Predictions
 from metacal.functional.binning import BinStatistics, calibration_error
-from metacal.functional.expected_calibration_error import bin_statistics
-from metacal.functional.sample_size import noise_floor
-from metacal.functional.share_interval import share_interval
+from metacal.functional.expected_calibration_error import bin_statistics, noise_floor
+from metacal.functional.intervals import share_interval
 from metacal.functional.temperature import fit_temperature
-from metacal.functional.temperature_grid import GRID, scan_temperatures
+from metacal.functional.temperature_recipes import GRID, scan_temperatures
 
 
 @dataclass(frozen=True)

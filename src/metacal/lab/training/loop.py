@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from metacal.errors import TrainingError
 from metacal.functional import cross_entropy, dece, expected_calibration_error
 from metacal.functional.inputs import at_least_float32, class_logits
-from metacal.functional.temperature_prior import temperature_with_prior
+from metacal.functional.temperature import temperature_with_prior
 from metacal.lab.data.batches import Batches
 from metacal.lab.training.checkpoints import Checkpoints, Progress, check_finite, restore, save
 from metacal.lab.training.events import (

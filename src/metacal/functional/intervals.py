@@ -1,16 +1,22 @@
-"""Intervals of calibration errors: which true errors would have given the one that was measured?"""
+"""Confidence intervals: of calibration errors by test inversion, of means, of shares, and of any statistic.
 
+Which true errors would have given the one that was measured?
+"""
+
+import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from typing_extensions import Unpack
 
 from metacal.errors import InvalidValueError
 from metacal.functional.arguments import check_choice, check_num_bins, check_resampling
 from metacal.functional.binning import BinStatistics, calibration_error, equal_width_statistics
 from metacal.functional.boundary import public
 from metacal.functional.confidence import confidence_and_correctness
-from metacal.functional.inputs import read_inputs
+from metacal.functional.inputs import ScoreArguments, read_inputs
 
 HALVINGS = 24
 """Steps of the bisection for an end: an end is found to about 1e-7."""
@@ -20,6 +26,15 @@ LEAST_SPREAD = 1e-5
 
 ROUNDING = 1e-9
 VALUES_AT_ONCE = 2**21
+DRAWS_AT_ONCE = 2**21
+
+LEAST_VARIATION = 1e-6
+"""Standard deviation over mean below which values count as equal: less is rounding."""
+
+LEAST_VARIANCE = 1e-200
+"""Less would underflow."""
+
+Z_95 = 1.959963984540054
 
 
 class Interval(NamedTuple):
@@ -42,34 +57,24 @@ class Interval(NamedTuple):
 @public
 def calibration_error_interval(
     *,
-    logits: Tensor | None = None,
-    probs: Tensor | None = None,
-    targets: Tensor,
     num_bins: int = 15,
     norm: str = "l1",
     num_resamples: int = 1000,
     level: float = 0.95,
     seed: int = 0,
-    multilabel: bool = False,
-    ignore_index: int | None = None,
-    validate: bool = True,
+    **scores: Unpack[ScoreArguments],
 ) -> Interval:
     """`expected_calibration_error` with the interval of the true error (see `error_interval`).
 
-    The true error is that of endlessly many samples in the same bins.
+    The true error is that of endlessly many samples in the same bins. Args and errors as in
+    `expected_calibration_error`, and:
 
     Args:
-        logits: see `expected_calibration_error`, as for all arguments not explained here.
-        probs: see there.
-        targets: see there.
         num_bins: M.
         norm: ``"l1"``, ``"l2"`` or ``"max"``.
         num_resamples: data sets drawn at each true error that is tried.
         level: coverage aimed at.
         seed: of the draws; the same seed gives the same interval.
-        multilabel: see there.
-        ignore_index: see there.
-        validate: see there.
 
     Examples:
         >>> import torch
@@ -80,8 +85,7 @@ def calibration_error_interval(
     """
     check_num_bins(num_bins)
     check_choice("norm", norm, ("l1", "l2", "max"))
-    inputs = read_inputs(targets, logits, probs, multilabel=multilabel, ignore_index=ignore_index, validate=validate)
-    statistics = equal_width_statistics(*confidence_and_correctness(inputs), num_bins)
+    statistics = equal_width_statistics(*confidence_and_correctness(read_inputs(**scores)), num_bins)
     return error_interval(statistics, norm, num_resamples=num_resamples, level=level, seed=seed)
 
 
@@ -124,13 +128,15 @@ def error_interval(
     if size < 0:  # a confidence was NaN, and nobody checked
         undefined = statistics.edges.new_full((), torch.nan)
         return Interval(undefined, undefined, undefined)
-    line = _Hypotheses(statistics, norm, smoothing, noise, num_resamples, seed)
+    device = statistics.counts.device
+    generator = torch.Generator(device=device).manual_seed(seed)
+    normal = torch.randn(2, num_resamples, statistics.num_bins, generator=generator, device=device)
+    line = _Hypotheses(statistics, norm, smoothing, normal[0] if noise is None else noise, normal[1])
     estimate = calibration_error(statistics, norm) if smoothing is None else line.error(statistics.gaps)
     calibrated = line.draw(estimate.new_ones(1))[0]
     typical = calibrated.median()
-    highest = torch.maximum(estimate, typical).clamp(
-        min=0.5 / size
-    )  # answers are counted: less is as good as half of one
+    # Answers are counted: an error below that of half an answer is as good as that.
+    highest = torch.maximum(estimate, typical).clamp(min=0.5 / size)
     tail = 0.5 * (1.0 - level)
     before, after = estimate.new_tensor([-1.0, -1.0]), estimate.new_tensor([1.0, 1.0])  # places of the two ends
     for _ in range(HALVINGS):
@@ -150,13 +156,7 @@ class _Hypotheses:
     """The line of hypotheses: a place in [-1, 1] is as wrong as can be at -1, as measured at 0, calibrated at 1."""
 
     def __init__(
-        self,
-        statistics: BinStatistics,
-        norm: str,
-        smoothing: Tensor | None,
-        noise: Tensor | None,
-        num_resamples: int,
-        seed: int,
+        self, statistics: BinStatistics, norm: str, smoothing: Tensor | None, noise: Tensor, count_noise: Tensor
     ) -> None:
         self.norm, self.smoothing = norm, smoothing
         self.size = float(statistics.total)
@@ -164,20 +164,16 @@ class _Hypotheses:
         self.spreads = (self.confidences * (1.0 - self.confidences)).clamp(min=LEAST_SPREAD)
         gaps = statistics.gaps
         if smoothing is not None:
-            gaps = (
-                (self.weights * gaps) @ smoothing / (self.weights @ smoothing).clamp(min=torch.finfo(gaps.dtype).tiny)
-            )
+            least = torch.finfo(gaps.dtype).tiny
+            gaps = (self.weights * gaps) @ smoothing / (self.weights @ smoothing).clamp(min=least)
         self.sizes, self.sides = gaps.abs(), torch.where(gaps > 0.0, 1.0, -1.0)
-        generator = torch.Generator(device=self.weights.device).manual_seed(seed)
-        shape = (num_resamples, statistics.num_bins)
-        normal = torch.randn(2, *shape, generator=generator, device=self.weights.device)
-        self.noise = normal[0] if noise is None else noise
+        self.noise = noise
         # How many samples fall into each bin is chance as well; the largest gap does not weigh its bin.
-        scatter = normal[1] * self.weights.sqrt().float()
+        scatter = count_noise * self.weights.sqrt().float()
         scatter = scatter - scatter.sum(1, keepdim=True) * self.weights.float()
         self.shares = (self.weights.float() + scatter / self.size**0.5).clamp(min=0.0)
         if norm == "max":
-            self.shares = self.weights.float().expand(shape)
+            self.shares = self.weights.float().expand_as(count_noise)
 
     def gaps(self, places: Tensor) -> Tensor:
         """Accuracy minus confidence of each bin under the hypotheses at ``places``: ``(E,) -> (E, M)``."""
@@ -215,3 +211,108 @@ class _Hypotheses:
 
 def _share(is_so: Tensor) -> Tensor:
     return is_so.double().mean()
+
+
+@public
+def bootstrap_interval(
+    statistic: Callable[[Tensor], Tensor],
+    samples: Tensor,
+    *,
+    num_resamples: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Interval:
+    """Bootstrap interval of any statistic of your own; calibration errors have a better one, `error_interval`.
+
+    The "basic" interval: the spread of the resampled values around the estimate is turned over, which undoes the
+    bias that resampling adds. It always holds the estimate itself.
+
+    Args:
+        statistic: takes row numbers ``(R, n)``, one resample per row, and returns ``(R,)`` values.
+        samples: any tensor with one row per sample; only its length and device are used.
+        num_resamples: R in all.
+        level: coverage aimed at.
+        seed: of the draws.
+
+    Examples:
+        >>> import torch
+        >>> values = torch.arange(100, dtype=torch.float64)
+        >>> interval = bootstrap_interval(lambda rows: values[rows].mean(1), values)
+        >>> 40 < interval.low < interval.estimate < interval.high < 60
+        tensor(True)
+    """
+    check_resampling(num_resamples, level, seed)
+    size, device = len(samples), samples.device
+    if not size:
+        raise InvalidValueError("`samples` must hold at least one sample, got none.")
+    generator = torch.Generator(device=device).manual_seed(seed)
+    estimate = statistic(torch.arange(size, device=device).unsqueeze(0))[0].double()
+    values = []
+    at_once = max(1, DRAWS_AT_ONCE // size)
+    for first in range(0, num_resamples, at_once):
+        shape = (min(at_once, num_resamples - first), size)
+        values.append(statistic(torch.randint(size, shape, generator=generator, device=device)))
+    tails = torch.tensor([(1.0 - level) / 2.0, (1.0 + level) / 2.0], dtype=torch.float64, device=device)
+    low, high = torch.quantile(torch.cat(values).double(), tails)
+    return Interval(
+        estimate, torch.minimum(2.0 * estimate - high, estimate), torch.maximum(2.0 * estimate - low, estimate)
+    )
+
+
+def share_interval(successes: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """95 % interval of a share of ``successes`` out of ``counts``, float64: Wilson's, [0, 1] without samples.
+
+    Three samples may all be right: resampling them would give a width of 0, Wilson's interval does not.
+
+    Examples:
+        >>> import torch
+        >>> low, high = share_interval(torch.tensor([3, 90]), torch.tensor([3, 100]))
+        >>> [round(value, 3) for value in low.tolist()], [round(value, 3) for value in high.tolist()]
+        ([0.439, 0.826], [1.0, 0.945])
+    """
+    size = counts.double()
+    share = successes.double() / size.clamp(min=1.0)
+    square = Z_95**2
+    centre = (share * size + square / 2.0) / (size + square)
+    half = Z_95 * (share * (1.0 - share) * size + square / 4.0).sqrt() / (size + square)
+    low, high = torch.where(successes == 0, 0.0, centre - half), torch.where(successes == counts, 1.0, centre + half)
+    return low, high
+
+
+def mean_interval(count: int, sums: tuple[float, float, float], most: float = math.inf) -> tuple[float, float]:
+    r"""95 % interval of the mean of values in [0, ``most``], from the sums of the values, their squares and cubes.
+
+    Hall's (1992): with :math:`g` the skewness over :math:`\sqrt{n}`, the studentised mean :math:`t` becomes
+    :math:`t + g t^2 / 3 + g^2 t^3 / 27 + g / 6`, which is normal to second order; its two quantiles are turned back.
+    NaN where the values say nothing about their scatter: a single one, equal ones, infinite or vanishing ones.
+
+    Examples:
+        >>> import torch
+        >>> losses = torch.tensor([0.1] * 80 + [2.0] * 20)
+        >>> low, high = mean_interval(100, power_sums(losses))
+        >>> round(low, 3), round(high, 3)  # around 0.48
+        (0.345, 0.65)
+    """
+    mean, square, cube = (value / count for value in sums)
+    variance = square - mean * mean
+    if count < 2 or not math.isfinite(cube) or not variance > max((LEAST_VARIATION * mean) ** 2, LEAST_VARIANCE):
+        return math.nan, math.nan
+    skewness = (cube - 3.0 * mean * square + 2.0 * mean**3) / variance**1.5
+    error = math.sqrt(variance / (count - 1))
+    low, high = (mean - error * _untransformed(z, skewness / math.sqrt(count)) for z in (Z_95, -Z_95))
+    return max(low, 0.0), min(high, most)
+
+
+def power_sums(values: Tensor) -> tuple[float, float, float]:
+    """Sums of the values, their squares and their cubes, in float64."""
+    values = values.double()
+    squares = values * values
+    return values.sum().item(), squares.sum().item(), (squares @ values).item()
+
+
+def _untransformed(z: float, g: float) -> float:
+    """The studentised mean whose transform is ``z``."""
+    if abs(g) < 1e-6:
+        return z
+    root = 1.0 + g * (z - g / 6.0)
+    return 3.0 / g * (math.copysign(abs(root) ** (1.0 / 3.0), root) - 1.0)

@@ -7,11 +7,15 @@ from torch import Tensor
 
 from metacal.functional.arguments import check_choice, check_not_negative, check_share
 from metacal.functional.boundary import public
-from metacal.functional.brier_score import brier_loss
-from metacal.functional.cross_entropy import cross_entropy, soft_cross_entropy
-from metacal.functional.focal import flsd_loss, focal_loss
-from metacal.functional.label_smoothing import label_smoothing_loss
-from metacal.functional.reduction import REDUCTIONS
+from metacal.functional.sample_losses import (
+    REDUCTIONS,
+    brier_loss,
+    cross_entropy,
+    flsd_loss,
+    focal_loss,
+    label_smoothing_loss,
+    soft_cross_entropy,
+)
 from metacal.losses.base import Loss, ShellLoss
 
 __all__ = ["BrierLoss", "CrossEntropyLoss", "FLSDLoss", "FocalLoss", "LabelSmoothingLoss"]

@@ -4,11 +4,8 @@ from torch import Tensor
 
 from metacal.errors import InvalidTypeError
 from metacal.functional.arguments import check_choice, check_inside, check_num_bins, check_positive
-from metacal.functional.dece import GRADIENTS, dece
-from metacal.functional.mmce import mmce, mmce_weighted
-from metacal.functional.soft_avuc import soft_avuc
-from metacal.functional.soft_binned_ece import soft_binned_ece
-from metacal.functional.temperature_prior import PRIOR_STD, temperature_with_prior
+from metacal.functional.batch_losses import GRADIENTS, dece, mmce, mmce_weighted, soft_avuc, soft_binned_ece
+from metacal.functional.temperature import PRIOR_STD, temperature_with_prior
 from metacal.losses.base import Loss, ShellLoss
 
 __all__ = ["AfterTemperature", "DECELoss", "MMCELoss", "MMCEWeightedLoss", "SAvUCLoss", "SBECELoss"]

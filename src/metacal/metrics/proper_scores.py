@@ -1,0 +1,53 @@
+"""Proper scores as streaming metrics: the state is a float64 sum and a count."""
+
+from typing import Any
+
+from torch import Tensor
+
+from metacal.functional.proper_scores import brier_sums, likelihood_sums
+from metacal.metrics.base import ScoreMetric
+
+
+class NegativeLogLikelihood(ScoreMetric):
+    """Streaming `metacal.functional.negative_log_likelihood`; see there, and `ScoreMetric` for the arguments.
+
+    Examples:
+        >>> import torch
+        >>> metric = NegativeLogLikelihood(num_classes=2, inputs="logits")
+        >>> round(metric(torch.zeros(4, 2), torch.tensor([0, 1, 0, 1])).item(), 4)
+        0.6931
+    """
+
+    def __init__(self, num_classes: int | None = None, **kwargs: Any) -> None:
+        super().__init__(num_classes, **kwargs)
+        self.add_mean_state(of="negative log-likelihood")
+
+    def update(self, scores: Tensor, targets: Tensor) -> None:
+        """Add a batch."""
+        self.add_to_mean(*likelihood_sums(self.read(scores, targets)))
+
+    def compute(self) -> Tensor:
+        """The mean over all samples so far, float64."""
+        return self.mean()
+
+
+class BrierScore(ScoreMetric):
+    """Streaming `metacal.functional.brier_score`; see there, and `ScoreMetric` for the arguments.
+
+    Examples:
+        >>> import torch
+        >>> round(BrierScore(num_classes=2)(torch.tensor([[0.8, 0.2]]), torch.tensor([0])).item(), 4)
+        0.08
+    """
+
+    def __init__(self, num_classes: int | None = None, **kwargs: Any) -> None:
+        super().__init__(num_classes, **kwargs)
+        self.add_mean_state(of="Brier score")
+
+    def update(self, scores: Tensor, targets: Tensor) -> None:
+        """Add a batch."""
+        self.add_to_mean(*brier_sums(self.read(scores, targets)))
+
+    def compute(self) -> Tensor:
+        """The mean over all samples so far, float64."""
+        return self.mean()
