@@ -14,7 +14,7 @@ BENCH_PIP := PIP_BUILD_CONSTRAINT=benchmarks/constraints.txt $(BENCH)/pip instal
 LIBRARY_TESTS := $(addprefix tests/,functional metrics losses metalearning posthoc evaluation reporting cli integrations lab)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo wheel test test-slow test-lowest test-ray check format bench bench-corruptions conformance docs clean
+.PHONY: help demo wheel test test-slow test-lowest test-ray check format bench bench-corruptions conformance pages docs clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 19
@@ -89,8 +89,12 @@ bench: .venv-bench/.ready  ## Measure speed and memory side by side with the pee
 bench-corruptions: .venv/.dev .venv-corruptions/.ready  ## Corruptions: images a second and strength beside the peer.
 	@$(BIN)/python -m benchmarks.corruptions --peer $(PEER)/python
 
-conformance: .venv-bench/.ready  ## Write docs/conformance.md: our figures and the peers', and who is right.
+conformance: .venv-bench/.ready  ## Ask the peers what they answer, and say on docs/conformance.md who is right.
 	@$(BENCH)/python -m benchmarks.conformance
+	@$(BENCH)/python -m benchmarks.pages
+
+pages: .venv/.dev  ## Write the pages that hold measured figures, from docs/templates and results.
+	@$(BIN)/python -m benchmarks.pages
 
 wheel: .venv/.dev  ## Build the wheel, try it with the required packages alone, and run the README with it.
 	@rm -rf dist .venv-wheel

@@ -17,8 +17,6 @@ from metacal.lab.paper.experiments import TABLES
 
 GPUS = (8, 64, 512)
 MEASURED = Path("results/benchmarks/meta_step.json")
-PAGE = Path("docs/scaling.md")
-BEGIN, END = "<!-- made by benchmarks.cluster_simulation -->", "<!-- end -->"
 COSTS = {"published": None, "ours": "every=1"}
 
 
@@ -47,9 +45,7 @@ class Schedule:
 
 
 def main() -> None:
-    parts = {"simulation": simulate(measured_ratios())}
-    write_page(parts["simulation"].rows)
-    publish("cluster_simulation", parts)
+    publish("cluster_simulation", {"simulation": simulate(measured_ratios())})
 
 
 def simulate(ratios: dict[str, dict[int, float]]) -> Part:
@@ -124,29 +120,6 @@ def schedule(hours: Sequence[float], gpus: int) -> Schedule:
     makespan = max(free)
     stragglers = sum(end > 0.9 * makespan for end in free)  # a GPU has no gaps: it has a run until it has none left
     return Schedule(makespan, min(free), sum(hours), gpus, stragglers)
-
-
-def write_page(rows: Sequence[Row]) -> None:
-    """Put the table into the page."""
-    text = PAGE.read_text(encoding="utf-8")
-    before, after = text.split(BEGIN)[0], text.split(END)[1]
-    PAGE.write_text(f"{before}{BEGIN}\n{markdown(rows)}{END}{after}", encoding="utf-8")
-
-
-def markdown(rows: Sequence[Row]) -> str:
-    """A table, orders side by side: makespan, utilisation."""
-    lines = [
-        "| MC cost | GPU-hours | GPUs | makespan, table order | longest first | lower bound | busy, table order "
-        "| longest first | stragglers, table order | longest first |\n",
-        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
-    ]
-    for table, longest in zip(rows[::2], rows[1::2], strict=True):
-        lines.append(
-            f"| {table['MC cost']} | {table['GPU-hours']:,.0f} | {table['GPUs']} | {table['makespan h']:.1f} h "
-            f"| {longest['makespan h']:.1f} h | {table['lower bound h']:.1f} h | {table['utilisation']:.0%} "
-            f"| {longest['utilisation']:.0%} | {table['stragglers']} | {longest['stragglers']} |\n"
-        )
-    return "".join(lines)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ LEFT_OUT = {
     "make test": CLONE,
     "make test-slow": CLONE,
     "make test-lowest": CLONE,
+    "make pages": "writes into the clone; tests/test_pages.py checks what it would write",
     "make docs": CLONE,
     "make format": "changes the clone",
     "python -m benchmarks.fuzz jsonl --seconds 1800 --out findings": "fuzzes for half an hour, with atheris",

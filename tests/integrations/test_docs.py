@@ -1,4 +1,4 @@
-"""The code of the integration pages runs as printed, and their figures are those of the committed results."""
+"""The code of the integration pages runs as printed."""
 
 import re
 from pathlib import Path
@@ -22,16 +22,6 @@ def test_code_runs_as_printed(block, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_starts_with_the_code_to_paste(page):
-    lines = page.read_text(encoding="utf-8").splitlines()
-    assert lines[0].startswith("# ") and lines[2] == "```python"
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_figures_are_those_of_the_results(page, monkeypatch):
-    from benchmarks.integration_pages import fill, sections
-
-    monkeypatch.chdir(Path(__file__).parents[2])
-    text = page.read_text(encoding="utf-8")
-    assert fill(text, sections()) == text, "python -m benchmarks.integration_pages"
-    names = re.findall(r"<!-- /([\w-]+) -->", text)
-    assert set(names) <= set(sections()), "a table of this page has not been measured"
+    lines = [line for line in page.read_text(encoding="utf-8").splitlines() if not line.startswith("<!--")]
+    assert lines[0].startswith("# ")
+    assert lines[2] == "```python"

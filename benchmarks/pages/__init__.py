@@ -1,0 +1,1 @@
+"""Pages with measured figures, built from templates in ``docs/templates`` and from files in ``results``."""
