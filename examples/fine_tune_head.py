@@ -18,8 +18,7 @@ from torch import nn
 import metacal
 from metacal.errors import MissingDataError
 from metacal.integrations.sklearn import MetaCalibratedClassifier
-from metacal.integrations.sklearn.head_training import build_adamw, build_network, plain_loss, train
-from metacal.integrations.sklearn.rows import Rows
+from metacal.integrations.sklearn.head_training import Rows, build_adamw, build_network, plain_loss, train
 from metacal.posthoc import TemperatureScaling
 
 HIDDEN, PASSES = (256,), 60

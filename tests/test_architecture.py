@@ -29,7 +29,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "reporting": {"functional", "evaluation", "files"},
     "integrations": {
         *("bf16", "functional", "losses", "metalearning", "metrics", "posthoc", "evaluation", "reporting", "seeding"),
-        "lab.data",
     },
     "cli": {
         *("functional", "losses", "metrics", "posthoc", "evaluation", "files", "reporting", ""),

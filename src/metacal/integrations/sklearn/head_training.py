@@ -1,28 +1,20 @@
-"""Training a linear model or MLP on rows of features, plainly or meta-calibrated."""
+"""Training a linear model or MLP on rows of a dense or sparse matrix, plainly or meta-calibrated."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
+import numpy as np
+import scipy.sparse
 import torch
+from numpy.typing import NDArray
+from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
 
-from metacal.integrations.sklearn.rows import RowBatches, Rows
-from metacal.metalearning import (
-    HierarchicalLabelSmoothing,
-    LabelSmoothingHyperparameter,
-    NonUniformLabelSmoothing,
-    ScalarLabelSmoothing,
-    VectorLabelSmoothing,
-)
-from metacal.seeding import mixed
+from metacal.seeding import generator, mixed
 
-SMOOTHINGS: dict[str, Callable[[int], LabelSmoothingHyperparameter]] = {
-    "hierarchical": HierarchicalLabelSmoothing,
-    "non_uniform": NonUniformLabelSmoothing,
-    "vector": VectorLabelSmoothing,
-    "scalar": ScalarLabelSmoothing,
-}
 AT_ONCE = 8192
 """Rows whose logits are computed together."""
 TRAIN, META = 1, 2
@@ -30,6 +22,86 @@ TRAIN, META = 1, 2
 
 BatchLoss = Callable[[Tensor, Tensor], Tensor]
 """Features and class numbers to a loss."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Samples with their class numbers.
+
+    Attributes:
+        inputs: float32 ``(n, d)``, a NumPy array or a CSR matrix; a batch of the latter is made dense.
+        labels: int64 ``(n,)``.
+        device: where batches go.
+    """
+
+    inputs: Any
+    labels: Tensor
+    device: torch.device
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def features(self, index: Tensor) -> Tensor:
+        """Inputs of the samples with these numbers."""
+        taken = self.inputs[index.numpy()]
+        dense = taken.toarray() if scipy.sparse.issparse(taken) else taken
+        return torch.from_numpy(np.ascontiguousarray(dense)).to(self.device)
+
+    def select(self, index: Tensor) -> "Rows":
+        """A part of them."""
+        return Rows(self.inputs[index.numpy()], self.labels[index], self.device)
+
+    def joined(self, others: "Rows") -> "Rows":
+        """These and others."""
+        pair = [self.inputs, others.inputs]
+        inputs = scipy.sparse.vstack(pair, format="csr") if scipy.sparse.issparse(self.inputs) else np.vstack(pair)
+        return Rows(inputs, torch.cat((self.labels, others.labels)), self.device)
+
+
+@dataclass(frozen=True)
+class RowBatches:
+    """Batches of rows; each pass, known by its number, has an order of its own."""
+
+    rows: Rows
+    batch_size: int
+    seed: int
+
+    def __len__(self) -> int:
+        return -(-len(self.rows) // self.batch_size)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return self.epoch(0)
+
+    def epoch(self, number: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        """One pass, from a batch on."""
+        order = torch.randperm(len(self.rows), generator=generator(self.seed, number))
+        for index in torch.split(order, self.batch_size)[start:]:
+            yield self.rows.features(index), self.rows.labels[index].to(self.rows.device)
+
+
+def draw_held_out(labels: NDArray[Any], share: float, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Sorted sample numbers to fit on and to hold out, at least one of each; stratified where classes allow that."""
+    samples, counts = len(labels), np.unique(labels, return_counts=True)[1]
+    size = min(max(round(share * samples), 1), samples - 1)
+    is_stratified = counts.min() > 1 and min(size, samples - size) >= len(counts)
+    fitted, held_out = train_test_split(
+        np.arange(samples), test_size=size, random_state=seed, stratify=labels if is_stratified else None
+    )
+    return np.sort(fitted), np.sort(held_out)
+
+
+def split_rows(rows: Rows, share: float, seed: int) -> tuple[Rows, Rows]:
+    """Rows to train on and rows set aside, at least one where some class has two samples.
+
+    A class with one sample only is trained on.
+    """
+    spare = (torch.bincount(rows.labels)[rows.labels] > 1).nonzero().view(-1)
+    if not len(spare):
+        return rows, rows.select(spare)
+    drawn = spare[torch.from_numpy(draw_held_out(rows.labels[spare].numpy(), share, seed)[1])]
+    is_kept = torch.ones(len(rows), dtype=torch.bool)
+    is_kept[drawn] = False
+    return rows.select(is_kept.nonzero().view(-1)), rows.select(drawn)
 
 
 def build_network(widths: list[int], seed: int, device: torch.device) -> nn.Sequential:
@@ -90,5 +162,4 @@ def compute_logits(network: nn.Module, rows: Rows) -> Tensor:
     """``(n, K)`` float64 in host memory; computed in float64, so that a row's do not depend on its batch."""
     wide = copy.deepcopy(network).double()
     indices = torch.split(torch.arange(len(rows)), AT_ONCE)
-    parts = [wide(rows.features(index).double()).cpu() for index in indices]
-    return torch.cat(parts)
+    return torch.cat([wide(rows.features(index).double()).cpu() for index in indices])

@@ -19,30 +19,21 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
 from metacal.errors import InvalidTypeError, InvalidValueError
-from metacal.functional.arguments import (
-    check_choice,
-    check_inside,
-    check_integer,
-    check_not_negative,
-    check_positive,
-)
-from metacal.integrations.sklearn.head_training import (
-    META,
-    SMOOTHINGS,
-    build_adamw,
-    build_network,
-    compute_logits,
-    plain_loss,
-    train,
-)
-from metacal.integrations.sklearn.rows import RowBatches, Rows
-from metacal.lab.data.splits import draw_test_set
-from metacal.metalearning import Finish, MetaCalibrator
+from metacal.functional.arguments import check_choice, check_inside, check_integer, check_not_negative, check_positive
+from metacal.integrations.sklearn import head_training
+from metacal.integrations.sklearn.head_training import RowBatches, Rows, split_rows
+from metacal.metalearning import HYPERPARAMETERS, Finish, MetaCalibrator
 from metacal.seeding import mixed
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+SMOOTHINGS = {
+    "hierarchical": "hierarchical_smoothing",
+    "non_uniform": "nonuniform_smoothing",
+    "vector": "vector_smoothing",
+    "scalar": "scalar_smoothing",
+}
 STEPS = 1500
 FEWEST_EPOCHS, MOST_EPOCHS = 5, 200
 SMALLEST_BATCH, LARGEST_BATCH = 32, 256
@@ -89,12 +80,8 @@ class MetaCalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
     """
 
     finished_: Finish | None
-    # What `partial_fit` keeps between calls.
-    _held_out: Rows | None = None
-    _unfinished: dict[str, Any] | None = None
-    _calibrator_state: dict[str, Any] | None = None
-    _optimizer_state: dict[str, Any] | None = None
-    _seed: int | None = None
+    _kept: dict[str, Any] | None = None
+    """What `partial_fit` keeps between calls: seed, held-out rows, and states to continue from."""
 
     def __init__(
         self,
@@ -151,16 +138,11 @@ class MetaCalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
                 )
         else:
             held_out = self._rows(*self._checked(X_val, y_val, reset=False), name="y_val")
-        self._forget()
-        self.n_iter_, size = self._epochs(len(rows)), self._batch(len(rows))
+        self._kept, self.n_iter_ = None, self._epochs(len(rows))
         network = self._new_network(seed)
-        optimizer = build_adamw(network, self._lr(), self.weight_decay)
-        calibrator = self._calibrator(network, optimizer, held_out, size, seed)
+        options = {"batch_size": self._batch(len(rows)), "epochs": self.n_iter_, "seed": seed}
         with silent_about_twins() if X_val is None else nullcontext():
-            self.loss_ = train(
-                network, optimizer, calibrator.step, rows, batch_size=size, epochs=self.n_iter_, seed=seed
-            )
-        self._learn_from(calibrator)
+            self._train(network, rows, held_out, options)
         self.network_ = network
         return self
 
@@ -179,44 +161,59 @@ class MetaCalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             self.classes_ = unique_labels(classes)
             if len(self.classes_) < 2:
                 raise InvalidValueError(f"`classes` must hold at least 2 classes, got 1 class: {self.classes_[0]!r}.")
-            self._forget()
-            self._seed = self._new_seed()
-            self.network_ = self._new_network(self._seed)
-            self.n_iter_ = 0
+            self._kept, self.n_iter_ = {"seed": self._new_seed()}, 0
+            self.network_ = self._new_network(self._kept["seed"])
         elif classes is not None and not np.array_equal(unique_labels(classes), self.classes_):
             raise InvalidValueError(f"`classes` must be those of the first call, {self.classes_}, got {classes}.")
-        if self._seed is None:  # after fit
-            self._seed = self._new_seed()
-        seed = self._seed + self.n_iter_
+        saved = self._kept or {"seed": self._new_seed()}  # nothing is kept after fit
+        seed = saved["seed"] + self.n_iter_
         rows, held_out = split_rows(self._rows(X, y), self.validation_fraction, seed)
-        kept = held_out if self._held_out is None else self._held_out.joined(held_out)
+        kept = saved["held_out"].joined(held_out) if "held_out" in saved else held_out
         if len(kept) > MOST_HELD_OUT:
-            kept = kept.select(torch.randperm(len(kept), generator=torch.Generator().manual_seed(self.n_iter_)))
-            kept = kept.select(torch.arange(MOST_HELD_OUT))
-        self._held_out = kept
-        network = self.network_
-        if self._unfinished is not None:
-            network.load_state_dict(self._unfinished)
-        optimizer = build_adamw(network, self._lr(), self.weight_decay)
-        if self._optimizer_state is not None:
-            optimizer.load_state_dict(self._optimizer_state)
-        size = self.batch_size or LARGEST_BATCH
-        loss_of, calibrator = plain_loss(network), None
-        if len(kept):
-            calibrator = self._calibrator(network, optimizer, kept, size, seed)
-            if self._calibrator_state is not None:
-                calibrator.load_state_dict(self._calibrator_state)
-            loss_of = calibrator.step
+            order = torch.randperm(len(kept), generator=torch.Generator().manual_seed(self.n_iter_))
+            kept = kept.select(order[:MOST_HELD_OUT])
+        options = {"batch_size": self.batch_size or LARGEST_BATCH, "epochs": 1, "seed": seed, "decays": False}
         with silent_about_twins():
-            self.loss_ = train(network, optimizer, loss_of, rows, batch_size=size, epochs=1, seed=seed, decays=False)
+            states = self._train(self.network_, rows, kept, options, saved.get("states"))
+        self._kept = {"seed": saved["seed"], "held_out": kept, "states": states}
         self.n_iter_ += 1
-        self._unfinished, self._optimizer_state = copy.deepcopy(network.state_dict()), optimizer.state_dict()
+        return self
+
+    def _train(
+        self,
+        network: nn.Module,
+        rows: Rows,
+        held_out: Rows,
+        options: dict[str, Any],
+        saved: dict[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Train, learning smoothing and temperature on held-out rows if there are any; returns states to continue from.
+
+        A temperature is folded into the network, but not into its state.
+        """
+        optimizer = head_training.build_adamw(network, self._lr(), self.weight_decay)
+        loss_of, calibrator = head_training.plain_loss(network), None
+        if saved is not None:
+            network.load_state_dict(saved["network"])
+            optimizer.load_state_dict(saved["optimizer"])
+        if len(held_out):
+            batches = RowBatches(held_out, options["batch_size"], mixed(options["seed"], head_training.META))
+            smoothing = HYPERPARAMETERS[SMOOTHINGS[self.smoothing]].for_head(network, len(self.classes_))
+            settings = {"seed": options["seed"], **(self.meta_calibration or {})}
+            calibrator = MetaCalibrator(network, optimizer, batches, smoothing, **settings)
+            if saved is not None and saved["calibrator"] is not None:
+                calibrator.load_state_dict(saved["calibrator"])
+            loss_of = calibrator.step
+        self.loss_ = head_training.train(network, optimizer, loss_of, rows, **options)
+        states = {"network": copy.deepcopy(network.state_dict()), "optimizer": optimizer.state_dict()}
         if calibrator is None:
             self.soft_labels_, self.finished_ = np.eye(len(self.classes_)), None
-        else:
-            self._calibrator_state = calibrator.state_dict()
-            self._learn_from(calibrator)
-        return self
+            return {**states, "calibrator": None if saved is None else saved["calibrator"]}
+        states["calibrator"] = calibrator.state_dict()
+        self.soft_labels_ = np.array(calibrator.export()["soft_labels"])
+        self.finished_ = calibrator.finish() if self.finish else None
+        calibrator.remove()
+        return states
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Logits ``(n, K)``; of two classes the difference, ``(n,)``."""
@@ -266,24 +263,7 @@ class MetaCalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
 
     def _new_network(self, seed: int) -> nn.Sequential:
         widths = [self.n_features_in_, *self.hidden, len(self.classes_)]
-        return build_network(widths, seed, torch.device(self.device))
-
-    def _calibrator(
-        self, network: nn.Sequential, optimizer: torch.optim.Optimizer, held_out: Rows, batch_size: int, seed: int
-    ) -> MetaCalibrator:
-        batches = RowBatches(held_out, batch_size, mixed(seed, META))
-        smoothing = SMOOTHINGS[self.smoothing](len(self.classes_))
-        return MetaCalibrator(network, optimizer, batches, smoothing, **{"seed": seed, **(self.meta_calibration or {})})
-
-    def _learn_from(self, calibrator: MetaCalibrator) -> None:
-        """Keep what was learned, and fold the temperature."""
-        self.soft_labels_ = np.array(calibrator.export()["soft_labels"])
-        self.finished_ = calibrator.finish() if self.finish else None
-        calibrator.remove()
-
-    def _forget(self) -> None:
-        """Drop what `partial_fit` keeps between calls."""
-        self._held_out = self._unfinished = self._calibrator_state = self._optimizer_state = self._seed = None
+        return head_training.build_network(widths, seed, torch.device(self.device))
 
     def _new_seed(self) -> int:
         return int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -307,7 +287,7 @@ class MetaCalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         check_is_fitted(self, "network_")
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float32, reset=False)
         rows = Rows(X, torch.zeros(X.shape[0], dtype=torch.int64), torch.device(self.device))
-        return np.asarray(compute_logits(self.network_, rows).numpy())
+        return np.asarray(head_training.compute_logits(self.network_, rows).numpy())
 
 
 @contextmanager
@@ -316,18 +296,3 @@ def silent_about_twins() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="A meta batch shares samples")
         yield
-
-
-def split_rows(rows: Rows, share: float, seed: int) -> tuple[Rows, Rows]:
-    """Rows to train on and rows set aside, at least one where some class has two samples.
-
-    A class with one sample only is trained on.
-    """
-    spare = (torch.bincount(rows.labels)[rows.labels] > 1).nonzero().view(-1)
-    if not len(spare):
-        return rows, rows.select(spare)
-    at_least_one = min(max(share, 1.0 / len(spare)), 1.0 - 1.0 / len(spare))
-    _, drawn = draw_test_set(rows.labels[spare], at_least_one, seed)
-    is_kept = torch.ones(len(rows), dtype=torch.bool)
-    is_kept[spare[drawn]] = False
-    return rows.select(is_kept.nonzero().view(-1)), rows.select(spare[drawn])

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, indexable
 
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.functional.arguments import check_choice, check_inside
-from metacal.lab.data.splits import draw_test_set
+from metacal.integrations.sklearn.head_training import draw_held_out
 from metacal.posthoc import CALIBRATORS, Calibrator, choose_calibrator
 
 if TYPE_CHECKING:
@@ -140,12 +140,10 @@ class PosthocCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstim
         classes, numbers = np.unique(y, return_inverse=True)
         if len(y) < 2:
             raise InvalidValueError(f"`X` must hold samples for classifier and calibrator, got {len(y)} sample.")
-        share = min(max(self.calibration_share, len(classes) / len(y)), 1.0 - 1.0 / len(y))
-        train, held_out = draw_test_set(torch.from_numpy(numbers.astype(np.int64).reshape(-1)), share, seed)
+        train, held_out = draw_held_out(numbers, max(self.calibration_share, len(classes) / len(y)), seed)
         # A class that only the held-out part would have is one that the classifier must know.
-        is_missing = ~np.isin(numbers[held_out.numpy()], numbers[train.numpy()])
-        moved = held_out.numpy()[is_missing]
-        return np.sort(np.concatenate((train.numpy(), moved))), held_out.numpy()[~is_missing]
+        is_missing = ~np.isin(numbers[held_out], numbers[train])
+        return np.sort(np.concatenate((train, held_out[is_missing]))), held_out[~is_missing]
 
     def _scores(self, X: Any) -> dict[str, Any]:
         """What the classifier says, as keyword of a calibrator: probabilities, or decision values taken as logits."""
