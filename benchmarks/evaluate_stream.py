@@ -124,7 +124,7 @@ def probe(what: str, file: str) -> dict[str, float]:
                 assert batch.targets is not None
                 streamed.update(batch.scores, batch.targets)
                 reservoir.add(batch.scores, batch.targets)
-        figures = {name: getattr(streamed, name) for name in ("accuracy", "nll", "brier", "ece", "mce")}
+        figures = streamed.figures()
     return figures | {"seconds": time.perf_counter() - start, "peak_mb": read_status("VmHWM") / 1e6}
 
 

@@ -1,10 +1,11 @@
-"""Predictions are checked when they are made, and give logits and probabilities either way."""
+"""Predictions are checked when they are made, and give logits and probabilities either way; the example is real."""
 
+import numpy as np
 import pytest
 import torch
 
 from metacal.errors import InvalidValueError
-from metacal.evaluation import Predictions
+from metacal.evaluation.predictions import EXAMPLE, Predictions, example_predictions
 
 PROBS, TARGETS = torch.tensor([[0.9, 0.1], [0.4, 0.6]]), torch.tensor([0, 1])
 
@@ -36,3 +37,19 @@ def test_a_zero_probability_has_a_finite_logit():
 def test_bad_predictions_are_refused(probs, targets, names, message):
     with pytest.raises(InvalidValueError, match=message):
         Predictions.from_probs(probs, targets, names)
+
+
+def test_shapes_and_dtypes_of_the_example():
+    probs, targets = example_predictions()
+    assert probs.shape == (10_000, 10) and probs.dtype == torch.float32
+    assert targets.shape == (10_000,) and targets.dtype == torch.int64
+    assert targets.bincount().tolist() == [1000] * 10
+    torch.testing.assert_close(probs.sum(1), torch.ones(10_000), rtol=0.0, atol=1e-4)
+
+
+@pytest.mark.data
+def test_the_example_is_equal_to_the_originals(data_folder):
+    probs, targets = example_predictions()
+    with np.load(data_folder / "predictions" / EXAMPLE, allow_pickle=False) as arrays:
+        np.testing.assert_array_equal(probs.numpy(), arrays["predictions"])
+        np.testing.assert_array_equal(targets.numpy(), arrays["ground_truth"].reshape(-1))

@@ -1,14 +1,15 @@
 """Streams: the figures of all rows at once, whatever the batches; a fair sample; a reader that can be left early."""
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from tests.evaluation.files import columns, draw, write
+from tests.evaluation.files import NAMES, columns, draw, write
 
 from metacal import functional as F
-from metacal.evaluation import PredictionFile, StreamedScores, evaluate_file
+from metacal.evaluation import PredictionFile, Predictions, StreamedScores, evaluate_file, evaluate_predictions
 from metacal.evaluation.streaming import Reservoir
 from metacal.evaluation.tables import read_ahead
 from metacal.functional.intervals import mean_interval, power_sums
@@ -31,9 +32,10 @@ def test_same_as_the_functions(kind, dtype, by_columns):
     for part, labels in zip(scores.split(700), targets.split(700)):
         streamed.update(part.t().contiguous().t() if by_columns else part, labels)
     keywords = {kind: scores, "targets": targets}
+    figures = streamed.figures()
     for name, function in FUNCTIONS.items():
-        assert getattr(streamed, name) == pytest.approx(function(**keywords).item(), rel=1e-6), name
-    assert streamed.accuracy == (scores.argmax(1) == targets).double().mean().item()
+        assert figures[name] == pytest.approx(function(**keywords).item(), rel=1e-6), name
+    assert streamed.figures()["accuracy"] == (scores.argmax(1) == targets).double().mean().item()
     assert torch.equal(streamed.statistics.counts, F.bin_statistics(**keywords).counts)
     if kind == "probs":
         assert torch.equal(streamed.statistics.confidence_units, F.bin_statistics(**keywords).confidence_units)
@@ -45,19 +47,23 @@ def test_ties_are_settled_as_everywhere_else():
     probs = torch.tensor([[0.5, 0.5], [0.5, 0.5], [0.25, 0.75]])
     streamed = StreamedScores(is_logits=False)
     streamed.update(probs, torch.tensor([0, 1, 1]))
-    assert streamed.accuracy == pytest.approx(2 / 3)
+    assert streamed.figures()["accuracy"] == pytest.approx(2 / 3)
     logits = StreamedScores(is_logits=True)
     logits.update(torch.zeros(3, 4), torch.tensor([0, 1, 0]))
-    assert logits.accuracy == pytest.approx(2 / 3)
+    assert logits.figures()["accuracy"] == pytest.approx(2 / 3)
 
 
 def test_certain_and_hopeless_rows():
     streamed = StreamedScores(is_logits=False)
     streamed.update(torch.tensor([[1.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 1]))
-    assert streamed.nll == float("inf") and streamed.brier == 1.0 and streamed.ece == 0.5
+    assert (
+        streamed.figures()["nll"] == float("inf")
+        and streamed.figures()["brier"] == 1.0
+        and streamed.figures()["ece"] == 0.5
+    )
     huge = StreamedScores(is_logits=True)
     huge.update(torch.tensor([[1e4, 0.0], [1e4, 0.0]]), torch.tensor([0, 1]))
-    assert huge.nll == pytest.approx(5e3)
+    assert huge.figures()["nll"] == pytest.approx(5e3)
 
 
 def test_the_reservoir_is_fair_seeded_and_blind_to_batches():
@@ -156,10 +162,33 @@ def test_a_row_is_right_by_its_scores_and_the_first_of_equals():
     for is_logits in (True, False):
         streamed = StreamedScores(is_logits=is_logits)
         streamed.update(coarse if is_logits else (coarse + 0.1) / (coarse + 0.1).sum(1, keepdim=True), targets)
-        assert streamed.accuracy == pytest.approx(right)
+        assert streamed.figures()["accuracy"] == pytest.approx(right)
 
 
 def test_extreme_logits_do_not_warn():
     streamed = StreamedScores(is_logits=True)
     streamed.update(torch.tensor([[3e38, -3e38, 0.0], [1e-40, 0.0, 0.0]]), torch.tensor([1, 0]))
-    assert streamed.nll == pytest.approx(3e38) and streamed.accuracy == 0.5  # the mean of 6e38 and about 1
+    assert streamed.figures()["nll"] == pytest.approx(3e38)  # the mean of 6e38 and about 1
+    assert streamed.figures()["accuracy"] == 0.5
+
+
+def test_streamed_intervals_are_those_of_rows_in_memory():
+    logits, _, targets = draw(n=3000)
+    streamed = StreamedScores(is_logits=True)
+    for rows in torch.arange(3000).split(700):
+        streamed.update(1.5 * logits[rows], targets[rows])
+    expected = evaluate_predictions(Predictions.from_logits(1.5 * logits, targets)).figures
+    for name, found in streamed.intervals().items():
+        assert found == pytest.approx((expected[f"{name}_low"], expected[f"{name}_high"]), abs=1e-6), name
+
+
+def test_what_fits_in_the_sample_is_not_streamed(tmp_path, monkeypatch):
+    updates = []
+    monkeypatch.setattr(StreamedScores, "update", lambda self, scores, targets: updates.append(len(targets)))
+    _, probs, targets = draw(n=3000)
+    path = write(tmp_path / "said.parquet", columns(probs, targets))
+    evaluation = evaluate_file(PredictionFile(path), sample=3000, num_resamples=10)
+    assert updates == []
+    assert evaluation == replace(
+        evaluate_predictions(Predictions.from_probs(probs, targets, NAMES, "said"), num_resamples=10), path=str(path)
+    )

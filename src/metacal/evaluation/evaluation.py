@@ -40,25 +40,15 @@ LARGE = 1.96
 
 
 class ClassFigures(NamedTuple):
-    """One class.
-
-    Attributes:
-        name: of the class.
-        samples: whose target it is.
-        recall: share of them that were named so; None without samples.
-        precision: share right of those named so; None if none was.
-        mean_prob: the class's mean probability over all samples.
-        frequency: the class's share of all targets.
-        ece: of the class's probability against the rest.
-    """
+    """One class."""
 
     name: str
-    samples: int
-    recall: float | None
-    precision: float | None
+    samples: int  # whose target it is
+    recall: float | None  # None without samples
+    precision: float | None  # None if it was never predicted
     mean_prob: float
-    frequency: float
-    ece: float
+    frequency: float  # its share of all targets
+    ece: float  # of its probability, against the rest
 
 
 class ConfusedPair(NamedTuple):
@@ -82,10 +72,10 @@ class Evaluation:
         num_classes: K.
         figures: by name, fractions; ``x_low`` and ``x_high`` are the ends of the 95 % interval of x.
         coverage_at_risk: share of samples that can be answered with at most this share wrong, by risk.
-        classes: class by class.
-        confused: the pairs of classes that are confused most often.
+        classes: one by one.
+        confused: pairs of classes, the most often confused first.
         verdict: over- or under-confidence in one sentence.
-        gain: what temperature scaling would bring, by cross-fitting.
+        gain: what temperature scaling would bring.
         warning: one sentence if there are too few samples to tell.
     """
 
@@ -122,7 +112,7 @@ class Evaluation:
             "sample_rows": self.sample_rows,
             "sampled": [name for name in self.figures if self.is_sampled and not _is_streamed(name)],
             "num_classes": self.num_classes,
-            **{name: value if math.isfinite(value) else None for name, value in self.figures.items()},
+            **_finite(self.figures),
             "one_sided": self.one_sided,
             "coverage_at_risk": {f"{risk:g}": coverage for risk, coverage in self.coverage_at_risk.items()},
             "classes": [figures._asdict() for figures in self.classes],
@@ -183,11 +173,11 @@ def evaluate_file(
     evaluation = evaluate_predictions(kept, num_bins=num_bins, num_resamples=num_resamples, seed=seed)
     evaluation = replace(evaluation, path=file.place)
     if streamed is not None:
-        figures = {name: float(getattr(streamed, name)) for name in STREAMED}
+        figures = streamed.figures() | by_end(streamed.intervals(num_resamples, seed))
         evaluation = replace(
             evaluation,
             rows=streamed.count,
-            figures=evaluation.figures | figures | by_end(streamed.intervals(num_resamples, seed)),
+            figures=evaluation.figures | figures,
             verdict=confidence_verdict(streamed.statistics),
             warning=sample_size_warning(streamed.statistics),
         )
@@ -249,14 +239,7 @@ def confusion_counts(predicted: Tensor, targets: Tensor, num_classes: int) -> Te
 def class_figures(
     counts: Tensor, mean_probs: Tensor, statistics: BinStatistics, class_names: tuple[str, ...]
 ) -> list[ClassFigures]:
-    """Figures of every class.
-
-    Args:
-        counts: of `confusion_counts`.
-        mean_probs: float64 ``(K,)``.
-        statistics: of each class against the rest, ``(K, M)``.
-        class_names: K names.
-    """
+    """Figures of every class from `confusion_counts`, mean probabilities ``(K,)`` and bins ``(K, M)``."""
     total = max(int(counts.sum()), 1)
     of_class, named, right = counts.sum(1).tolist(), counts.sum(0).tolist(), counts.diagonal().tolist()
     errors, probs = calibration_error(statistics).tolist(), mean_probs.tolist()
@@ -293,10 +276,7 @@ def confused_pairs(counts: Tensor, class_names: tuple[str, ...], most: int = CON
 
 
 def confidence_verdict(statistics: BinStatistics) -> str:
-    """One sentence that says whether the model is too sure of itself, not sure enough, or neither.
-
-    The mean confidence is held against the accuracy; a difference within the 95 % scatter of the accuracy counts for
-    nothing.
+    """One sentence: over-confident, under-confident, or neither, if chance explains confidence minus accuracy.
 
     Examples:
         >>> import torch

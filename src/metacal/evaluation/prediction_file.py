@@ -187,7 +187,7 @@ class PredictionFile:
             )
 
     def _name_classes(self) -> tuple[str, ...]:
-        """Names by the layout; for a single column, which may hold lists, by a look at the first row."""
+        """Names by the layout; for a single column, which may hold lists, by the first row."""
         layout, self._is_single = self._layout, False
         if len(layout.scores) > 1:
             assert layout.class_names is not None
@@ -257,14 +257,9 @@ class PredictionFile:
 def check_scores(
     scores: Tensor, is_logits: bool, names: Sequence[str], *, is_half: bool = False, is_single: bool = False
 ) -> None:
-    """Raise BadRow unless logits are finite, or probabilities lie in [0, 1] and sum to 1.
+    """Raise BadRow unless logits ``(m, K)`` are finite, or probabilities lie in [0, 1] and sum to 1.
 
-    Args:
-        scores: ``(m, K)``.
-        is_logits: what they are.
-        names: of the columns.
-        is_half: probabilities that came in half precision may be further off.
-        is_single: a binary model's one column, which does not sum to 1.
+    Those that came in half precision may be further off; a binary model's single column is not added up.
     """
     tolerance = 0.0 if is_single else row_sum_tolerance(torch.float16 if is_half else scores.dtype)
     if score_range(scores, tolerance, is_logits=is_logits, is_events=is_single) is not None:

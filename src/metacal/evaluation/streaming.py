@@ -30,16 +30,13 @@ class StreamedScores:
     Values are not checked: a `PredictionFile` has done so. Bin sums are exact integers, the others are in float64, so
     batches of any size give the same figures.
 
-    Args:
-        is_logits: what the scores are.
-        num_bins: M.
-
     Examples:
         >>> import torch
         >>> streamed = StreamedScores(is_logits=False)
         >>> for row, target in (([0.9, 0.1], 0), ([0.4, 0.6], 0)):
         ...     streamed.update(torch.tensor([row]), torch.tensor([target]))
-        >>> streamed.accuracy, round(streamed.ece, 4)
+        >>> figures = streamed.figures()
+        >>> figures["accuracy"], round(figures["ece"], 4)
         (0.5, 0.35)
     """
 
@@ -61,30 +58,15 @@ class StreamedScores:
             some = slice(first, first + rows)
             self._add(np.ascontiguousarray(by_class[:, some]), labels[some])
 
-    @property
-    def accuracy(self) -> float:
-        """Share of rows whose first class with the top score is the target."""
-        return int(self.statistics.correct_sums.sum()) / self.count
-
-    @property
-    def ece(self) -> float:
-        """Over equal-width bins."""
-        return calibration_error(self.statistics).item()
-
-    @property
-    def mce(self) -> float:
-        """The largest gap of these bins."""
-        return calibration_error(self.statistics, "max").item()
-
-    @property
-    def nll(self) -> float:
-        """Mean, in nats."""
-        return float(self._sums[0, 0]) / self.count
-
-    @property
-    def brier(self) -> float:
-        """Mean, in [0, 2]."""
-        return float(self._sums[1, 0]) / self.count
+    def figures(self) -> dict[str, float]:
+        """The figures by name."""
+        return {
+            "accuracy": int(self.statistics.correct_sums.sum()) / self.count,
+            "nll": float(self._sums[0, 0]) / self.count,
+            "brier": float(self._sums[1, 0]) / self.count,
+            "ece": calibration_error(self.statistics).item(),
+            "mce": calibration_error(self.statistics, "max").item(),
+        }
 
     def intervals(self, num_resamples: int = RESAMPLES, seed: int = 0) -> dict[str, Ends]:
         """95 % intervals of the figures, by name; the arguments are those of `error_interval`."""
@@ -144,10 +126,6 @@ class Reservoir:
     Every row has a random number, and those with the lowest stay. Once there are enough, a row matters only if its
     number is below a bar that sinks: how many rows come before the next such one is drawn, not a number for each. The
     same seed and rows give the same sample, however the rows are batched.
-
-    Args:
-        capacity: rows to keep.
-        seed: of the draws.
 
     Examples:
         >>> import torch
