@@ -15,10 +15,10 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
-import metacal
 from metacal.errors import MissingDataError
 from metacal.integrations.sklearn import MetaCalibratedClassifier
 from metacal.integrations.sklearn.head_training import Rows, build_adamw, build_network, plain_loss, train
+from metacal.lab.data import load_dataset
 from metacal.posthoc import TemperatureScaling
 
 HIDDEN, PASSES = (256,), 60
@@ -26,7 +26,7 @@ HIDDEN, PASSES = (256,), 60
 
 def document_embeddings(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     """Mean and maximum of frozen GloVe vectors over the words of each document, standardised."""
-    dataset = metacal.lab.data.load_dataset("20newsgroups", folder=folder)
+    dataset = load_dataset("20newsgroups", folder=folder)
     parts = []
     for tokens in torch.split(dataset.train.inputs, 256):
         vectors, is_word = dataset.embeddings[tokens.long()], (tokens > 0).unsqueeze(2)
