@@ -1,6 +1,7 @@
 """Datasets from arrays in memory: what the user has becomes the checked form that training reads."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -67,23 +68,21 @@ def from_arrays(
         ('vector', 4, 16, 4)
     """
     if kind is not None:
-        check_choice("kind", kind, KINDS)
+        check_choice("kind", kind, tuple(KINDS))
     if (test_inputs is None) != (test_targets is None):
         raise InvalidValueError("`test_inputs` and `test_targets` must be given both or neither.")
     if (test_domains is None) != (train_domains is None or test_inputs is None):
         raise InvalidValueError("`train_domains` and `test_domains` must be given for all inputs or for none.")
-    train = _examples("train", train_inputs, train_targets, kind)
-    domain_names, (train, *others) = _with_domains(
-        (train, train_domains),
-        *([] if test_inputs is None else [(_examples("test", test_inputs, test_targets, kind), test_domains)]),
-    )
+    parts = [(_examples("train", train_inputs, train_targets, kind), train_domains)]
+    if test_inputs is not None:
+        parts.append((_examples("test", test_inputs, test_targets, kind), test_domains))
+    domain_names, examples = _with_domains(parts)
     if test_inputs is None:
-        train_rows, test_rows = draw_test_set(train.targets, test_share, seed)
-        train, test = train.select(train_rows), train.select(test_rows)
-    else:
-        (test,) = others
+        rows = draw_test_set(examples[0].targets, test_share, seed)
+        examples = [examples[0].select(part) for part in rows]
+    train, test = examples
     found_kind = kind or _kind(train.inputs)
-    names = _class_names(class_names, num_classes, train.targets, test.targets)
+    names = _class_names(class_names, num_classes, torch.cat((train.targets, test.targets)))
     if found_kind == "image" and mean is None and std is None and train.inputs.ndim == 4:
         mean, std = channel_statistics(train.inputs)
     return Dataset(
@@ -118,20 +117,17 @@ def channel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, 
     return tuple(mean), tuple(std)
 
 
-def _with_domains(*parts: tuple[Examples, Any]) -> tuple[tuple[str, ...] | None, list[Examples]]:
+def _with_domains(parts: Sequence[tuple[Examples, Any]]) -> tuple[tuple[str, ...] | None, list[Examples]]:
     """Names of all domains in order, and examples that know theirs; None and the examples where nothing is known."""
     if parts[0][1] is None:
         return None, [examples for examples, _ in parts]
     named = [np.asarray(domains).reshape(-1).astype(str) for _, domains in parts]
+    every = np.unique(np.concatenate(named))
+    known = []
     for (examples, _), names in zip(parts, named, strict=True):
         if len(names) != len(examples):
             raise InvalidValueError(f"`domains` must hold one for each of {len(examples)} samples, got {len(names)}.")
-    every = np.unique(np.concatenate(named))
-    numbers = [torch.from_numpy(np.searchsorted(every, names)) for names in named]
-    known = [
-        Examples(examples.inputs, examples.targets, number)
-        for (examples, _), number in zip(parts, numbers, strict=True)
-    ]
+        known.append(replace(examples, domains=torch.from_numpy(np.searchsorted(every, names))))
     return tuple(map(str, every)), known
 
 
@@ -154,8 +150,10 @@ def _examples(part: str, inputs: Any, targets: Any, kind: str | None) -> Example
             f"`{part}_targets` must be class labels 0..K-1, got {int(y.max())}; number the classes."
         )
     found_kind = kind or _kind(x, f"{part}_inputs")
-    if found_kind == "image":
-        x = _channels_first(x)
+    if found_kind == "image" and x.ndim == 3:
+        x = x.unsqueeze(1)
+    elif found_kind == "image" and x.ndim == 4 and x.shape[1] not in CHANNELS and x.shape[3] in CHANNELS:
+        x = x.movedim(3, 1)
     elif found_kind == "vector":
         x = x.float()
     elif found_kind == "text" and not x.is_floating_point() and x.dtype is not torch.bool:
@@ -179,29 +177,20 @@ def _kind(inputs: Tensor, name: str = "train_inputs") -> str:
     )
 
 
-def _channels_first(images: Tensor) -> Tensor:
-    if images.ndim == 3:
-        return images.unsqueeze(1)
-    if images.ndim == 4 and images.shape[1] not in CHANNELS and images.shape[3] in CHANNELS:
-        return images.movedim(3, 1)
-    return images
-
-
-def _class_names(
-    class_names: Sequence[str] | None, num_classes: int | None, train: Tensor, test: Tensor
-) -> tuple[str, ...]:
+def _class_names(class_names: Sequence[str] | None, num_classes: int | None, targets: Tensor) -> tuple[str, ...]:
     if num_classes is not None:
         check_integer("num_classes", num_classes, 2)
-    if class_names is None:
-        lowest, highest = int(min(train.min(), test.min())), int(max(train.max(), test.max()))
-        if num_classes is None and lowest == highest == 0:
+    if class_names is not None:
+        if num_classes is not None and len(class_names) != num_classes:
+            raise InvalidValueError(f"`class_names` must hold {num_classes} names, got {len(class_names)}.")
+        return tuple(map(str, class_names))
+    if num_classes is None:
+        if not bool(targets.any()):
             raise InvalidValueError(
                 "`num_classes` must be given when every label is 0: there must be at least 2 classes."
             )
-        return tuple(map(str, range(num_classes if num_classes is not None else max(2, highest + 1))))
-    if num_classes is not None and len(class_names) != num_classes:
-        raise InvalidValueError(f"`class_names` must hold {num_classes} names, got {len(class_names)}.")
-    return tuple(map(str, class_names))
+        num_classes = max(2, int(targets.max()) + 1)
+    return tuple(map(str, range(num_classes)))
 
 
 def _tensor(name: str, values: Any) -> Tensor:

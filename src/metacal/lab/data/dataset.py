@@ -1,6 +1,7 @@
 """What every source gives: `Examples` (inputs with labels) and `Dataset` (training and test examples, names)."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -9,7 +10,12 @@ from torch import Tensor
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.functional.arguments import check_choice, check_labels, check_tensor
 
-KINDS = ("image", "text", "vector")
+KINDS = {
+    "image": ((torch.uint8,), 4, "uint8 images (n, C, H, W) with values 0..255"),
+    "text": ((torch.int16, torch.int32, torch.int64), 2, "integer tokens (n, L), left-padded with 0"),
+    "vector": ((torch.float32,), 2, "float32 vectors (n, d)"),
+}
+"""Dtypes and dimensions of the inputs of each kind of data, and the same in words."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,15 +63,15 @@ class Examples:
         """The examples with these numbers, in this order (a copy)."""
         check_labels("index", index)
         rows = index.to(self.targets.device, torch.int64)
-        domains = None if self.domains is None else self.domains.index_select(0, rows)
-        return Examples(self.inputs.index_select(0, rows), self.targets.index_select(0, rows), domains)
+        return self._map(lambda values: values.index_select(0, rows))
 
     def to(self, device: torch.device | str | None) -> "Examples":
         """The same examples on a device; None leaves them where they are."""
-        if device is None:
-            return self
-        domains = None if self.domains is None else self.domains.to(device)
-        return Examples(self.inputs.to(device), self.targets.to(device), domains)
+        return self if device is None else self._map(lambda values: values.to(device))
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> "Examples":
+        domains = None if self.domains is None else change(self.domains)
+        return Examples(change(self.inputs), change(self.targets), domains)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +110,7 @@ class Dataset:
     domain_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        check_choice("kind", self.kind, KINDS)
+        check_choice("kind", self.kind, tuple(KINDS))
         if len(self.class_names) < 2:
             raise InvalidValueError(f"`class_names` must hold at least 2 names, got {self.class_names}.")
         for part, examples in (("train", self.train), ("test", self.test)):
@@ -117,9 +123,8 @@ class Dataset:
             )
         if self.augment and self.kind != "image":
             raise InvalidValueError(f"`augment` must be False for {self.kind} data: it pads, crops and flips images.")
+        self._check_names()
         self._check_scaling()
-        self._check_domains()
-        self._check_superclasses()
         self._check_embeddings()
 
     @property
@@ -131,6 +136,19 @@ class Dataset:
     def input_shape(self) -> tuple[int, ...]:
         """Shape of one input."""
         return tuple(self.train.inputs.shape[1:])
+
+    def _check_names(self) -> None:
+        """Domains and superclasses have names."""
+        for part, examples in (("train", self.train), ("test", self.test)):
+            if (examples.domains is None) != (self.domain_names is None):
+                raise InvalidValueError(
+                    f"`domain_names` and domains of the {part} samples must be given both or neither."
+                )
+            if self.domain_names is not None and examples.domains is not None:
+                check_label_range(f"{part}_domains", examples.domains, self.domain_names)
+        numbers, count = self.superclasses, len(self.superclass_names or ())
+        if numbers is not None and not (len(numbers) == self.num_classes and all(0 <= n < count for n in numbers)):
+            raise InvalidValueError("`superclasses` must give every class the number of one of `superclass_names`.")
 
     def _check_scaling(self) -> None:
         if (self.mean is None) != (self.std is None):
@@ -144,22 +162,6 @@ class Dataset:
             )
         if not all(math.isfinite(value) for value in self.mean) or not all(0.0 < s < math.inf for s in self.std):
             raise InvalidValueError(f"`mean` must be finite and `std` > 0, got {self.mean} and {self.std}.")
-
-    def _check_domains(self) -> None:
-        for part, examples in (("train", self.train), ("test", self.test)):
-            if (examples.domains is None) != (self.domain_names is None):
-                raise InvalidValueError(
-                    f"`domain_names` and domains of the {part} samples must be given both or neither."
-                )
-            if self.domain_names is not None and examples.domains is not None:
-                check_label_range(f"{part}_domains", examples.domains, self.domain_names)
-
-    def _check_superclasses(self) -> None:
-        if self.superclasses is None:
-            return
-        names = self.superclass_names or ()
-        if len(self.superclasses) != self.num_classes or not all(0 <= n < len(names) for n in self.superclasses):
-            raise InvalidValueError("`superclasses` must give every class the number of one of `superclass_names`.")
 
     def _check_embeddings(self) -> None:
         if self.embeddings is None:
@@ -178,17 +180,10 @@ class Dataset:
 
 
 def check_inputs(name: str, inputs: Tensor, kind: str) -> None:
-    """Raise unless ``inputs`` have the dtype and shape of this kind, at least one sample, and finite values."""
-    if kind == "image" and (inputs.dtype is not torch.uint8 or inputs.ndim != 4):
-        raise InvalidValueError(
-            f"`{name}` must be uint8 images (n, C, H, W) with values 0..255, got {inputs.dtype} {tuple(inputs.shape)}."
-        )
-    if kind == "text" and (inputs.dtype not in (torch.int16, torch.int32, torch.int64) or inputs.ndim != 2):
-        raise InvalidValueError(
-            f"`{name}` must be integer tokens (n, L), left-padded with 0, got {inputs.dtype} {tuple(inputs.shape)}."
-        )
-    if kind == "vector" and (inputs.dtype is not torch.float32 or inputs.ndim != 2):
-        raise InvalidValueError(f"`{name}` must be float32 vectors (n, d), got {inputs.dtype} {tuple(inputs.shape)}.")
+    """Raise unless ``inputs`` have the dtype and shape of this kind, at least one sample, and values that can be."""
+    dtypes, ndim, wanted = KINDS[kind]
+    if inputs.dtype not in dtypes or inputs.ndim != ndim:
+        raise InvalidValueError(f"`{name}` must be {wanted}, got {inputs.dtype} {tuple(inputs.shape)}.")
     if not inputs.numel():
         raise InvalidValueError(f"`{name}` must hold at least one sample, got shape {tuple(inputs.shape)}.")
     if kind == "text" and int(inputs.min()) < 0:
@@ -202,10 +197,10 @@ def check_inputs(name: str, inputs: Tensor, kind: str) -> None:
 
 def check_label_range(name: str, targets: Tensor, class_names: tuple[str, ...]) -> None:
     """Raise unless every label is one of 0..K-1."""
-    outside = ((targets < 0) | (targets >= len(class_names))).nonzero()
+    count = len(class_names)
+    outside = ((targets < 0) | (targets >= count)).nonzero()
     if len(outside):
         row = int(outside[0])
         raise InvalidValueError(
-            f"`{name}` must lie in 0..{len(class_names) - 1} ({len(class_names)} classes), got {int(targets[row])} in "
-            f"row {row}."
+            f"`{name}` must lie in 0..{count - 1} ({count} classes), got {int(targets[row])} in row {row}."
         )

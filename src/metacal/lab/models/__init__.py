@@ -1,9 +1,98 @@
-"""The paper's networks, by name; every model exposes its classifier as ``.head``."""
+"""The paper's networks by name, and a user's own by import path; every model exposes its classifier as ``.head``."""
 
+import importlib
+import math
+import os
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from torch import Tensor, nn
+
+from metacal.errors import InvalidTypeError, InvalidValueError, nearest
 from metacal.lab.models.global_pooling_cnn import GlobalPoolingCNN
 from metacal.lab.models.mlp import MLP, LogisticRegression
-from metacal.lab.models.registry import MODELS, create_model
-from metacal.lab.models.resnet import ResNet
-from metacal.lab.models.wide_resnet import WideResNet
+from metacal.lab.models.resnet import BasicBlock, Bottleneck, ResNet, WideResNet
 
 __all__ = ["MLP", "MODELS", "GlobalPoolingCNN", "LogisticRegression", "ResNet", "WideResNet", "create_model"]
+
+IMAGE, VECTOR, TEXT = "image", "vector", "text"
+MODELS: dict[str, tuple[str, Callable[..., nn.Module]]] = {
+    "resnet8": (IMAGE, partial(ResNet, BasicBlock, (1, 1, 1), width=16)),
+    "resnet18": (IMAGE, partial(ResNet, BasicBlock, (2, 2, 2, 2))),
+    "resnet20": (IMAGE, partial(ResNet, BasicBlock, (3, 3, 3), width=16)),
+    "resnet50": (IMAGE, partial(ResNet, Bottleneck, (3, 4, 6, 3))),
+    "resnet110": (IMAGE, partial(ResNet, Bottleneck, (3, 4, 26, 3))),
+    "wideresnet-26-10": (IMAGE, partial(WideResNet, 4, 10)),
+    "logistic": (VECTOR, LogisticRegression),
+    "mlp": (VECTOR, MLP),
+    "global-pooling-cnn": (TEXT, GlobalPoolingCNN),
+}
+"""What each network takes, and what makes it."""
+
+
+def create_model(
+    name: str,
+    *,
+    num_classes: int,
+    input_shape: Sequence[int] = (3, 32, 32),
+    embeddings: Tensor | None = None,
+    **options: Any,
+) -> nn.Module:
+    """A model with fresh weights that exposes its classifier as ``.head``.
+
+    Args:
+        name: one of `MODELS`, or the import path of your own ``nn.Module``, ``package.module:Class``, which is called
+            with ``num_classes`` and ``options`` and must have a linear layer as its ``head``.
+        num_classes: K.
+        input_shape: of one sample: ``(C, H, W)`` for images, ``(d,)`` for vectors.
+        embeddings: ``(words, d)`` word vectors, for models of text.
+        options: arguments of the class: ``width``, ``hidden``, ``dropout``, ...
+
+    Examples:
+        >>> create_model("resnet18", num_classes=10).head
+        Linear(in_features=512, out_features=10, bias=True)
+    """
+    if name not in MODELS and ":" not in name:
+        raise InvalidValueError(
+            f"`model` must be a known name or an import path 'module:Class', got {name!r}; nearest: "
+            f"{nearest(name, MODELS)}."
+        )
+    takes, factory = MODELS[name] if name in MODELS else ("anything", _import(name))
+    arguments: dict[str, Any] = {"num_classes": num_classes}
+    if takes == IMAGE:
+        if len(input_shape) != 3:
+            raise InvalidValueError(
+                f"`model` must fit inputs of shape {tuple(input_shape)}, got {name}: it takes images."
+            )
+        arguments["in_channels"] = input_shape[0]
+    elif takes == VECTOR:
+        arguments["in_features"] = math.prod(input_shape)
+    elif takes == TEXT:
+        if embeddings is None:
+            raise InvalidValueError(f"`model` must fit the data, got {name}: it takes text with word vectors.")
+        arguments["embeddings"] = embeddings
+    if taken := options.keys() & arguments.keys():
+        raise InvalidValueError(f"`model_options` must not set what the data decides, got {', '.join(sorted(taken))}.")
+    try:
+        model = factory(**arguments, **options)
+    except TypeError as error:
+        raise InvalidTypeError(f"`model_options` must be arguments of {name}, got {options}: {error}.") from None
+    if not isinstance(getattr(model, "head", None), nn.Module):
+        raise InvalidTypeError(f"`model` must be an nn.Module with a part named `head`, got {type(model).__name__}.")
+    return model
+
+
+def _import(path: str) -> Callable[..., nn.Module]:
+    module_name, _, attribute = path.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # as `python -m` would: a model beside the user's data is found
+    try:
+        factory: Callable[..., nn.Module] = getattr(importlib.import_module(module_name), attribute)
+    except Exception as error:  # whatever the user's own file raises while it is imported
+        reason = f"{type(error).__name__}: {error}"
+        raise InvalidValueError(f"`model` must be importable as 'module:Class', got {path!r}: {reason}.") from None
+    if not callable(factory):
+        raise InvalidTypeError(f"`model` must name a class or function, got {path!r}: a {type(factory).__name__}.")
+    return factory

@@ -49,15 +49,11 @@ class GlobalPoolingCNN(nn.Module):
             raise InvalidValueError(f"`chunk` must be None or an integer >= 1, got {chunk}.")
         self.chunk = chunk
         self.register_buffer("embeddings", embeddings.detach().clone())
+        pooling = nn.MaxPool1d(WIDTH, stride=1)
         self.convolutions = nn.Sequential(
-            nn.Conv1d(embeddings.shape[1], FILTERS, WIDTH),
-            nn.ReLU(inplace=True),
-            nn.MaxPool1d(WIDTH, stride=1),
-            nn.Conv1d(FILTERS, FILTERS, WIDTH),
-            nn.ReLU(inplace=True),
-            nn.MaxPool1d(WIDTH, stride=1),
-            nn.Conv1d(FILTERS, FILTERS, WIDTH),
-            nn.ReLU(inplace=True),
+            *(nn.Conv1d(embeddings.shape[1], FILTERS, WIDTH), nn.ReLU(inplace=True), pooling),
+            *(nn.Conv1d(FILTERS, FILTERS, WIDTH), nn.ReLU(inplace=True), pooling),
+            *(nn.Conv1d(FILTERS, FILTERS, WIDTH), nn.ReLU(inplace=True)),
         )
         self.hidden = nn.Sequential(nn.Linear(FILTERS, FILTERS), nn.ReLU(inplace=True), nn.Dropout(0.3))
         self.head = nn.Linear(FILTERS, num_classes)

@@ -1,31 +1,8 @@
-"""Networks on plain feature vectors: logistic regression, and a multi-layer perceptron."""
+"""Networks on plain feature vectors: a multi-layer perceptron, and logistic regression."""
 
 from collections.abc import Sequence
 
 from torch import Tensor, nn
-
-
-class LogisticRegression(nn.Module):
-    """One linear layer; inputs of any shape are flattened.
-
-    Args:
-        in_features: d.
-        num_classes: K.
-
-    Examples:
-        >>> import torch
-        >>> tuple(LogisticRegression(2, 3)(torch.zeros(5, 2)).shape)
-        (5, 3)
-    """
-
-    def __init__(self, in_features: int, num_classes: int) -> None:
-        super().__init__()
-        self.head = nn.Linear(in_features, num_classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Logits ``(n, K)``."""
-        logits: Tensor = self.head(x.flatten(1))
-        return logits
 
 
 class MLP(nn.Module):
@@ -59,3 +36,10 @@ class MLP(nn.Module):
         """Logits ``(n, K)``."""
         logits: Tensor = self.head(self.body(x))
         return logits
+
+
+class LogisticRegression(MLP):
+    """One linear layer from d features to K logits."""
+
+    def __init__(self, in_features: int, num_classes: int) -> None:
+        super().__init__(in_features, num_classes, hidden=())

@@ -1,31 +1,30 @@
-"""Residual networks for 32 x 32 images: a 3 x 3 stem without pooling, then four stages."""
+"""Residual networks for 32 x 32 images: a 3 x 3 stem without pooling, then three or four stages."""
 
+import math
 from collections.abc import Sequence
 
 from torch import Tensor, nn
 
 
-class BasicBlock(nn.Module):
-    """Two 3 x 3 convolutions and a shortcut.
+class Block(nn.Module):
+    """Convolutions and a shortcut: ``relu(body(x) + shortcut(x))``.
 
     Args:
-        inputs: channels in.
-        width: channels out.
-        stride: of the first convolution.
+        layers: convolutions, each given by channels in and out, size and stride; each is normalised, and followed by
+            ReLU if another one comes after it.
     """
 
     expansion = 1
 
-    def __init__(self, inputs: int, width: int, stride: int) -> None:
+    def __init__(self, *layers: tuple[int, int, int, int]) -> None:
         super().__init__()
-        self.body = nn.Sequential(
-            nn.Conv2d(inputs, width, 3, stride, 1, bias=False),
-            nn.BatchNorm2d(width),
-            nn.ReLU(inplace=True),
-            nn.Conv2d(width, width, 3, 1, 1, bias=False),
-            nn.BatchNorm2d(width),
-        )
-        self.shortcut = shortcut(inputs, width, stride)
+        body: list[nn.Module] = []
+        for inputs, outputs, size, stride in layers:
+            body += [*([nn.ReLU(inplace=True)] if body else []), *_convolution(inputs, outputs, size, stride)]
+        self.body = nn.Sequential(*body)
+        inputs, outputs, stride = layers[0][0], layers[-1][1], math.prod(layer[3] for layer in layers)
+        same = stride == 1 and inputs == outputs
+        self.shortcut = nn.Identity() if same else nn.Sequential(*_convolution(inputs, outputs, 1, stride))
         self.relu = nn.ReLU(inplace=True)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -34,36 +33,24 @@ class BasicBlock(nn.Module):
         return out
 
 
-class Bottleneck(nn.Module):
-    """A 3 x 3 convolution between two 1 x 1 ones, and a shortcut.
+def _convolution(inputs: int, outputs: int, size: int, stride: int) -> tuple[nn.Module, nn.Module]:
+    return nn.Conv2d(inputs, outputs, size, stride, size // 2, bias=False), nn.BatchNorm2d(outputs)
 
-    Args:
-        inputs: channels in.
-        width: channels inside; four times as many come out.
-        stride: of the middle convolution.
-    """
+
+class BasicBlock(Block):
+    """Two 3 x 3 convolutions, the first with the stride."""
+
+    def __init__(self, inputs: int, width: int, stride: int) -> None:
+        super().__init__((inputs, width, 3, stride), (width, width, 3, 1))
+
+
+class Bottleneck(Block):
+    """A 3 x 3 convolution with the stride between two 1 x 1 ones; four times its width comes out."""
 
     expansion = 4
 
     def __init__(self, inputs: int, width: int, stride: int) -> None:
-        super().__init__()
-        self.body = nn.Sequential(
-            nn.Conv2d(inputs, width, 1, bias=False),
-            nn.BatchNorm2d(width),
-            nn.ReLU(inplace=True),
-            nn.Conv2d(width, width, 3, stride, 1, bias=False),
-            nn.BatchNorm2d(width),
-            nn.ReLU(inplace=True),
-            nn.Conv2d(width, 4 * width, 1, bias=False),
-            nn.BatchNorm2d(4 * width),
-        )
-        self.shortcut = shortcut(inputs, 4 * width, stride)
-        self.relu = nn.ReLU(inplace=True)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Body plus shortcut."""
-        out: Tensor = self.relu(self.body(x) + self.shortcut(x))
-        return out
+        super().__init__((inputs, width, 1, 1), (width, width, 3, stride), (width, 4 * width, 1, 1))
 
 
 class ResNet(nn.Module):
@@ -97,9 +84,7 @@ class ResNet(nn.Module):
     ) -> None:
         super().__init__()
         channels = width if stem_width is None else stem_width
-        self.stem = nn.Sequential(
-            nn.Conv2d(in_channels, channels, 3, 1, 1, bias=False), nn.BatchNorm2d(channels), nn.ReLU(inplace=True)
-        )
+        self.stem = nn.Sequential(*_convolution(in_channels, channels, 3, 1), nn.ReLU(inplace=True))
         stages: list[nn.Module] = []
         for stage, count in enumerate(blocks):
             stage_width = width * 2**stage
@@ -116,8 +101,25 @@ class ResNet(nn.Module):
         return logits
 
 
-def shortcut(inputs: int, outputs: int, stride: int) -> nn.Module:
-    """The identity, or a 1 x 1 convolution where the shape changes."""
-    if stride == 1 and inputs == outputs:
-        return nn.Identity()
-    return nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+class WideResNet(ResNet):
+    """Three stages of basic blocks, k times as wide as usual, behind a stem of 16 channels.
+
+    Args:
+        blocks: of each stage; 4 make what the paper calls WideResNet-26.
+        widen: k.
+        num_classes: K.
+        in_channels: channels of the images.
+
+    Examples:
+        >>> WideResNet(blocks=4, widen=10, num_classes=10).head.in_features
+        640
+    """
+
+    def __init__(self, blocks: int, widen: int, num_classes: int, in_channels: int = 3) -> None:
+        super().__init__(
+            BasicBlock, (blocks,) * 3, num_classes, width=16 * widen, in_channels=in_channels, stem_width=16
+        )
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                fan_out = module.kernel_size[0] * module.kernel_size[1] * module.out_channels
+                nn.init.normal_(module.weight, 0.0, math.sqrt(2.0 / fan_out))
