@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.report import Part, Row, Target, publish
+from metacal.lab.paper import TABLES
 from metacal.lab.paper.exhibits import published_figures
-from metacal.lab.paper.experiments import TABLES
 
 GPUS = (8, 64, 512)
 MEASURED = Path("results/benchmarks/meta_step.json")

@@ -10,7 +10,7 @@ from benchmarks.pages.reproduction import Reproduction
 from benchmarks.pages.results import MissingFigureError, Results, markdown
 from benchmarks.pages.sections import benchmarks, conformance
 
-from metacal.lab.paper.experiments import EXHIBITS
+from metacal.lab.paper import EXHIBITS
 
 ROOT = Path(__file__).parent.parent
 CODE = re.compile(r"```.*?```|`[^`\n]*`|\]\([^)]*\)", re.S)

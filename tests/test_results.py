@@ -11,7 +11,7 @@ from benchmarks.report import as_csv
 
 from metacal.lab.cli.exhibits import find_exhibits, in_order, narrow
 from metacal.lab.cli.run import read_seeds, run, split_words
-from metacal.lab.paper.experiments import EXHIBITS
+from metacal.lab.paper import EXHIBITS
 from metacal.lab.training.recipes import read_overrides
 
 RESULTS = Path(__file__).parent.parent / "results"

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from metacal.lab.cli.exhibits import in_order
+from metacal.lab.paper import EXHIBITS
 from metacal.lab.paper.exhibits import Exhibit, SimulatedStudy, published_figures
-from metacal.lab.paper.experiments import EXHIBITS
 
 RANK = "average rank"
 SETTINGS = {"as published": "published setting", "not in the paper": "settings of our own"}
@@ -84,9 +84,7 @@ class Reproduction:
     def section(self, exhibit: Exhibit) -> str:
         """What one table or figure is, how to make it, what was measured, and what was published."""
         claim = f"The paper's claim: {exhibit.claim}" if exhibit.number else "Not in the paper."
-        runs = len(exhibit.specs())
-        cost = f"{runs} runs in full" if runs else "minutes on any machine"
-        lines = [f"## {exhibit.heading}", "", claim, "", f"`metacal run {exhibit.name}` ({cost})", ""]
+        lines = [f"## {exhibit.heading}", "", claim, "", f"`metacal run {exhibit.name}` ({exhibit.cost})", ""]
         for path in self.measured(exhibit):
             lines += [f"**Measured**, `results/paper/{path.parent.name}/`:", "", *self.ours(path)]
         verdict = self.verdicts.get(exhibit.name)

@@ -64,7 +64,7 @@ def test_errors_become_one_line_and_a_status(metacal, monkeypatch, error, status
     def fail():
         raise error
 
-    monkeypatch.setattr("metacal.lab.paper.experiments.EXHIBITS", Failing(fail))
+    monkeypatch.setattr("metacal.lab.paper.EXHIBITS", Failing(fail))
     assert metacal("ls") == (status, "", message)
 
 
@@ -188,7 +188,7 @@ def test_what_is_missing_without_a_name_is_called_after_its_extra():
         raise ModuleNotFoundError("Neither `tensorboard` nor `tensorboardX` is available.")
 
 
-@pytest.mark.parametrize("said", ["metacal.lab.training", "metacal.lab.engines", "metacal.lab.paper.experiments"])
+@pytest.mark.parametrize("said", ["metacal.lab.training", "metacal.lab.engines", "metacal.lab.paper.tables"])
 def test_the_lab_names_its_extra_to_who_imports_it(said):
     script = f"import sys; sys.modules['pydantic'] = None; import {said}"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)

@@ -46,16 +46,8 @@ def plot_reliability(reliability: Reliability) -> Figure:
         upper.set_title(f"{title}: ECE {bins.ece:.4f}")
         draw_bins(upper, reliability.edges, bins, whiskers=True)
         upper.set_ylabel("Share right")
-        total = sum(bins.counts)
-        lower.bar(
-            reliability.edges[:-1],
-            [count / total for count in bins.counts],
-            width=0.94 * (reliability.edges[1] - reliability.edges[0]),
-            align="edge",
-            color=COUNT,
-        )
-        lower.set(xlim=(0.0, 1.0), xlabel="Confidence", ylabel="Samples")
-        in_percent(lower)
+        draw_counts(lower, reliability.edges, bins)
+        lower.set_ylabel("Samples")
     return figure
 
 
@@ -144,6 +136,15 @@ def plot_comparison(comparison: Comparison) -> Figure:
     axis.set(title="Expected calibration error", xlabel="ECE", xlim=(0, None), ylim=(len(comparison.names) - 0.5, -0.5))
     in_percent(axis, "x")
     return figure
+
+
+def draw_counts(axis: Axes, edges: Sequence[float], bins: Bins) -> None:
+    """Bars of the share of samples in each bin."""
+    total = sum(bins.counts)
+    shares = [count / total for count in bins.counts]
+    axis.bar(edges[:-1], shares, 0.94 * (edges[1] - edges[0]), align="edge", color=COUNT)
+    axis.set(xlim=(0.0, 1.0), xlabel="Confidence")
+    in_percent(axis)
 
 
 def draw_bins(axis: Axes, edges: Sequence[float], bins: Bins, whiskers: bool) -> None:

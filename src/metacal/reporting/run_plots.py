@@ -86,15 +86,8 @@ def plot_smoothing(matrix: SmoothingMatrix) -> Figure:
     side = min(max(4.0, 1.6 + 0.38 * size), 13.0)
     figure = new_figure(side + 0.8, side)
     axis = figure.subplots()
-    image = axis.imshow(matrix.values, cmap=white_to_blue(), vmin=0.0, vmax=matrix.highest or 1.0)
-    names = [short(name, 18) for name in matrix.class_names]
-    letters = 8 if size <= 30 else 5
-    axis.set_xticks(range(size), names, rotation=90, fontsize=letters)
-    axis.set_yticks(range(size), names, fontsize=letters)
-    axis.grid(visible=False)
+    draw_matrix(figure, axis, matrix.values, matrix.class_names, shrink=0.6, fontsize=8 if size <= 30 else 5)
     axis.set(title="Smoothing matrix", xlabel="given to", ylabel="class of the sample")
-    bar = figure.colorbar(image, ax=axis, shrink=0.6)
-    in_percent(bar.ax)
     return figure
 
 
@@ -133,6 +126,25 @@ def plot_l2(histograms: Sequence[Histogram]) -> Figure:
     for axis in axes:
         axis.remove()  # of an odd number the last place stays empty
     return figure
+
+
+def draw_matrix(
+    figure: Figure,
+    axis: Axes,
+    values: Sequence[Sequence[float]],
+    names: Sequence[str],
+    *,
+    shrink: float,
+    fontsize: float = 9.0,
+) -> None:
+    """A matrix of shares between classes, with their names and a bar of its colours."""
+    highest = max(map(max, values))
+    image = axis.imshow(values, cmap=white_to_blue(), vmin=0.0, vmax=highest or 1.0)
+    shown = [short(name, 18) for name in names]
+    axis.set_xticks(range(len(names)), shown, rotation=90, fontsize=fontsize)
+    axis.set_yticks(range(len(names)), shown, fontsize=fontsize)
+    axis.grid(visible=False)
+    in_percent(figure.colorbar(image, ax=axis, shrink=shrink).ax)
 
 
 def draw_lines(axis: Axes, epochs: Sequence[int], lines: Sequence[Line]) -> None:

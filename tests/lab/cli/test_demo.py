@@ -10,7 +10,7 @@ from metacal.cli.app import app
 from metacal.errors import InvalidValueError
 from metacal.lab import training
 from metacal.lab.cli import demo
-from metacal.lab.paper import simulated_study
+from metacal.lab.paper import simulated
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(demo, "DRAWS", range(2))
     monkeypatch.setattr(demo, "SEEDS", range(2))
     monkeypatch.setattr(demo, "DIGITS", {**demo.DIGITS, "epochs": 2, "milestones": [1]})
-    monkeypatch.setattr(simulated_study, "STEPS", 20)
+    monkeypatch.setattr(simulated, "STEPS", 20)
 
 
 @pytest.mark.usefixtures("quick")
@@ -44,7 +44,7 @@ def test_tables_page_and_json(tmp_path, monkeypatch):
     def never(*arguments, **keywords):
         raise AssertionError("done twice")
 
-    monkeypatch.setattr(simulated_study, "fit_draw", never)
+    monkeypatch.setattr(simulated, "fit_draw", never)
     again = CliRunner().invoke(app, arguments)
     assert again.exit_code == 0 and json.loads((tmp_path / "figures.json").read_text()) == figures
 
@@ -52,7 +52,7 @@ def test_tables_page_and_json(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("part", ["fit_draw", "run"])
 def test_stopped_in_the_middle_it_goes_on(tmp_path, monkeypatch, part):
-    home = {"fit_draw": simulated_study, "run": training}[part]
+    home = {"fit_draw": simulated, "run": training}[part]
     done, calls = getattr(home, part), []
 
     def interrupted(*arguments, **keywords):

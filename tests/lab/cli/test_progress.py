@@ -10,7 +10,7 @@ from metacal.lab.cli.exhibits import print_exhibit
 from metacal.lab.cli.progress import RunsLog, TrainingLog, watch_runs, watch_training
 from metacal.lab.cli.train import SHOWN
 from metacal.lab.engines import LocalEngine, RunFailed, RunFinished, RunProgressed, RunStarted
-from metacal.lab.paper.render import prepare_exhibit
+from metacal.lab.paper.page import prepare_exhibit
 from metacal.lab.training import RunFolder, build_spec
 from metacal.lab.training.events import BatchDone, EpochDone, Notice, TrainingBegan
 from metacal.lab.training.run_folder import RunStore
@@ -116,11 +116,11 @@ def test_paths_with_brackets(metacal, monkeypatch, tmp_path):
 
 
 def test_figures_that_go_to_a_path_with_brackets(capsys, tmp_path, monkeypatch):
-    from metacal.lab.paper.experiments import EXHIBITS
+    from metacal.lab.paper import EXHIBITS
 
     monkeypatch.setenv("COLUMNS", "300")
     name = "synthetic-boundary"
-    data = prepare_exhibit(EXHIBITS[name], RunStore(tmp_path), "smoke")
+    data = prepare_exhibit(EXHIBITS[name].plan("smoke"), RunStore(tmp_path))
     print_exhibit(type(data)(**{**vars(data), "panels": (None,)}), tmp_path / "[x]")
     assert f"{tmp_path}/[x]/{name}.png" in capsys.readouterr().out
 

@@ -8,9 +8,9 @@ import pytest
 
 from metacal.lab.cli.exhibits import in_order, narrow
 from metacal.lab.cli.run import fit_draws
-from metacal.lab.paper.draw_store import DrawStore
+from metacal.lab.paper import EXHIBITS
 from metacal.lab.paper.exhibits import Draw
-from metacal.lab.paper.experiments import EXHIBITS
+from metacal.lab.paper.simulated import DrawStore
 from metacal.lab.training import Stopped, StopRequest
 from metacal.lab.training.run_folder import RunStore
 

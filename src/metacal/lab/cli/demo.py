@@ -15,7 +15,7 @@ from metacal.files import write_json
 from metacal.lab.cli import JsonFile
 
 if TYPE_CHECKING:
-    from metacal.lab.paper.draw_store import DrawStore
+    from metacal.lab.paper.simulated import DrawStore
     from metacal.lab.training import StopRequest
     from metacal.lab.training.run_folder import RunStore
 
@@ -56,7 +56,7 @@ def demo(
 
     from metacal.files import write_text
     from metacal.lab.cli.progress import watch_steps
-    from metacal.lab.paper.draw_store import DrawStore
+    from metacal.lab.paper.simulated import DrawStore
     from metacal.lab.training import Stopped, StopRequest
     from metacal.lab.training.read_run import read_run
     from metacal.lab.training.run_folder import RunStore

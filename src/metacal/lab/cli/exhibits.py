@@ -18,9 +18,9 @@ from metacal.errors import InvalidValueError, nearest
 from metacal.files import write_json, write_text
 
 if TYPE_CHECKING:
-    from metacal.lab.paper.exhibits import Column, Draw, Exhibit
-    from metacal.lab.paper.figures import FigureData
-    from metacal.lab.paper.table import TableData
+    from metacal.lab.paper.exhibits import Column, Draw, Exhibit, Plan
+    from metacal.lab.paper.prepare_figures import FigureData
+    from metacal.lab.paper.prepare_tables import TableData
     from metacal.lab.training import RunSpec
     from metacal.lab.training.run_folder import RunStore
 
@@ -60,25 +60,26 @@ class Selection:
     part: dict[str, str] = field(default_factory=dict)
 
     @cached_property
+    def plans(self) -> "list[Plan]":
+        """What each of them needs; specs are built here, once."""
+        return [exhibit.plan(self.scale, self.overrides) for exhibit in self.exhibits]
+
+    @cached_property
     def specs(self) -> "list[RunSpec]":
         """Of all runs, each once."""
-        specs = [spec for exhibit in self.exhibits for spec in exhibit.specs(self.scale, self.overrides)]
-        return list({spec.hash: spec for spec in specs}.values())
+        return list({spec.hash: spec for plan in self.plans for spec in plan.specs}.values())
 
     @cached_property
     def draws(self) -> "list[Draw]":
         """All draws of simulated data, each once."""
-        return list(dict.fromkeys(draw for exhibit in self.exhibits for draw in exhibit.draws(self.scale)))
+        return list(dict.fromkeys(draw for plan in self.plans for draw in plan.draws))
 
     def prepare(self) -> "list[TableData | FigureData]":
         """The numbers of every table and figure, as far as their runs are done."""
-        from metacal.lab.paper.render import prepare_exhibit
+        from metacal.lab.paper.page import prepare_exhibit
 
         return [
-            replace(
-                prepare_exhibit(exhibit, self.runs, self.scale, self.overrides), command=self.command_of(exhibit.name)
-            )
-            for exhibit in self.exhibits
+            replace(prepare_exhibit(plan, self.runs), command=self.command_of(plan.exhibit.name)) for plan in self.plans
         ]
 
     def command_of(self, name: str) -> str:
@@ -88,12 +89,10 @@ class Selection:
     def write(self, prepared: "Sequence[TableData | FigureData]", output: Path) -> None:
         """Write tables and figures to files, on one page, and where they come from."""
         import metacal
-        from metacal.lab.paper.page import render_paper_page
-        from metacal.lab.paper.provenance import prepare_provenance
-        from metacal.lab.paper.render import write_exhibits
+        from metacal.lab.paper.page import prepare_provenance, render_paper_page, write_exhibits
 
         write_exhibits(prepared, output)
-        about = prepare_provenance(["metacal", *sys.argv[1:]], self.scale, self.specs, self.runs, self.draws)
+        about = prepare_provenance(["metacal", *sys.argv[1:]], self.plans, self.runs)
         write_json(output / "about.json", about)
         page = output / "report.html"
         write_text(page, render_paper_page(prepared, PAGE_TITLE, metacal.__version__))
@@ -133,7 +132,7 @@ def find_exhibits(name: str) -> "list[Exhibit]":
         >>> [exhibit.name for exhibit in find_exhibits("interleaved")]
         ['interleaved-ece', 'interleaved-error']
     """
-    from metacal.lab.paper.experiments import EXHIBITS
+    from metacal.lab.paper import EXHIBITS
 
     for exhibit in EXHIBITS.values():
         if name in (exhibit.name, exhibit.tag) or name == exhibit.label != "":
@@ -224,7 +223,7 @@ def _check_known(option: str, unknown: list[str], known: list[str]) -> None:
 
 def print_exhibit(data: "TableData | FigureData", output: Path | None) -> None:
     """Draw a table; of a figure, say where it is."""
-    from metacal.lab.paper.table import TableData
+    from metacal.lab.paper.prepare_tables import TableData
 
     console = Console()
     console.say(data.title, "italic")
@@ -241,7 +240,7 @@ def print_exhibit(data: "TableData | FigureData", output: Path | None) -> None:
 
 def print_table(data: "TableData") -> None:
     """Draw a table: ours, and the published figure under it."""
-    from metacal.lab.paper.table import best_of, metric_name
+    from metacal.lab.paper.prepare_tables import best_of, metric_name
 
     console = Console() if Console().is_terminal else Console(width=WIDE)
     drawn = Table()

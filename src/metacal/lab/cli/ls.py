@@ -19,7 +19,7 @@ def ls(
 
     Example: [bold]metacal ls[/], then [bold]metacal show main-ece[/] and [bold]metacal run main-ece --scale smoke[/]
     """
-    from metacal.lab.paper.experiments import EXHIBITS
+    from metacal.lab.paper import EXHIBITS
 
     check_places(json=json_file)
     listed = Table(box=SIMPLE)
@@ -27,8 +27,7 @@ def ls(
         listed.add_column(column, no_wrap=column != "what it shows")
     ordered = in_order(EXHIBITS.values())
     for exhibit in ordered:
-        draws = exhibit.draws()
-        cost = f"{len(draws)} draws" if draws else f"{len(exhibit.specs())} runs"
+        cost = exhibit.cost.partition(",")[0]
         listed.add_row(exhibit.name, exhibit.tag if exhibit.number else "ours", exhibit.title, cost)
     Console().print(listed)
     if json_file is not None:

@@ -21,8 +21,8 @@ from metacal.lab.cli.exhibits import (
 )
 
 if TYPE_CHECKING:
-    from metacal.lab.paper.draw_store import DrawStore
     from metacal.lab.paper.exhibits import Draw
+    from metacal.lab.paper.simulated import DrawStore
     from metacal.lab.training import StopRequest
 
 
@@ -69,8 +69,8 @@ def run(
     from metacal.functional.arguments import check_choice
     from metacal.lab.cli.progress import watch_runs, watch_steps
     from metacal.lab.engines import LocalEngine, RayEngine
-    from metacal.lab.paper.draw_store import DrawStore
-    from metacal.lab.paper.experiments import EXHIBITS
+    from metacal.lab.paper import EXHIBITS
+    from metacal.lab.paper.simulated import DrawStore
     from metacal.lab.training import Stopped, StopRequest
     from metacal.lab.training.recipes import read_overrides
 
@@ -122,12 +122,12 @@ def fit_draws(
         store: where they are kept.
         stop: asks to stop.
         say: is told of each draw before it is fitted.
-        fit: how; by default `metacal.lab.paper.simulated_study.fit_draw`.
+        fit: how; by default `metacal.lab.paper.simulated.fit_draw`.
 
     Raises:
         Stopped: it was asked for; the draws before are kept.
     """
-    from metacal.lab.paper.simulated_study import fit_draw
+    from metacal.lab.paper.simulated import fit_draw
 
     missing = [draw for draw in draws if not store.has(draw)]
     for count, draw in enumerate(missing, start=1):

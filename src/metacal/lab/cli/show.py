@@ -9,7 +9,7 @@ from metacal.errors import needs
 from metacal.lab.cli.exhibits import Output, Scale, Selection, Store, find_exhibits, narrow, open_store
 
 if TYPE_CHECKING:
-    from metacal.lab.paper.exhibits import Exhibit
+    from metacal.lab.paper.exhibits import Plan
     from metacal.lab.training import RunSpec
     from metacal.lab.training.run_folder import RunStore
 
@@ -33,27 +33,28 @@ def show(
     """
     exhibits = narrow(exhibit for name in names for exhibit in find_exhibits(name))
     selection = Selection(exhibits, open_store(store), scale)
-    for exhibit in exhibits:
-        show_exhibit(exhibit, selection)
+    for plan in selection.plans:
+        show_exhibit(plan, selection)
     if output is not None:
         selection.write(selection.prepare(), output)
 
 
-def show_exhibit(exhibit: "Exhibit", selection: Selection) -> None:
+def show_exhibit(plan: "Plan", selection: Selection) -> None:
     """Print one of them."""
-    from metacal.lab.paper.draw_store import DrawStore
+    from metacal.lab.paper.simulated import DrawStore
 
-    console, runs, scale = Console(highlight=False), selection.runs, selection.scale
+    console, runs, exhibit = Console(highlight=False), selection.runs, plan.exhibit
     console.print(f"[bold]{exhibit.heading}[/]  ({exhibit.name})")
     console.print(f"The paper's claim: {exhibit.claim}")
+    console.print(f"In full: {exhibit.cost}.")
     if exhibit.rows:
         console.print(f"Rows: {', '.join(row.name for row in exhibit.rows)}")
         console.print(f"Methods: {', '.join(column.label for column in exhibit.columns)}", markup=False)
-    specs, wanted = exhibit.specs(scale), exhibit.draws(scale)
+    specs, wanted = plan.specs, plan.draws
     if specs:
         states = [runs.state(spec) for spec in specs]
         counts = ", ".join(f"{states.count(state)} {state}" for state in ("complete", "begun", "missing"))
-        console.print(f"{len(specs)} runs at the {scale} scale: {counts}.")
+        console.print(f"{len(specs)} runs at the {plan.scale} scale: {counts}.")
         missing = [spec for spec, state in zip(specs, states, strict=True) if state != "complete"]
         if missing:
             console.print(time_left(missing, runs))

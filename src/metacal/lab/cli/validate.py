@@ -18,9 +18,9 @@ def validate(store: Store = "runs") -> None:
 
     Example: [bold]metacal validate --store runs[/]
     """
-    from metacal.lab.paper.draw_store import DrawStore
-    from metacal.lab.paper.experiments import EXHIBITS
+    from metacal.lab.paper import EXHIBITS
     from metacal.lab.paper.scales import SCALES
+    from metacal.lab.paper.simulated import DrawStore
     from metacal.lab.training.run_folder import RunStore
 
     console, runs, problems = Console(highlight=False), RunStore(store), []

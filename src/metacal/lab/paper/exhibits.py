@@ -1,4 +1,4 @@
-"""Exhibits of the paper as values: `PaperTable`, `PaperFigure`, `SimulatedStudy`; rows x columns x seeds -> specs."""
+"""Exhibits of the paper as values: `PaperTable`, `PaperFigure`, `SimulatedStudy`, and the `Plan` of their runs."""
 
 import csv
 from collections.abc import Mapping
@@ -12,6 +12,7 @@ from metacal.lab.training.recipes import build_spec
 from metacal.lab.training.spec import RunSpec
 
 SEEDS = (0, 1, 2)
+NOT_IN_THE_PAPER = "(not in the paper)"
 
 
 class Published(NamedTuple):
@@ -61,11 +62,78 @@ class Column:
 
 
 class Draw(NamedTuple):
-    """One draw of simulated data: n points to train on and n to look at, so many fresh ones to test on."""
+    """One draw of simulated data: n points to train on and n held out, and fresh ones to test on."""
 
     size: int
     seed: int
     test_points: int
+
+
+@dataclass(frozen=True)
+class PlannedCell:
+    """The runs of one row and column, one a seed; none where its figures are quoted."""
+
+    row: Row
+    column: Column
+    specs: tuple[RunSpec, ...]
+    is_as_published: bool
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What an exhibit needs at a scale, with settings of the user: every spec is built once, here.
+
+    Attributes:
+        exhibit: what is planned.
+        scale: ``full``, ``cpu`` or ``smoke``.
+        overrides: settings for all of its runs.
+        cells: rows x columns.
+        draws: of simulated data.
+    """
+
+    exhibit: "Exhibit"
+    scale: str = "full"
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    cells: tuple[PlannedCell, ...] = ()
+    draws: tuple[Draw, ...] = ()
+
+    @property
+    def specs(self) -> list[RunSpec]:
+        """All runs, each once."""
+        return list({spec.hash: spec for cell in self.cells for spec in cell.specs}.values())
+
+    @property
+    def setting(self) -> str:
+        """How this differs from the published setting, such as ``cpu scale, epochs=3``; empty if it does not."""
+        if all(cell.is_as_published for cell in self.cells) and not (self.draws and self.scale == "smoke"):
+            return ""
+        named = [] if self.scale == "full" else [f"{self.scale} scale"]
+        return ", ".join([*named, *(f"{key}={value}" for key, value in self.overrides.items())])
+
+    @property
+    def title(self) -> str:
+        """Number and title, with the setting where it is not the published one."""
+        if not self.setting:
+            return self.exhibit.heading
+        what = "reduced" if self.setting.endswith("scale") else "reduced or changed"
+        return f"{self.exhibit.heading} [{self.setting}: {what}, not comparable with the published figures]"
+
+    @property
+    def note(self) -> str:
+        """What a reader must know of the setting before comparing."""
+        if not self.setting:
+            return ""
+        if self.scale == "smoke":
+            return "Made at the smoke scale, on the digits, to see that everything runs: the figures mean nothing."
+        if self.scale == "cpu":
+            return (
+                f"Made at the {self.setting} (smaller models, fewer images and epochs; text in full): at most the order"
+                " of methods can be read off it, and what is reduced does not stand against the published figures."
+            )
+        return (
+            f"Made with {self.setting}, which is not the published setting: it does not stand against the published "
+            "figures."
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,16 +146,18 @@ class Exhibit:
         label: in the paper's source, and in the published figures.
         title: what it shows.
         claim: what the paper concludes from it.
+        cost: of making it in full: how many runs or draws, a comma, and what they take or share.
         rows: data sets and models.
         columns: methods.
         seeds: of each cell.
     """
 
     name: str
-    number: str
-    label: str
+    number: str = ""
+    label: str = ""
     title: str
-    claim: str
+    claim: str = NOT_IN_THE_PAPER
+    cost: str
     rows: tuple[Row, ...] = ()
     columns: tuple[Column, ...] = ()
     seeds: tuple[int, ...] = SEEDS
@@ -107,40 +177,29 @@ class Exhibit:
         """Number and title."""
         return f"{self.kind.capitalize()} {self.number}: {self.title}" if self.number else self.title
 
-    def spec(
-        self, row: Row, column: Column, seed: int, scale: str = "full", overrides: Mapping[str, Any] | None = None
-    ) -> RunSpec | None:
-        """The run behind one seed of one cell; None if it is only quoted."""
-        if column.settings is None:
-            return None
-        settings = scale_settings({**row.settings, **column.settings, "seed": seed}, scale)
-        return build_spec({**settings, **(overrides or {})})
+    def plan(self, scale: str = "full", overrides: Mapping[str, Any] | None = None) -> Plan:
+        """Every run that it needs."""
+        check_scale(scale)
+        changes = dict(overrides or {})
+        cells = tuple(self._cell(row, column, scale, changes) for row in self.rows for column in self.columns)
+        return Plan(self, scale, changes, cells)
 
     def specs(self, scale: str = "full", overrides: Mapping[str, Any] | None = None) -> list[RunSpec]:
         """All of its runs, each once."""
-        found = (
-            self.spec(row, column, seed, scale, overrides)
-            for row in self.rows
-            for column in self.columns
-            for seed in self.seeds
-        )
-        return list({spec.hash: spec for spec in found if spec is not None}.values())
+        return self.plan(scale, overrides).specs
 
-    def is_as_published(self, row: Row, column: Column, scale: str, overrides: Mapping[str, Any] | None) -> bool:
-        """Whether a cell is run in the published setting, neither reduced nor changed; what is quoted is."""
-        ours, theirs = (self.spec(row, column, 0, *given) for given in ((scale, overrides), ()))
-        return ours == theirs
+    def draws(self, scale: str = "full") -> tuple[Draw, ...]:
+        """The draws of simulated data that it needs, beside its runs."""
+        return self.plan(scale).draws
 
-    def setting(self, scale: str = "full", overrides: Mapping[str, Any] | None = None) -> str:
-        """What sets this apart from the published setting, such as ``cpu scale, epochs=3``; empty if nothing does."""
-        if all(self.is_as_published(row, column, scale, overrides) for row in self.rows for column in self.columns):
-            return ""
-        named = [] if scale == "full" else [f"{scale} scale"]
-        return ", ".join([*named, *(f"{key}={value}" for key, value in (overrides or {}).items())])
-
-    def draws(self, scale: str = "full") -> list[Draw]:
-        """The draws of simulated data it needs, beside its runs."""
-        return []
+    def _cell(self, row: Row, column: Column, scale: str, overrides: dict[str, Any]) -> PlannedCell:
+        if column.settings is None:
+            return PlannedCell(row, column, (), is_as_published=True)
+        seeds = [{**row.settings, **column.settings, "seed": seed} for seed in self.seeds]
+        scaled = [{**scale_settings(settings, scale), **overrides} for settings in seeds]
+        specs = tuple(map(build_spec, scaled))
+        same = scaled == seeds or (bool(overrides) and specs[0] == build_spec(seeds[0]))
+        return PlannedCell(row, column, specs, same)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,10 +230,10 @@ class PaperTable(Exhibit):
 
 @dataclass(frozen=True, kw_only=True)
 class PaperFigure(Exhibit):
-    """A figure of the paper, drawn from what runs have kept.
+    """A figure of the paper, drawn from what runs have stored.
 
     Attributes:
-        drawing: which of the drawings of `metacal.lab.paper.figures` it is.
+        drawing: one of ``DRAWINGS`` in `metacal.lab.paper.prepare_figures`.
         options: of the drawing.
     """
 
@@ -192,30 +251,27 @@ class SimulatedStudy(Exhibit):
     """A table or figure of the study on simulated data, whose models are fitted in seconds and have no spec.
 
     Attributes:
-        shows: ``table``, ``sweep`` or ``boundary``.
+        drawing: ``table``, ``sweep`` or ``boundary``.
         sizes: n, for each of its draws.
         test_points: fresh points that accuracy and ECE are measured on.
     """
 
-    shows: str
+    drawing: str
     sizes: tuple[int, ...]
     test_points: int = 100_000
 
     @property
     def kind(self) -> str:
         """``table``, or ``figure`` for a sweep or boundaries."""
-        return "table" if self.shows == "table" else "figure"
+        return "table" if self.drawing == "table" else "figure"
 
-    def setting(self, scale: str = "full", overrides: Mapping[str, Any] | None = None) -> str:
-        """``smoke scale``, the only one that reduces it, or nothing; there are no runs that overrides could change."""
-        return "smoke scale" if scale == "smoke" else ""
-
-    def draws(self, scale: str = "full") -> list[Draw]:
-        """Every size and seed; under ``smoke`` the first of each, with few test points."""
+    def plan(self, scale: str = "full", overrides: Mapping[str, Any] | None = None) -> Plan:
+        """Every size and seed; at the ``smoke`` scale one draw with few test points. Overrides change nothing."""
         check_scale(scale)
         if scale == "smoke":
-            return [Draw(self.sizes[0], self.seeds[0], 2000)]
-        return [Draw(size, seed, self.test_points) for size in self.sizes for seed in self.seeds]
+            return Plan(self, scale, draws=(Draw(self.sizes[0], self.seeds[0], 2000),))
+        draws = tuple(Draw(size, seed, self.test_points) for size in self.sizes for seed in self.seeds)
+        return Plan(self, scale, draws=draws)
 
 
 @lru_cache(maxsize=1)
@@ -248,14 +304,3 @@ def published_cells() -> frozenset[tuple[str, str, str]]:
 
 def _number(text: str) -> float | None:
     return float(text) if text else None
-
-
-def average_ranks(values: list[list[float]]) -> list[float]:
-    """Mean rank of each column over rows; the lowest value ranks first, and ties share the lowest rank.
-
-    Examples:
-        >>> average_ranks([[1.0, 2.0, 2.0], [3.0, 1.0, 2.0]])
-        [2.0, 1.5, 2.0]
-    """
-    ranks = [[1 + sum(other < value for other in row) for value in row] for row in values]
-    return [sum(column) / len(values) for column in zip(*ranks, strict=True)]

@@ -1,23 +1,49 @@
-"""`render_paper_page`: tables and figures of the paper on one self-contained page, ours beside the published."""
+"""Tables and figures of the paper: from the store to numbers, files, and one page of ours beside the published."""
 
 import base64
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+import shlex
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from metacal.lab.paper.figures import FigureData
-from metacal.lab.paper.render import image_of
-from metacal.lab.paper.table import Cell, TableData, best_of, metric_name
+from metacal.files import write_json
+from metacal.lab.paper.exhibits import Plan
+from metacal.lab.paper.plot_figures import image_of, plot_figure
+from metacal.lab.paper.prepare_figures import FigureData, prepare_figure
+from metacal.lab.paper.prepare_tables import Cell, TableData, best_of, metric_name, prepare_table
+from metacal.lab.paper.simulated import DrawStore, prepare_study_table
+from metacal.lab.paper.table_formats import write_table
+from metacal.lab.training.environment import provenance
+from metacal.lab.training.run_folder import RunStore
+from metacal.reporting.figure_files import FORMATS, save_figure
 from metacal.reporting.page import page_assets, policy_hash, template_environment
 
 
-@dataclass(frozen=True)
-class PageCell:
+class PageCell(NamedTuple):
     """A cell as the page shows it: ours, and what was published with the difference where the two can be compared."""
 
     ours: str
     published: str
     is_best: bool
+
+
+def prepare_exhibit(plan: Plan, store: RunStore) -> TableData | FigureData:
+    """Gather what the store has of a table or figure."""
+    if plan.exhibit.kind == "figure":
+        return prepare_figure(plan, store)
+    return prepare_study_table(plan, store.root) if plan.draws else prepare_table(plan, store)
+
+
+def write_exhibits(prepared: Sequence[TableData | FigureData], folder: Path) -> None:
+    """Write tables as Markdown, LaTeX, CSV and JSON, figures as PNG, SVG and JSON."""
+    for data in prepared:
+        if isinstance(data, TableData):
+            write_table(data, folder)
+            continue
+        write_json(folder / f"{data.name}.json", data.as_dict())
+        for suffix in FORMATS:
+            if (figure := plot_figure(data)) is not None:
+                save_figure(figure, folder / f"{data.name}.{suffix}")
 
 
 def render_paper_page(prepared: Sequence[TableData | FigureData], title: str, version: str = "") -> str:
@@ -29,17 +55,9 @@ def render_paper_page(prepared: Sequence[TableData | FigureData], title: str, ve
         version: of metacal, for the page's foot.
     """
     style, _ = page_assets()
-    return (
-        template_environment()
-        .get_template("paper.html.j2")
-        .render(
-            title=title,
-            exhibits=[_exhibit(data) for data in prepared],
-            style=style,
-            style_hash=policy_hash(style),
-            version=version,
-        )
-    )
+    exhibits = [_exhibit(data) for data in prepared]
+    template = template_environment().get_template("paper.html.j2")
+    return template.render(title=title, exhibits=exhibits, style=style, style_hash=policy_hash(style), version=version)
 
 
 def _exhibit(data: TableData | FigureData) -> dict[str, Any]:
@@ -55,3 +73,34 @@ def _exhibit(data: TableData | FigureData) -> dict[str, Any]:
 def _cells(line: tuple[Cell, ...]) -> list[PageCell]:
     best = best_of(line)
     return [PageCell(cell.text(), cell.published_text(), cell.column in best) for cell in line]
+
+
+def prepare_provenance(command: Sequence[str], plans: Iterable[Plan], store: RunStore) -> dict[str, Any]:
+    """Plain values for ``about.json``: what was run, with which versions, where, and how long all of it trained.
+
+    Date and commit are those of the gathering; a run that knows its own commit says it.
+
+    Args:
+        command: word by word.
+        plans: of the tables and figures; their complete runs and draws count.
+        store: where runs are.
+    """
+    plans, kept = list(plans), DrawStore(store.root)
+    draws = list(dict.fromkeys(draw for plan in plans for draw in plan.draws))
+    drawn = [kept.read(draw).get("seconds", 0.0) for draw in draws if kept.has(draw)]
+    runs = []
+    for spec in {spec.hash: spec for plan in plans for spec in plan.specs}.values():
+        folder = store.folder(spec)
+        if folder.is_complete:
+            seconds = round(folder.read_scores()["train_seconds"], 3)
+            run = {"run": spec.title, "hash": spec.hash, "seed": spec.seed, "train_seconds": seconds}
+            begun = folder.read_environment().get("commit")
+            runs.append(run | {"commit": begun} if begun else run)
+    return {
+        **provenance(shlex.join(command)),
+        "scale": plans[0].scale,
+        "seeds": sorted({*(run["seed"] for run in runs), *(draw.seed for draw in draws)}),
+        "train_seconds": round(sum(run["train_seconds"] for run in runs) + sum(drawn), 3),
+        "draws": len(drawn),
+        "runs": runs,
+    }

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from metacal.files import write_json, write_text
 from metacal.lab.paper.exhibits import Published
-from metacal.lab.paper.table import TableData, best_of, metric_name
+from metacal.lab.paper.prepare_tables import TableData, best_of, metric_name
 
 PUBLISHED = "published, and by how much ours is above it where both are of the same setting."
 LATEX = {

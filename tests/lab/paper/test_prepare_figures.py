@@ -8,16 +8,12 @@ import pytest
 import torch
 
 from metacal.functional import dece, expected_calibration_error
-from metacal.lab.paper.draw_store import DrawStore
+from metacal.lab.paper import EXHIBITS, FIGURES, STUDIES, TABLES
 from metacal.lab.paper.exhibits import Draw
-from metacal.lab.paper.experiments import EXHIBITS, FIGURES, STUDIES, TABLES
-from metacal.lab.paper.figures import plot_figure, prepare_figure
-from metacal.lab.paper.figures.agreement import BATCHES, figures_of_epoch, ranks
-from metacal.lab.paper.figures.panels import Band
-from metacal.lab.paper.figures.simulated import SweepLine, plot_sweep
-from metacal.lab.paper.figures.strengths import StrengthsPanel, plot_strengths_over_training
-from metacal.lab.paper.page import render_paper_page
-from metacal.lab.paper.render import image_of, prepare_exhibit, write_exhibits
+from metacal.lab.paper.page import prepare_exhibit, render_paper_page, write_exhibits
+from metacal.lab.paper.plot_figures import image_of, plot_figure, plot_strengths_over_training, plot_sweep
+from metacal.lab.paper.prepare_figures import BATCHES, Band, StrengthsPanel, figures_of_epoch, prepare_figure, ranks
+from metacal.lab.paper.simulated import DrawStore, SweepLine
 from metacal.lab.training import run
 from metacal.lab.training.run_folder import RunStore
 from metacal.reporting.learning import correlation
@@ -47,20 +43,19 @@ def store(tmp_path_factory):
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_every_figure_is_drawn(store, name):
-    data = prepare_figure(FIGURES[name], store, "smoke")
+    data = prepare_figure(FIGURES[name].plan("smoke"), store)
     assert data.panels and data.done < data.wanted
     assert "smoke scale: reduced" in data.title
     figure = plot_figure(data)
     assert (figure is None) == (name == "superclass-smoothing")  # the digits have no superclasses
     if figure is not None:
         assert all(axis.has_data() for axis in figure.axes)
-        assert b"Not the published setting: smoke scale" in image_of(
-            data, "svg"
-        )  # the image goes about without its page
+        # The image is used without its page too.
+        assert b"Not the published setting: smoke scale" in image_of(data, "svg")
 
 
 def test_what_is_behind_the_gap(store):
-    data = prepare_figure(FIGURES["generalisation-gap"], store, "smoke")
+    data = prepare_figure(FIGURES["generalisation-gap"].plan("smoke"), store)
     (panel,) = data.panels
     folders = [store.folder(spec) for spec in FIGURES["generalisation-gap"].specs("smoke") if spec.seed < 2]
     values = [folder.read_history()[1]["val_ece"] for folder in folders]
@@ -87,19 +82,19 @@ def test_correlations_are_scipys():
     assert float(correlation(ranks(first), ranks(second))) == pytest.approx(stats.spearmanr(first, second).statistic)
 
 
-def test_the_study_as_table_sweep_and_boundary(store, monkeypatch):
-    draws = [Draw(size, seed, 2000) for size in (20, 30) for seed in range(3)]
-    monkeypatch.setattr(type(STUDIES["synthetic"]), "draws", lambda self, scale="full": draws)
-    table = prepare_exhibit(STUDIES["synthetic"], store)
+def test_the_study_as_table_sweep_and_boundary(store):
+    few = {"sizes": (20, 30), "seeds": (0, 1, 2), "test_points": 2000}
+    studies = {name: replace(study, **few) for name, study in STUDIES.items()}
+    table = prepare_exhibit(studies["synthetic"].plan(), store)
     lines = {(line[0].row, line[0].metric): line for line in table.cells}
     ours = lines["2n = 40 labels", "ece_percent"]
     assert [cell.mean for cell in ours] == pytest.approx([1.0, 1.0, 3.0, 3.0, 3.0]) and ours[0].published is None
     assert lines["as published", "ece_percent"][3].published.mean == 1.40
     assert lines["as published", "ece_percent"][4].text() == "-", "the paper has no such column"
-    sweep = prepare_exhibit(STUDIES["synthetic-sweep"], store)
+    sweep = prepare_exhibit(studies["synthetic-sweep"].plan(), store)
     assert sweep.panels[3].mean == pytest.approx([0.03, 0.03]) and sweep.panels[0].draws == [3, 3]
     for name in ("synthetic-sweep", "synthetic-boundary"):
-        assert image_of(prepare_exhibit(STUDIES[name], store), "png").startswith(b"\x89PNG")
+        assert image_of(prepare_exhibit(studies[name].plan(), store), "png").startswith(b"\x89PNG")
 
 
 def test_panels_that_stopped_early_at_different_epochs_are_drawn_together():
@@ -118,10 +113,10 @@ def test_the_sweep_says_how_many_draws_are_behind_it():
 
 
 def test_nothing_to_draw_is_said_and_files_are_written(store, tmp_path):
-    empty = prepare_exhibit(FIGURES["l2-histograms"], RunStore(tmp_path / "none"), "smoke")
-    full = prepare_exhibit(FIGURES["l2-histograms"], store, "smoke")
+    empty = prepare_exhibit(FIGURES["l2-histograms"].plan("smoke"), RunStore(tmp_path / "none"))
+    full = prepare_exhibit(FIGURES["l2-histograms"].plan("smoke"), store)
     assert empty.panels == [] and plot_figure(empty) is None
-    write_exhibits([full, prepare_exhibit(TABLES["ablation"], store, "smoke")], tmp_path / "out")
+    write_exhibits([full, prepare_exhibit(TABLES["ablation"].plan("smoke"), store)], tmp_path / "out")
     assert {path.name for path in (tmp_path / "out").iterdir()} >= {"l2-histograms.png", "l2-histograms.svg"}
     assert (tmp_path / "out" / "ablation.tex").exists()
     page = render_paper_page([replace(empty, command="metacal run l2-histograms")], "Empty")
@@ -129,7 +124,7 @@ def test_nothing_to_draw_is_said_and_files_are_written(store, tmp_path):
 
 
 def test_the_page_lays_ours_beside_the_published(store):
-    prepared = [prepare_exhibit(EXHIBITS[name], store, "smoke") for name in ("main-ece", "reliability")]
+    prepared = [prepare_exhibit(EXHIBITS[name].plan("smoke"), store) for name in ("main-ece", "reliability")]
     page = render_paper_page(prepared, "<b>title</b>")
     assert "&lt;b&gt;title&lt;/b&gt;" in page and "<b>title" not in page
     assert "<small>1.17 ± 0.26</small>" in page and "not comparable with the published figures" in page

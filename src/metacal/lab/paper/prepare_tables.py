@@ -1,8 +1,8 @@
-"""A table of the paper, ours beside the published: the numbers; `table_formats` writes them."""
+"""`prepare_table`: the numbers of a table of the paper, ours beside the published; `table_formats` writes them."""
 
 import operator
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import PurePath
 from typing import Any
@@ -16,7 +16,7 @@ from metacal.functional import (
     fit_temperature_by_lbfgs,
 )
 from metacal.functional.confidence import confidence_and_correctness
-from metacal.lab.paper.exhibits import Column, PaperTable, Published, Row, average_ranks
+from metacal.lab.paper.exhibits import PaperTable, Plan, PlannedCell, Published
 from metacal.lab.training.domain_scores import average, score_domains, worst
 from metacal.lab.training.run_folder import RunFolder, RunStore
 
@@ -24,7 +24,7 @@ LBFGS_ITERATIONS = {"lbfgs-10": 10, "lbfgs-50": 50}
 DIGITS = 2
 WORTH: dict[str, Callable[[float], float]] = {
     "accuracy_percent": float,
-    "confidence_minus_accuracy_percent": lambda gap: -abs(gap),  # it has a sign: above 0 a model is too sure
+    "confidence_minus_accuracy_percent": lambda gap: -abs(gap),  # it has a sign: above 0 a model is over-confident
 }
 """How good a figure is; of all others lower is better."""
 
@@ -103,8 +103,8 @@ class Cell:
 
 def _figure(mean: float, std: float | None, temperature: float | None) -> str:
     spread = "" if std is None else f" ± {std:.{DIGITS}f}"
-    heat = "" if temperature is None else f" (T {temperature:.1f})"
-    return f"{mean:.{DIGITS}f}{spread}{heat}"
+    scaled = "" if temperature is None else f" (T {temperature:.1f})"
+    return f"{mean:.{DIGITS}f}{spread}{scaled}"
 
 
 @dataclass(frozen=True)
@@ -159,18 +159,12 @@ def measure(folder: RunFolder, calibrated: str | None = None, over: str | None =
     """
     scores, val, test = folder.read_scores(), folder.read_predictions("val"), folder.read_predictions("test")
     temperature = _fitted_temperature(val, calibrated or "grid")
-    if over is not None:
-        return _over_domains(folder, test, temperature, over)
-    scaled = test.logits / temperature
-    confidence = float(confidence_and_correctness(test.inputs)[0].double().mean())
-    ece = 100 * float(expected_calibration_error(logits=test.logits, targets=test.targets))
+    if over is None:
+        figures = _over_samples(test, scores["test"]["accuracy"], temperature)
+    else:
+        figures = _over_domains(folder, test, temperature, over)
     return {
-        "ece_percent": ece,
-        "ece_after_temperature_percent": 100 * float(expected_calibration_error(logits=scaled, targets=test.targets)),
-        "error_percent": 100 * (1 - scores["test"]["accuracy"]),
-        "accuracy_percent": 100 * scores["test"]["accuracy"],
-        "confidence_minus_accuracy_percent": 100 * (confidence - scores["test"]["accuracy"]),
-        "classwise_ece_percent": 100 * float(classwise_calibration_error(logits=test.logits, targets=test.targets)),
+        **{f"{name}_percent": 100 * value for name, value in figures.items()},
         "training_hours": scores["train_seconds"] / 3600,
         "temperature": temperature,
     }
@@ -183,117 +177,81 @@ def _fitted_temperature(val: Predictions, how: str) -> float:
     return fit_temperature_by_lbfgs(logits=val.logits, targets=val.targets, max_iterations=iterations).temperature
 
 
+def _over_samples(test: Predictions, accuracy: float, temperature: float) -> dict[str, float]:
+    logits, targets = test.logits, test.targets
+    confidence = float(confidence_and_correctness(test.inputs)[0].double().mean())
+    return {
+        "ece": float(expected_calibration_error(logits=logits, targets=targets)),
+        "ece_after_temperature": float(expected_calibration_error(logits=logits / temperature, targets=targets)),
+        "error": 1 - accuracy,
+        "accuracy": accuracy,
+        "confidence_minus_accuracy": confidence - accuracy,
+        "classwise_ece": float(classwise_calibration_error(logits=logits, targets=targets)),
+    }
+
+
 def _over_domains(folder: RunFolder, test: Predictions, temperature: float, over: str) -> dict[str, float]:
     found = folder.read_domains("test")
     if found is None:
         raise InvalidValueError(f"{folder.path} must be a run with test domains, got one without.")
     each = score_domains(test.logits, test.targets, *found, temperature)
     figures = average(each) if over == "average" else worst(each)
-    return {
-        "ece_percent": 100 * figures["ece"],
-        "ece_after_temperature_percent": 100 * figures["ece_after_temperature"],
-        "error_percent": 100 * figures["error"],
-        "accuracy_percent": 100 * (1 - figures["error"]),
-        "training_hours": folder.read_scores()["train_seconds"] / 3600,
-        "temperature": temperature,
-    }
+    kept = {name: figures[name] for name in ("ece", "ece_after_temperature", "error")}
+    return {**kept, "accuracy": 1 - figures["error"]}
 
 
-def setting_title(heading: str, setting: str) -> str:
-    """A heading that says so where the setting is not the published one.
-
-    Examples:
-        >>> setting_title("Table 3: Test error", "epochs=2")
-        'Table 3: Test error [epochs=2: reduced or changed, not comparable with the published figures]'
-    """
-    what = "reduced" if setting.endswith("scale") else "reduced or changed"
-    return f"{heading} [{setting}: {what}, not comparable with the published figures]" if setting else heading
-
-
-def setting_note(setting: str) -> str:
-    """What a reader must know before comparing."""
-    if not setting:
-        return ""
-    if "smoke scale" in setting:
-        return "Made at the smoke scale, on the digits, to see that everything runs: the figures mean nothing."
-    if "cpu scale" in setting:
-        return (
-            f"Made at the {setting} (smaller models, fewer images and epochs; text in full): at most the order of "
-            "methods can be read off it, and what is reduced does not stand against the published figures."
-        )
-    return f"Made with {setting}, which is not the published setting: it does not stand against the published figures."
-
-
-def prepare_table(
-    table: PaperTable, store: RunStore, scale: str = "full", overrides: Mapping[str, Any] | None = None
-) -> TableData:
+def prepare_table(plan: Plan, store: RunStore) -> TableData:
     """Gather what the store has of a table."""
+    table = plan.exhibit
+    assert isinstance(table, PaperTable)
     lines = []
     for row in table.rows:
-        found = {column.label: _measured(table, row, column, store, scale, overrides) for column in table.columns}
-        changed = {column.label: not table.is_as_published(row, column, scale, overrides) for column in table.columns}
-        for metric in table.metrics:
-            lines.append(
-                tuple(
-                    _cell(table, row, column, metric, found[column.label], changed[column.label])
-                    for column in table.columns
-                )
-            )
-    setting = table.setting(scale, overrides)
-    notes = ("Ours: mean ± population standard deviation over seeds.", setting_note(setting))
-    said = [rank for rank in map(table.published_rank, table.columns) if rank is not None]
+        measured = [(cell, _measured(cell, store)) for cell in plan.cells if cell.row is row]
+        lines += [tuple(_cell(table, cell, metric, runs) for cell, runs in measured) for metric in table.metrics]
+    notes = ("Ours: mean ± population standard deviation over seeds.", plan.note, _source_note(plan, store))
+    published = [rank for rank in map(table.published_rank, table.columns) if rank is not None]
     return TableData(
         table.name,
-        setting_title(table.heading, setting),
+        plan.title,
         table.claim,
-        " ".join(note for note in (*notes, _source_note(table, store, scale, overrides)) if note),
+        " ".join(note for note in notes if note),
         tuple(column.label for column in table.columns),
         tuple(lines),
         _ranks(table, lines),
-        tuple(said) or None,
+        tuple(published) or None,
     )
 
 
-def _source_note(table: PaperTable, store: RunStore, scale: str, overrides: Mapping[str, Any] | None) -> str:
+def _source_note(plan: Plan, store: RunStore) -> str:
     """Which files the runs read (an edition or a subset has its name), and where test images of domains come from."""
-    folders = [folder for spec in table.specs(scale, overrides) if (folder := store.folder(spec)).is_complete]
+    folders = [folder for spec in plan.specs if (folder := store.folder(spec)).is_complete]
     files = sorted({PurePath(path).name for folder in folders for path in folder.read_environment().get("data", ())})
     notes = [f"Data: {', '.join(files)}."] if files else []
-    if folders and any(row.over is not None for row in table.rows):
+    if folders and any(row.over is not None for row in plan.exhibit.rows):
         sources = sorted({folder.read_scores()["domains"]["source"] for folder in folders})
         notes.append(f"Test images of the domains: {' and '.join(sources)}.")
     return " ".join(notes)
 
 
-def _measured(
-    table: PaperTable,
-    row: Row,
-    column: Column,
-    store: RunStore,
-    scale: str,
-    overrides: Mapping[str, Any] | None,
-) -> list[dict[str, float]]:
-    specs = (table.spec(row, column, seed, scale, overrides) for seed in table.seeds)
-    folders = (store.folder(spec) for spec in specs if spec is not None)
-    return [measure(folder, column.calibrated, row.over) for folder in folders if folder.is_complete]
+def _measured(cell: PlannedCell, store: RunStore) -> list[dict[str, float]]:
+    folders = map(store.folder, cell.specs)
+    return [measure(folder, cell.column.calibrated, cell.row.over) for folder in folders if folder.is_complete]
 
 
-def _cell(
-    table: PaperTable, row: Row, column: Column, metric: str, runs: list[dict[str, float]], is_reduced: bool
-) -> Cell:
-    heat = None
+def _cell(table: PaperTable, planned: PlannedCell, metric: str, runs: list[dict[str, float]]) -> Cell:
+    row, column, temperature = planned.row, planned.column, None
     if metric == "ece_after_temperature_percent" and runs:
-        heat = statistics.fmean(run["temperature"] for run in runs)
+        temperature = statistics.fmean(run["temperature"] for run in runs)
     return Cell(
         f"{row.dataset} {row.model}",
         column.label,
         metric,
         tuple(run[metric] for run in runs),
         len(table.seeds),
-        heat,
+        temperature,
         table.published(row, column, metric),
         column.settings is None,
-        is_reduced,
+        not planned.is_as_published,
         table.has_published(row, column),
     )
 
@@ -303,6 +261,17 @@ def _ranks(table: PaperTable, lines: list[tuple[Cell, ...]]) -> tuple[float, ...
     if not table.ranked or any(mean is None for line in means for mean in line):
         return None
     return tuple(average_ranks([[mean for mean in line if mean is not None] for line in means]))
+
+
+def average_ranks(values: list[list[float]]) -> list[float]:
+    """Mean rank of each column over rows; the lowest value ranks first, and ties share the lowest rank.
+
+    Examples:
+        >>> average_ranks([[1.0, 2.0, 2.0], [3.0, 1.0, 2.0]])
+        [2.0, 1.5, 2.0]
+    """
+    ranks = [[1 + sum(other < value for other in row) for value in row] for row in values]
+    return [sum(column) / len(values) for column in zip(*ranks, strict=True)]
 
 
 def metric_name(metric: str) -> str:

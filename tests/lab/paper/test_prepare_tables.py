@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from metacal.lab.cli.exhibits import narrow
+from metacal.lab.paper import STUDIES, TABLES
 from metacal.lab.paper.exhibits import Published
-from metacal.lab.paper.experiments import STUDIES, TABLES
 from metacal.lab.paper.page import render_paper_page
-from metacal.lab.paper.simulated_table import prepare_study_table
-from metacal.lab.paper.table import Cell, TableData, best_of, prepare_table
+from metacal.lab.paper.prepare_tables import Cell, TableData, best_of, prepare_table
+from metacal.lab.paper.simulated import prepare_study_table
 from metacal.lab.paper.table_formats import csv_table, latex_table, markdown_table
 from metacal.lab.training import run
 from metacal.lab.training.run_folder import RunStore
@@ -57,11 +57,11 @@ METRICS = ("ece_percent", "ece_after_temperature_percent", "confidence_minus_acc
 @pytest.mark.parametrize("metric", METRICS)
 def test_cells_are_what_the_predictions_say(store, metric):
     (part,) = narrow([TABLES["image-methods"]], rows=["svhn"], methods=["ce", "mc"], seeds=[0, 1])
-    line = part.metrics.index(metric)
-    for found, column in zip(prepare_table(part, store, "smoke").cells[line], part.columns, strict=True):
+    line, cells = part.metrics.index(metric), part.plan("smoke").cells
+    for found, column in zip(prepare_table(part.plan("smoke"), store).cells[line], part.columns, strict=True):
         figures, heats = [], []
         for seed in (0, 1):
-            folder = store.folder(part.spec(part.rows[0], column, seed, "smoke"))
+            folder = store.folder(next(cell.specs[seed] for cell in cells if cell.column is column))
             val, test = folder.read_predictions("val"), folder.read_predictions("test")
             logits, targets = test.logits.double().numpy(), test.targets.numpy()
             if metric == "error_percent":
@@ -83,7 +83,7 @@ def test_cells_are_what_the_predictions_say(store, metric):
 
 def test_a_note_names_the_files_that_were_read(store, tmp_path):
     (part,) = narrow([TABLES["main-ece"]], rows=["svhn"], methods=["ce"], seeds=[0])
-    assert "Data:" not in prepare_table(part, store, "smoke").note, "the digits have no file"
+    assert "Data:" not in prepare_table(part.plan("smoke"), store).note, "the digits have no file"
     other = RunStore(tmp_path)
     (spec,) = part.specs("smoke")
     shutil.copytree(store.folder(spec).path, other.folder(spec).path)
@@ -92,18 +92,18 @@ def test_a_note_names_the_files_that_were_read(store, tmp_path):
         json.dumps({**json.loads(about.read_text()), "data": ["/some/where/news20.tar.gz", "d/glove.txt"]})
     )
     other.folder(spec).write_scores(other.folder(spec).read_scores())  # with the checksum of what was changed
-    assert prepare_table(part, other, "smoke").note.endswith("Data: glove.txt, news20.tar.gz.")
+    assert prepare_table(part.plan("smoke"), other).note.endswith("Data: glove.txt, news20.tar.gz.")
 
 
 def test_a_changed_setting_is_said_and_does_not_stand_against_the_published(store):
     (part,) = narrow([TABLES["main-ece"]], rows=["svhn"], methods=["ce", "mc"], seeds=[0, 1])
-    assert prepare_table(part, store).title == "Table 1: Test ECE"
-    changed = prepare_table(part, store, "full", {"epochs": 3})
+    assert prepare_table(part.plan(), store).title == "Table 1: Test ECE"
+    changed = prepare_table(part.plan("full", {"epochs": 3}), store)
     assert "[epochs=3: reduced or changed, not comparable with the published figures]" in changed.title
     assert "not the published setting" in changed.note and changed.cells[0][0].is_reduced
-    same = prepare_table(part, store, "full", {"epochs": 350})
+    same = prepare_table(part.plan("full", {"epochs": 350}), store)
     assert "[" not in same.title and not same.cells[0][0].is_reduced
-    smoke = prepare_table(part, store, "smoke")
+    smoke = prepare_table(part.plan("smoke"), store)
     assert all(each.mean is not None and each.difference is None for each in smoke.cells[0])
     lines = list(csv.DictReader(io.StringIO(csv_table(smoke))))
     assert {(line["difference"], line["setting"]) for line in lines} == {("", "reduced or changed")}
@@ -114,12 +114,12 @@ PUBLISHED = ("Oracle", "Cross-Entropy", "LS", "MC")
 
 def test_what_the_paper_does_not_have_is_not_as_published(tmp_path):
     (part,) = narrow([TABLES["outer-step"]], rows=["newsgroups"], methods=["mc", "mc-steady"])
-    data = prepare_table(part, RunStore(tmp_path), "cpu")
+    data = prepare_table(part.plan("cpu"), RunStore(tmp_path))
     assert {each.column: each.setting for each in data.cells[0]} == {
         "MC": "as published",
         "MC, steady": "not in the paper",
     }
-    simulated = csv.DictReader(io.StringIO(csv_table(prepare_study_table(STUDIES["synthetic"], RunStore(tmp_path)))))
+    simulated = csv.DictReader(io.StringIO(csv_table(prepare_study_table(STUDIES["synthetic"].plan(), tmp_path))))
     assert {(line["row"] == "as published", line["method"] in PUBLISHED, line["setting"]) for line in simulated} == {
         (True, True, "as published"),
         (True, False, "not in the paper"),
@@ -128,15 +128,15 @@ def test_what_the_paper_does_not_have_is_not_as_published(tmp_path):
     }
 
 
-def test_text_is_run_in_full_under_the_cpu_scale():
+def test_text_is_run_in_full_at_the_cpu_scale():
     (part,) = narrow([TABLES["main-ece"]], rows=["cifar-10/resnet18", "20-newsgroups"], methods=["mc"])
-    data = prepare_table(part, RunStore("none"), "cpu")
+    data = prepare_table(part.plan("cpu"), RunStore("none"))
     assert [line[0].is_reduced for line in data.cells] == [True, False]
 
 
 def test_the_simulated_study_says_that_smoke_is_reduced(tmp_path):
-    assert "[smoke scale: reduced" in prepare_study_table(STUDIES["synthetic"], RunStore(tmp_path), "smoke").title
-    assert "[" not in prepare_study_table(STUDIES["synthetic"], RunStore(tmp_path), "cpu").title
+    assert "[smoke scale: reduced" in prepare_study_table(STUDIES["synthetic"].plan("smoke"), tmp_path).title
+    assert "[" not in prepare_study_table(STUDIES["synthetic"].plan("cpu"), tmp_path).title
 
 
 def test_what_ties_as_printed_is_bold_together():
@@ -174,6 +174,6 @@ def test_missing_cells_name_the_command_in_every_format_and_quoted_ones_are_not_
 
 
 def test_published_ranks_stand_beside_ours(store):
-    data = prepare_table(TABLES["main-ece"], store, "smoke")
+    data = prepare_table(TABLES["main-ece"].plan("smoke"), store)
     assert data.ranks is None and data.published_ranks[-1] == 1.3
     assert "average rank, published" in markdown_table(data) and "average rank, ours" not in markdown_table(data)

@@ -2,8 +2,13 @@
 
 import pytest
 
-from metacal.lab.paper.exhibits import average_ranks, published_figures
-from metacal.lab.paper.experiments import EXHIBITS, FIGURES, STUDIES, TABLES
+from metacal.lab.cli.exhibits import narrow
+from metacal.lab.paper import EXHIBITS, FIGURES, STUDIES, TABLES, exhibits
+from metacal.lab.paper.exhibits import published_figures
+from metacal.lab.paper.page import prepare_exhibit
+from metacal.lab.paper.prepare_tables import average_ranks
+from metacal.lab.training.recipes import build_spec
+from metacal.lab.training.run_folder import RunStore
 
 FIGURE_LABELS = [  # in the order of the paper
     "ece-error-behaviour",
@@ -28,6 +33,18 @@ def test_every_figure_is_here_in_the_papers_order():
     figures = sorted((e for e in EXHIBITS.values() if e.kind == "figure" and e.number), key=lambda e: int(e.number))
     assert [figure.label for figure in figures] == FIGURE_LABELS
     assert [figure.number for figure in figures] == [str(number) for number in range(1, 11)]
+
+
+def specs_of(table, row, scale="full"):
+    """By column, the spec of the first seed."""
+    return {cell.column.label: next(iter(cell.specs), None) for cell in table.plan(scale).cells if cell.row is row}
+
+
+@pytest.mark.parametrize("name", EXHIBITS)
+def test_the_cost_says_how_many_runs_or_draws_there_are(name):
+    plan = EXHIBITS[name].plan()
+    count = f"{len(plan.specs)} run" if plan.specs else f"{len(plan.draws)} draw"
+    assert EXHIBITS[name].cost.partition(",")[0].removesuffix("s") == count
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -86,7 +103,7 @@ def test_runs_are_shared_between_tables():
 def test_at_equal_data_only_the_method_differs_from_meta_calibration(dataset, scale):
     table = TABLES["equal-data"]
     row = next(row for row in table.rows if row.dataset == dataset)
-    specs = {column.label: table.spec(row, column, 0, scale) for column in table.columns}
+    specs = specs_of(table, row, scale)
     equal, mc = specs["CE, equal data"], specs["MC"]
     as_mc = {"method": mc.method, "hold_out_meta": False, "outer": mc.outer}
     assert equal.model_copy(update=as_mc) == mc
@@ -98,7 +115,7 @@ def test_at_equal_data_only_the_method_differs_from_meta_calibration(dataset, sc
 @pytest.mark.parametrize("scale", ["full", "cpu", "smoke"])
 def test_only_the_outer_step_differs_from_the_published_run(scale):
     table = TABLES["outer-step"]
-    specs = {column.label: table.spec(table.rows[0], column, 0, scale) for column in table.columns}
+    specs = specs_of(table, table.rows[0], scale)
     for label in ("MC", "MC-S"):
         published = specs[label]
         assert published.outer == "paper"
@@ -107,8 +124,21 @@ def test_only_the_outer_step_differs_from_the_published_run(scale):
             assert ours.outer == outer and ours.model_copy(update={"outer": "paper"}) == published
 
 
+def test_one_cell_builds_each_spec_once(monkeypatch):
+    built = []
+    monkeypatch.setattr(exhibits, "build_spec", lambda settings: built.append(settings) or build_spec(settings))
+    (part,) = narrow([TABLES["main-ece"]], rows=["svhn"], methods=["mc"], seeds=[0])
+    for scale in ("full", "smoke"):
+        plan = part.plan(scale)
+        prepare_exhibit(plan, RunStore("none"))
+        assert len(plan.specs) == 1
+    assert len(built) == 2
+
+
 def test_what_is_quoted_is_never_run():
     table = TABLES["guo-setups"]
     quoted = [column for column in table.columns if column.settings is None]
-    assert len(quoted) == 3 and all(table.spec(table.rows[0], column, 0) is None for column in quoted)
+    specs = specs_of(table, table.rows[0])
+    assert len(quoted) == 3
+    assert all(specs[column.label] is None for column in quoted)
     assert len(table.specs()) == 24
