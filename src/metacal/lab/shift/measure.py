@@ -18,7 +18,7 @@ from metacal.lab.data.corruptions import CORRUPTIONS, SEVERITIES, check_images
 from metacal.lab.data.domains import shifted_sets
 from metacal.lab.training import Checkpoints, Hardware, RunFolder, RunSpec, build_model, evaluation_batches, make_fabric
 from metacal.lab.training.checkpoints import explain_mismatch
-from metacal.lab.training.domain_scores import DomainScores, average, score_domain, worst
+from metacal.lab.training.domain_scores import average, score_domain, worst
 from metacal.lab.training.loop import predict
 
 SHIFTS: dict[str, str | None] = {"cifar10-c": "cifar10", "cifar100-c": "cifar100", "corruptions": None}
@@ -64,7 +64,7 @@ def measure_shift(
     clean = score_domain("clean", *logits_of(first(dataset.test, size)), temperature)
     domains = [(name, severity) for name in CORRUPTIONS for severity in SEVERITIES]
     sets = shifted_sets(replace(dataset, test=first(dataset.test, size)), domains, folder=data_dir)
-    each: list[DomainScores] = []
+    each: list[dict[str, Any]] = []
     for name, examples in zip(sets.names, sets, strict=True):
         if progress is not None:
             progress(name, len(each), len(sets))
@@ -74,13 +74,13 @@ def measure_shift(
         "source": sets.source,
         "run": spec.title,
         "spec": spec.hash,
-        "samples": clean.samples,
+        "samples": clean["samples"],
         "temperature": temperature,
-        "clean": clean.as_dict(),
+        "clean": clean,
         "average": average(each),
         "worst": worst(each),
         "domains": [
-            {"corruption": name, "severity": severity, **score.as_dict()}
+            {"corruption": name, "severity": severity, **score}
             for (name, severity), score in zip(domains, each, strict=True)
         ],
     }

@@ -25,21 +25,13 @@ PRECISIONS = {"32": "32-true", "64": "64-true", "bf16": "bf16-mixed", "16": "16-
 
 @dataclass(frozen=True)
 class Job:
-    """A run with its data and its machine: what every step of the pipeline needs.
-
-    Attributes:
-        spec: what to run.
-        folder: where it is kept.
-        dataset: that the spec names.
-        splits: parts of it.
-        fabric: devices, precision and processes.
-    """
+    """A run with its data and its machine: what every step of the pipeline needs."""
 
     spec: RunSpec
     folder: RunFolder
     dataset: Dataset
     splits: Splits
-    fabric: Fabric
+    fabric: Fabric  # devices, precision and processes
 
 
 def choose_accelerator(name: str) -> str:

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-PACKAGE = Path(__file__).parent.parent
+PACKAGE = Path(__file__).parents[2]
 
 
 def environment() -> dict[str, Any]:

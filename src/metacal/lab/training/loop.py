@@ -36,44 +36,25 @@ ASK_EVERY = 16
 
 @dataclass(frozen=True)
 class Phase:
-    """One pass over some batches with one loss; an epoch is one phase, or several after each other.
-
-    Attributes:
-        batches: what is gone through.
-        loss: what is minimised.
-        lr: learning rate before the schedule.
-    """
+    """One pass over some batches with one loss; an epoch is one phase, or several after each other."""
 
     batches: Batches
     loss: TrainingLoss
-    lr: float
+    lr: float  # before the schedule
 
 
 @dataclass(frozen=True)
 class Training:
-    """Everything the loop works with. The first phase's figures are the epoch's training figures.
+    """Everything the loop works with. The first phase's figures are the epoch's training figures."""
 
-    Attributes:
-        spec: epochs, schedule, accumulation, clipping, patience, and what the best epoch is chosen by.
-        fabric: devices, precision and processes.
-        model: set up by it.
-        optimizer: set up by it.
-        phases: of an epoch.
-        val: this process's share of the validation set, unshuffled.
-        checkpoints: where the state is kept.
-        save_seconds: within an epoch the state is saved this often.
-        emit: receives events.
-        stop: is checked after every batch.
-    """
-
-    spec: RunSpec
+    spec: RunSpec  # epochs, schedule, accumulation, clipping, patience, and what the best epoch is chosen by
     fabric: Fabric
     model: _FabricModule
     optimizer: Optimizer
     phases: Sequence[Phase]
-    val: Batches
+    val: Batches  # this process's share of the validation set, unshuffled
     checkpoints: Checkpoints
-    save_seconds: float = 600.0
+    save_seconds: float = 600.0  # within an epoch the state is saved this often
     emit: Listener = silence
     stop: StopRequest = field(default_factory=StopRequest)
 

@@ -6,18 +6,12 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Term(BaseModel):
-    """A loss times a number.
-
-    Attributes:
-        loss: its name in `metacal.losses.LOSSES`.
-        weight: its factor.
-        options: arguments of the loss.
-    """
+    """A loss times a number."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    loss: str
+    loss: str  # its name in `metacal.losses.LOSSES`
     weight: float = 1.0
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {}  # arguments of the loss
 
     def times(self, weight: float) -> "Term":
         """The same term with another weight."""
@@ -25,19 +19,11 @@ class Term(BaseModel):
 
 
 CROSS_ENTROPY = (Term(loss="cross_entropy"),)
-META_OBJECTIVE = (*CROSS_ENTROPY, Term(loss="dece", weight=0.5))
+HELD_OUT_OBJECTIVE = (*CROSS_ENTROPY, Term(loss="dece", weight=0.5))
 
 
 class Method(BaseModel):
     """What is minimised, what is learned, and by what it is judged.
-
-    Attributes:
-        name: for tables and folders.
-        loss: terms of the training loss.
-        averaged: the loss is averaged over the batch even where the recipe sums it.
-        hyperparameters: what is meta-learned, by names of `metalearning.HYPERPARAMETERS`; empty for plain training.
-        objective: terms of the meta-objective, for methods with hyper-parameters.
-        interleaved: terms of a calibration loss that is trained on alone, on the meta part, after each epoch.
 
     Examples:
         >>> METHODS["mc"].hyperparameters, METHODS["ce"].needs_meta
@@ -45,12 +31,12 @@ class Method(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    name: str
+    name: str  # for tables and folders
     loss: tuple[Term, ...] = CROSS_ENTROPY
-    averaged: bool = False
-    hyperparameters: tuple[str, ...] = ()
-    objective: tuple[Term, ...] = META_OBJECTIVE
-    interleaved: tuple[Term, ...] = ()
+    averaged: bool = False  # the loss is averaged over the batch even where the recipe sums it
+    hyperparameters: tuple[str, ...] = ()  # what is meta-learned, by names of `metalearning.HYPERPARAMETERS`
+    objective: tuple[Term, ...] = HELD_OUT_OBJECTIVE  # what hyper-parameters are judged by
+    interleaved: tuple[Term, ...] = ()  # a calibration loss, trained on alone, on the meta part, after each epoch
 
     @property
     def needs_meta(self) -> bool:

@@ -25,7 +25,7 @@ from metacal.lab.training.build import (
     wants_channels_last,
 )
 from metacal.lab.training.checkpoints import Checkpoints, explain_mismatch
-from metacal.lab.training.domain_scores import score_domains, summarise
+from metacal.lab.training.domain_scores import average, score_domains, worst
 from metacal.lab.training.environment import is_first_process
 from metacal.lab.training.events import EpochDone, Event, Listener, Notice, StopRequest, TrainingBegan, silence
 from metacal.lab.training.loop import Phase, Training, predict, train
@@ -193,7 +193,8 @@ def finish(job: Job, training: Training, seconds: float, sets: ShiftedSets | Non
         # As for the checkpoint: the temperature is chosen on the domains that validation has.
         temperature = fit_temperature(logits=val.logits, targets=val.targets).temperature
         each = score_domains(test.logits, test.targets, domains, sets.names, temperature)
-        scores["domains"] = {"source": sets.source, "temperature": temperature, **summarise(each)}
+        figures = {"average": average(each), "worst": worst(each), "each": each}
+        scores["domains"] = {"source": sets.source, "temperature": temperature, **figures}
     if fabric.is_global_zero:
         job.folder.write_predictions("val", val)
         job.folder.write_predictions("test", test, domains, sets.names if sets is not None else ())

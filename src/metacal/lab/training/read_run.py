@@ -47,38 +47,31 @@ def view_of(run: RunFolder) -> RunView:
     shifts = tuple(run.read_shifts().values())
     for study in shifts:
         prepare_shift(study)
-    learned = members(run.read_hyperparameters())
-    names = dict.fromkeys(name for row in history for name in row if name != "epoch")
+    domains = run.read_scores().get("domains")
+    tested = "" if domains is None else f" (tested on {len(domains['each'])} domains, {domains['source']})"
+    learned: dict[str, Any] = {}
+    for name, value in run.read_hyperparameters().items():  # several hyper-parameters are one object each
+        learned.update(value if isinstance(value, dict) else {name: value})
+    smoothing = None
+    if "soft_labels" in learned:
+        smoothing = torch.tensor(learned["soft_labels"], dtype=torch.float64).fill_diagonal_(0.0)
+    columns = dict.fromkeys(name for row in history for name in row if name != "epoch")
     return RunView(
         name=spec.title,
         method=spec.method.name,
-        dataset=spec.dataset + domains_of(run),
+        dataset=spec.dataset + tested,
         class_names=predictions.class_names,
-        epochs={name: [row.get(name, float("nan")) for row in history] for name in names},
-        strengths=strengths_of(run, len(history)),
-        smoothing=smoothing_of(learned),
-        l2=l2_of(learned),
+        epochs={name: [row.get(name, float("nan")) for row in history] for name in columns},
+        strengths=read_strengths(run, len(history)),
+        smoothing=smoothing,
+        l2={name: torch.tensor(learned[name]) for name in ("weight", "bias") if name in learned} or None,
         superclasses=run.read_superclasses(),
         predictions=predictions,
         shifts=shifts,
     )
 
 
-def domains_of(run: RunFolder) -> str:
-    """What is said of the domains that a run was tested on; nothing without any."""
-    found = run.read_scores().get("domains")
-    return "" if found is None else f" (tested on {len(found['each'])} domains, {found['source']})"
-
-
-def members(learned: dict[str, Any]) -> dict[str, Any]:
-    """What several hyper-parameters have learned, side by side."""
-    flat: dict[str, Any] = {}
-    for name, value in learned.items():
-        flat.update(value if isinstance(value, dict) else {name: value})
-    return flat
-
-
-def strengths_of(run: RunFolder, epochs: int) -> Tensor | None:
+def read_strengths(run: RunFolder, epochs: int) -> Tensor | None:
     """Smoothing strengths ``(epochs, K)`` (or 1 for K); None where none are learned."""
     rows = []
     for epoch in range(1, epochs + 1):
@@ -87,17 +80,3 @@ def strengths_of(run: RunFolder, epochs: int) -> Tensor | None:
             return None
         rows.append(found[0].reshape(-1).double())
     return torch.stack(rows) if rows else None
-
-
-def smoothing_of(learned: dict[str, Any]) -> Tensor | None:
-    """What the soft label of each class gives to the others, ``(K, K)`` with an empty diagonal."""
-    if "soft_labels" not in learned:
-        return None
-    labels = torch.tensor(learned["soft_labels"], dtype=torch.float64)
-    return labels.fill_diagonal_(0.0)
-
-
-def l2_of(learned: dict[str, Any]) -> dict[str, Tensor] | None:
-    """Coefficients by parameter of the head."""
-    found: dict[str, Tensor] = {name: torch.tensor(learned[name]) for name in ("weight", "bias") if name in learned}
-    return found or None

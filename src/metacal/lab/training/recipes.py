@@ -1,9 +1,9 @@
-"""Recipes: the settings a dataset and a model are trained with unless told otherwise, and specs from ``key=value``."""
+"""Recipes: the default settings of a dataset and a model, and specs from ``key=value`` words."""
 
 import json
 import os
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -17,54 +17,24 @@ OURS: dict[str, Any] = {"outer": "default", "meta": "val", "select": "refinement
 OF_LEARNING = ("outer", "meta", "through", "meta_every", "meta_lr", "meta_memory")
 """Keys that say something only where hyper-parameters are learned."""
 IMAGES: dict[str, Any] = {"model": "resnet18", **PAPER}
+PLAIN: dict[str, Any] = {"weight_decay": 0.0, "reduction": "mean", "clip_norm": None}
+NEWSGROUPS: dict[str, Any] = {"optimizer": "adam", "lr": 1e-3, "schedule": "constant", "epochs": 50, "val_size": 900}
+DIGITS: dict[str, Any] = {"epochs": 60, "batch_size": 64, "lr": 0.05, "milestones": [30, 45]}
+SIMULATED: dict[str, Any] = {"epochs": 200, "batch_size": 64, "lr": 0.1, "schedule": "constant"}
 DATASET_RECIPES: dict[str, dict[str, Any]] = {
-    "cifar10": IMAGES,
-    "cifar100": IMAGES,
-    "svhn": IMAGES,
-    "fashion-mnist": IMAGES,
-    "20newsgroups": {
-        "model": "global-pooling-cnn",
-        **PAPER,
-        "epochs": 50,
-        "optimizer": "adam",
-        "lr": 1e-3,
-        "weight_decay": 0.0,
-        "schedule": "constant",
-        "reduction": "mean",
-        "clip_norm": None,
-        "val_size": 900,
-    },
-    "digits": {
-        **OURS,
-        "model": "mlp",
-        "model_options": {"hidden": [256, 256]},
-        "epochs": 60,
-        "batch_size": 64,
-        "lr": 0.05,
-        "weight_decay": 0.0,
-        "milestones": [30, 45],
-        "reduction": "mean",
-        "clip_norm": None,
-    },
-    "simulated": {
-        **OURS,
-        "model": "logistic",
-        "epochs": 200,
-        "batch_size": 64,
-        "lr": 0.1,
-        "weight_decay": 0.0,
-        "schedule": "constant",
-        "reduction": "mean",
-        "clip_norm": None,
-    },
+    **dict.fromkeys(("cifar10", "cifar100", "svhn", "fashion-mnist"), IMAGES),
+    "20newsgroups": {"model": "global-pooling-cnn", **PAPER, **PLAIN, **NEWSGROUPS},
+    "digits": {"model": "mlp", "model_options": {"hidden": [256, 256]}, **OURS, **PLAIN, **DIGITS},
+    "simulated": {"model": "logistic", **OURS, **PLAIN, **SIMULATED},
 }
 OWN_DATA_RECIPE: dict[str, Any] = {**OURS, "model": "mlp", "epochs": 60, "milestones": [30, 45], "reduction": "mean"}
+MODEL_RECIPES: dict[str, dict[str, Any]] = {"resnet110": {"batch_size": 80}}
 AS_TEXT = ("dataset", "model", "method", "precision")
 """Keys whose values stay words, whatever they look like."""
 WITH_OPTIONS = ("dataset_options", "model_options", "domains")
 """Keys that are set part by part: ``model_options.width=8``."""
 OF_A_CELL = {"dataset", "method", "seed"}
-MODEL_RECIPES: dict[str, dict[str, Any]] = {"resnet110": {"batch_size": 80}}
+Value = TypeVar("Value")
 
 
 def build_spec(settings: Mapping[str, Any]) -> RunSpec:
@@ -76,10 +46,7 @@ def build_spec(settings: Mapping[str, Any]) -> RunSpec:
         (350, 80, 'sum', 'paper')
     """
     problems: list[str] = []
-    spec = _spec(settings, problems)
-    if spec is None or problems:
-        raise InvalidValueError("; ".join(problems) + ".")
-    return spec
+    return _unless(problems, _spec(settings, problems))
 
 
 def read_assignments(
@@ -101,7 +68,7 @@ def read_assignments(
         ((10, 20), 2)
     """
     problems: list[str] = []
-    settings, machine = _sorted_out(words, problems)
+    settings, machine = _sort_words(words, problems)
     dataset, model, method = (settings.get(key) for key in ("dataset", "model", "method"))
     if datasets and dataset is not None and dataset not in datasets and not looks_like_path(dataset):
         problems.append(_not_one_of("dataset", dataset, datasets))
@@ -110,11 +77,8 @@ def read_assignments(
     if not learns(method) and (method is None or method in METHODS):
         unused = [key for key in OF_LEARNING if key in settings and settings[key] != "split"]
         problems += [f"`{key}` is for methods that learn, such as meta, got method={method or 'ce'}" for key in unused]
-    spec = _spec(settings, problems)
-    hardware = _hardware(machine, problems)
-    if problems or spec is None or hardware is None:
-        raise InvalidValueError("; ".join(problems) + ".")
-    return spec, hardware
+    spec, hardware = _spec(settings, problems), _hardware(machine, problems)
+    return _unless(problems, spec), _unless(problems, hardware)
 
 
 def looks_like_path(dataset: str) -> bool:
@@ -135,11 +99,8 @@ def read_hardware(words: Iterable[str]) -> Hardware:
         2
     """
     problems: list[str] = []
-    _, machine = _sorted_out(words, problems)
-    hardware = _hardware(machine, problems)
-    if problems or hardware is None:
-        raise InvalidValueError("; ".join(problems) + ".")
-    return hardware
+    _, machine = _sort_words(words, problems)
+    return _unless(problems, _hardware(machine, problems))
 
 
 def read_overrides(words: Iterable[str]) -> dict[str, Any]:
@@ -150,16 +111,21 @@ def read_overrides(words: Iterable[str]) -> dict[str, Any]:
         {'epochs': 3}
     """
     problems: list[str] = []
-    settings, machine = _sorted_out(words, problems)
+    settings, machine = _sort_words(words, problems)
     problems += [
         f"`{key}` must not be set for a table: its rows, methods and seeds say it"
         for key in OF_A_CELL & settings.keys()
     ]
     problems += [f"`{key}` must not be set here: it is a matter of the engine" for key in machine]
     problems += [_not_one_of("key", key, RunSpec.model_fields) for key in settings if key not in RunSpec.model_fields]
-    if problems:
+    return _unless(problems, settings)
+
+
+def _unless(problems: list[str], value: Value | None) -> Value:
+    """The value, unless there are problems: then all of them are raised at once."""
+    if problems or value is None:
         raise InvalidValueError("; ".join(problems) + ".")
-    return settings
+    return value
 
 
 def _spec(settings: Mapping[str, Any], problems: list[str]) -> RunSpec | None:
@@ -183,11 +149,10 @@ def _spec(settings: Mapping[str, Any], problems: list[str]) -> RunSpec | None:
     if not learns(merged.get("method")):
         merged = {key: value for key, value in merged.items() if key not in OF_LEARNING or key in given}
     try:
-        spec = RunSpec.model_validate({key: value for key, value in merged.items() if key in RunSpec.model_fields})
+        return RunSpec.model_validate({key: value for key, value in merged.items() if key in RunSpec.model_fields})
     except ValidationError as error:
         problems += _sentences(error)
         return None
-    return spec
 
 
 def learns(method: Any) -> bool:
@@ -205,7 +170,7 @@ def _hardware(machine: Mapping[str, Any], problems: list[str]) -> Hardware | Non
         return None
 
 
-def _sorted_out(words: Iterable[str], problems: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _sort_words(words: Iterable[str], problems: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Settings of the run and of the machine."""
     settings: dict[str, Any] = {}
     machine: dict[str, Any] = {}
@@ -246,10 +211,8 @@ def _not_one_of(kind: str, name: str, known: Iterable[str]) -> str:
 
 def _sentences(error: ValidationError) -> list[str]:
     """Pydantic's complaints as one line each: the key, the rule and the value received."""
-    told = [(problem, problem["msg"].removeprefix("Value error, ")) for problem in error.errors()]
-    return [
-        f"`{'.'.join(str(part) for part in problem['loc'])}`: {rule}, got {problem['input']!r}"
-        if problem["loc"]
-        else rule
-        for problem, rule in told
-    ]
+    sentences = []
+    for problem in error.errors():
+        rule, place = problem["msg"].removeprefix("Value error, "), ".".join(map(str, problem["loc"]))
+        sentences.append(f"`{place}`: {rule}, got {problem['input']!r}" if place else rule)
+    return sentences

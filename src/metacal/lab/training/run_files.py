@@ -1,4 +1,4 @@
-"""The files of a run: those of a complete one have checksums, and what reads a damaged one is told so.
+"""The files of a run: those of a complete one have checksums, and reading a damaged one raises what to do.
 
 Checkpoints have their own hashes. The checksums are written once, before the scores that complete a run, so that a kill
 at any moment leaves none that are wrong; runs that earlier versions have finished have none, and are read as they are.
@@ -34,12 +34,12 @@ class RunFiles:
         path: the folder.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
 
     @property
-    def is_sealed(self) -> bool:
-        """Whether the run is complete."""
+    def is_complete(self) -> bool:
+        """Whether its scores are there."""
         return (self.path / SCORES).exists()
 
     def seal(self, scores: str) -> None:
@@ -108,7 +108,7 @@ class RunFiles:
             fix = f"Delete {self.path / SCORES} and finish the run again: {again}"
         elif name.startswith("shift/"):
             fix = "Delete it and measure the shift again."
-        elif name == "history.csv" and not self.is_sealed:
+        elif name == "history.csv" and not self.is_complete:
             fix = "Delete it: the run continues, with the history from now on."
         else:
             fix = "Copy it again from where the run was made, or run it again in another folder."
@@ -117,7 +117,7 @@ class RunFiles:
     def _checksums(self) -> dict[str, str]:
         """Of a complete run, by file."""
         path = self.path / CHECKSUMS
-        if not self.is_sealed or not path.exists():
+        if not self.is_complete or not path.exists():
             return {}
         found = read_json(path)
         if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):

@@ -35,20 +35,12 @@ from metacal.lab.training.run_files import SCORES, RunFiles, write_tensors
 from metacal.lab.training.spec import SCHEMA, RunSpec
 
 
-class RunFolder:
-    """One run on disk; nothing is created until something is written.
-
-    Args:
-        path: the folder.
-    """
-
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        self._files = RunFiles(self.path)
+class RunFolder(RunFiles):
+    """One run on disk; nothing is created until something is written."""
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the folder for one process; another one that wants it is told so at once."""
+        """Hold the folder for one process; for another one this raises at once."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             lock = FileLock(self.path / "run.lock")
@@ -66,11 +58,6 @@ class RunFolder:
     def exists(self) -> bool:
         """Whether a run was begun here."""
         return (self.path / "spec.json").exists()
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether its scores are there."""
-        return self._files.is_sealed
 
     @property
     def checkpoints(self) -> Path:
@@ -110,7 +97,7 @@ class RunFolder:
 
     def read_environment(self) -> dict[str, Any]:
         """Machine, versions, and which files the data came from."""
-        return self._files.read_object("environment.json")
+        return self.read_object("environment.json")
 
     @property
     def schema(self) -> Any:
@@ -159,7 +146,7 @@ class RunFolder:
 
     def read_splits(self) -> dict[str, Tensor]:
         """Row numbers of each part."""
-        return self._files.read_tensors("splits.safetensors")
+        return self.read_tensors("splits.safetensors")
 
     def add_epoch(self, record: Mapping[str, float], tensors: Mapping[str, Tensor]) -> None:
         """Add an epoch to the history, in place of any record of that epoch or later ones."""
@@ -174,7 +161,7 @@ class RunFolder:
             remove_leftovers(folder)
         rows = self.read_history()
         if rows and rows[-1]["epoch"] < done:
-            raise self._files.damaged("history.csv", f"it ends with epoch {rows[-1]['epoch']:g} of {done}")
+            raise self.damaged("history.csv", f"it ends with epoch {rows[-1]['epoch']:g} of {done}")
         if len(rows) > done:
             self._write_history([row for row in rows if row["epoch"] <= done])
         for file in sorted((self.path / "epochs").glob("*.safetensors")):
@@ -186,7 +173,7 @@ class RunFolder:
         if not (self.path / "history.csv").exists():
             return []
         try:
-            text = self._files.read("history.csv").decode()
+            text = self.read("history.csv").decode()
             rows = list(csv.DictReader(io.StringIO(text, newline="")))
             if not text.endswith("\n") or any(None in (*row, *row.values()) for row in rows):
                 raise ValueError("it is cut short")
@@ -194,7 +181,7 @@ class RunFolder:
             if any(not row["epoch"].is_integer() for row in history):
                 raise ValueError("an epoch is not a whole number")
         except (KeyError, ValueError, csv.Error) as error:
-            raise self._files.damaged("history.csv", str(error)) from None
+            raise self.damaged("history.csv", str(error)) from None
         return history
 
     def epoch_file(self, epoch: int) -> Path:
@@ -203,7 +190,7 @@ class RunFolder:
 
     def read_epoch(self, epoch: int) -> dict[str, Tensor]:
         """Validation logits and hyper-parameters (``omega.*``) after an epoch."""
-        return self._files.read_tensors(self.epoch_file(epoch).relative_to(self.path).as_posix())
+        return self.read_tensors(self.epoch_file(epoch).relative_to(self.path).as_posix())
 
     def write_predictions(
         self, part: str, predictions: Predictions, domains: Tensor | None = None, domain_names: Sequence[str] = ()
@@ -223,7 +210,7 @@ class RunFolder:
         try:
             return Predictions.from_logits(tensors["logits"], tensors["targets"], about["class_names"], about["name"])
         except (InvalidValueError, InvalidTypeError, KeyError, TypeError) as error:
-            raise self._files.damaged(f"predictions/{part}.safetensors", str(error)) from None
+            raise self.damaged(f"predictions/{part}.safetensors", str(error)) from None
 
     def read_domains(self, part: str = "test") -> tuple[Tensor, tuple[str, ...]] | None:
         """The number of each prediction's domain, and the domains' names; None for a run without domains."""
@@ -231,27 +218,27 @@ class RunFolder:
         try:
             return (tensors["domains"], tuple(about["domain_names"])) if "domains" in tensors else None
         except (KeyError, TypeError) as error:
-            raise self._files.damaged(f"predictions/{part}.safetensors", str(error)) from None
+            raise self.damaged(f"predictions/{part}.safetensors", str(error)) from None
 
     def _read_part(self, part: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
         name = f"predictions/{part}.safetensors"
-        tensors = self._files.read_tensors(name)
+        tensors = self.read_tensors(name)
         with safetensors.safe_open(self.path / name, framework="pt") as file:
             about = (file.metadata() or {}).get("predictions", "")
         try:
             return tensors, json.loads(about)
         except (ValueError, RecursionError) as error:
-            raise self._files.damaged(name, str(error)) from None
+            raise self.damaged(name, str(error)) from None
 
     def write_shift(self, name: str, study: Mapping[str, Any]) -> None:
         """Keep what was measured under a shift."""
         with self.lock():
-            self._files.replace(f"shift/{name}.json", json_text(dict(study)))
+            self.replace(f"shift/{name}.json", json_text(dict(study)))
 
     def read_shifts(self) -> dict[str, dict[str, Any]]:
         """What was measured under shifts, by name."""
         names = sorted(path.stem for path in (self.path / "shift").glob("*.json"))
-        return {name: as_figures(self._files.read_object(f"shift/{name}.json")) for name in names}
+        return {name: as_figures(self.read_object(f"shift/{name}.json")) for name in names}
 
     def write_hyperparameters(self, learned: Mapping[str, Any]) -> None:
         """Keep what was learned, as plain numbers."""
@@ -259,7 +246,7 @@ class RunFolder:
 
     def read_hyperparameters(self) -> dict[str, Any]:
         """What was learned; empty for a method that learns nothing."""
-        learned: dict[str, Any] = as_figures(self._files.read_object("hyperparameters.json"))
+        learned: dict[str, Any] = as_figures(self.read_object("hyperparameters.json"))
         return learned
 
     def write_superclasses(self, superclasses: Sequence[int] | None) -> None:
@@ -272,26 +259,22 @@ class RunFolder:
         path = self.path / "superclasses.json"
         if not path.exists():
             return None
-        found = self._files.read_value(path.name)
+        found = self.read_value(path.name)
         if not isinstance(found, list) or not all(isinstance(number, int) for number in found):
-            raise self._files.damaged(path.name, "it must hold a list of integers")
+            raise self.damaged(path.name, "it must hold a list of integers")
         return tuple(found)
 
     def write_scores(self, scores: Mapping[str, Any]) -> None:
         """Finish the run: with the checksums of all that is in its folder, then the scores."""
-        self._files.seal(json_text(dict(scores)))
+        self.seal(json_text(dict(scores)))
 
     def read_scores(self) -> dict[str, Any]:
         """Figures of the best checkpoint on the test set."""
-        scores: dict[str, Any] = as_figures(self._files.read_object(SCORES))
+        scores: dict[str, Any] = as_figures(self.read_object(SCORES))
         parts = [scores.get("test"), scores.get("val", {}), {"train_seconds": scores.get("train_seconds")}]
         if "spec" not in scores or not all(map(are_figures, parts)):
-            raise self._files.damaged(SCORES, "it is not what was written")
+            raise self.damaged(SCORES, "it is not what was written")
         return scores
-
-    def damaged_files(self) -> Iterator[str]:
-        """What is wrong with each file of a complete run that is not what was written."""
-        return self._files.damaged_files()
 
     def _write_history(self, rows: list[dict[str, float]]) -> None:
         columns = list(dict.fromkeys(key for row in rows for key in row))

@@ -1,4 +1,4 @@
-"""`RunSpec`: one training run, described completely; the same spec gives the same run."""
+"""`RunSpec`: one training run, described completely; the same spec gives the same run. `Hardware`: where it runs."""
 
 import hashlib
 import json
@@ -32,11 +32,6 @@ WRITTEN = re.compile(r"([a-z_]+):([0-9]+)")
 class Domains(BaseModel):
     """Domains by part of a run; corruptions of images, or names in a column of the user's data, not both.
 
-    Attributes:
-        train: sampled from, one per step; a meta batch is of another one than the training batch.
-        val: what the checkpoint and a temperature are chosen on; None is ``train``.
-        test: what is measured, each on its own.
-
     Examples:
         >>> Domains(train=["A", "B", "C", "D"], test=["E"]).is_column
         True
@@ -45,9 +40,9 @@ class Domains(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    train: tuple[Domain, ...]
-    val: tuple[Domain, ...] | None = None
-    test: tuple[Domain, ...]
+    train: tuple[Domain, ...]  # one per step; a meta batch is of another one than the training batch
+    val: tuple[Domain, ...] | None = None  # what the checkpoint and a temperature are chosen on; None is ``train``
+    test: tuple[Domain, ...]  # each is measured on its own
 
     @field_validator("train", "val", "test", mode="before")
     @classmethod
@@ -110,7 +105,7 @@ def _plain_name(corruption: str) -> str:
 
 
 def _is_corruption(name: str) -> bool:
-    from metacal.lab.data.corruptions import CORRUPTIONS
+    from metacal.lab.data.corruptions import CORRUPTIONS  # loads torch
 
     return _plain_name(name) in CORRUPTIONS
 
@@ -135,52 +130,6 @@ NAMED: dict[str, Callable[[], Domains]] = {"cifar-c": cifar_c}
 class RunSpec(BaseModel):
     """Everything that decides the outcome of a run; where it runs is not part of it (see `Hardware`).
 
-    Attributes:
-        dataset: name of a dataset, or the path of your own.
-        dataset_options: passed on to it.
-        model: name of a model, or the import path of your own.
-        model_options: passed on to it.
-        method: a `Method`, or the name of one.
-        train_size: use only so many of the samples that are left for training.
-        val_share: share of the training data for validation.
-        meta_share: share of the training data for the meta set.
-        val_size: number of validation samples, instead of a share.
-        meta_size: number of meta samples, instead of a share.
-        stratified: split class by class.
-        hold_out_meta: set the meta part aside even for a method that does not use it; otherwise such a method trains
-            on it too, as in the paper (90 % of the data against 80 %).
-        augment: pad-crop-flip; None is what the dataset asks for.
-        domains: what is trained on, chosen on and tested on, by domain; ``cifar-c`` names the paper's; None has none.
-        epochs: passes over the training data.
-        batch_size: samples per step, over all devices.
-        accumulate: cut each batch into so many parts, whose gradients are added up.
-        optimizer: ``sgd``, ``adam`` or ``adamw``.
-        lr: learning rate at the start.
-        momentum: of SGD.
-        nesterov: of SGD.
-        weight_decay: L2 (``adamw``: decoupled).
-        schedule: ``multistep``, ``cosine`` or ``constant``, by epochs.
-        milestones: epochs after which the rate is multiplied by ``decay``.
-        decay: factor at a milestone.
-        reduction: ``sum`` or ``mean`` of the loss over the batch.
-        clip_norm: the gradient is scaled down to this norm; None leaves it.
-        interleaved_lr: learning rate of the calibration epochs of interleaved training, times the schedule.
-        patience: stop after so many epochs without a better validation accuracy; None never stops early.
-        precision: ``32``, ``64``, ``bf16`` or ``16`` (the last two mixed).
-        compile: `torch.compile` the model.
-        meta: what hyper-parameters are learned on: ``val``, the validation samples; ``split``, a part of its own.
-        outer: how they move: ``default``, the library's; ``paper``, the published way; ``first`` and ``steady`` are of
-            version 0.1, for runs that were begun with it.
-        through: what a meta step is simulated on: ``head`` or ``model``; None is the library's choice.
-        meta_every: iterations from one meta step to the next; None is that of ``outer``.
-        meta_lr: step size of the hyper-parameters; None is that of ``outer``.
-        meta_batch_size: None is ``batch_size``.
-        meta_memory: held-out samples that are judged at a time; 0 is that of ``outer``.
-        select: the checkpoint that is scored: that of the best validation ``accuracy``, or ``refinement``: the lowest
-            validation NLL after temperature scaling.
-        finish: fit a temperature on the validation samples in the end, and fold it into the last layer.
-        seed: of splits, weights, order, augmentation and dropout.
-
     Examples:
         >>> spec = RunSpec(dataset="digits", model="mlp", method="mc", epochs=2)
         >>> spec.method.name, RunSpec.model_validate_json(spec.model_dump_json()) == spec
@@ -189,47 +138,50 @@ class RunSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
-    dataset: str
+    dataset: str  # name of a dataset, or the path of your own
     dataset_options: dict[str, Any] = {}
-    model: str
+    model: str  # name of a model, or the import path of your own
     model_options: dict[str, Any] = {}
-    method: Method = METHODS["ce"]
-    train_size: Count | None = None
-    val_share: Share = 0.1
+    method: Method = METHODS["ce"]  # or the name of one
+    train_size: Count | None = None  # use only so many of the samples that are left for training
+    val_share: Share = 0.1  # of the training data
     meta_share: Share = 0.1
-    val_size: Count | None = None
+    val_size: Count | None = None  # number of samples, instead of a share
     meta_size: Count | None = None
-    stratified: bool = False
+    stratified: bool = False  # split class by class
+    # Set the meta part aside even for a method that does not use it; otherwise such a method trains on it too, as in
+    # the paper (90 % of the data against 80 %).
     hold_out_meta: bool = False
-    augment: bool | None = None
-    domains: Domains | None = None
+    augment: bool | None = None  # pad-crop-flip; None is what the dataset asks for
+    domains: Domains | None = None  # trained on, chosen on and tested on; ``cifar-c`` names the paper's
     epochs: Count = 350
-    batch_size: Count = 128
-    accumulate: Count = 1
+    batch_size: Count = 128  # samples per step, over all devices
+    accumulate: Count = 1  # cut each batch into so many parts, whose gradients are added up
     optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
-    lr: Positive = 0.1
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    lr: Positive = 0.1  # at the start
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9  # of SGD
     nesterov: bool = False
-    weight_decay: NotNegative = 0.0005
+    weight_decay: NotNegative = 0.0005  # L2 (``adamw``: decoupled)
     schedule: Literal["multistep", "cosine", "constant"] = "multistep"
-    milestones: tuple[Count, ...] = (150, 250)
+    milestones: tuple[Count, ...] = (150, 250)  # epochs after which the rate is multiplied by ``decay``
     decay: Positive = 0.1
-    reduction: Literal["sum", "mean"] = "sum"
-    clip_norm: Positive | None = 2.0
-    interleaved_lr: Positive | None = None
-    patience: Count | None = None
-    precision: Literal["32", "64", "bf16", "16"] = "32"
-    compile: bool = False
-    meta: Literal["split", "val"] = "split"
+    reduction: Literal["sum", "mean"] = "sum"  # of the loss over the batch
+    clip_norm: Positive | None = 2.0  # the gradient is scaled down to this norm
+    interleaved_lr: Positive | None = None  # of the calibration epochs of interleaved training, times the schedule
+    patience: Count | None = None  # stop after so many epochs that are not the best
+    precision: Literal["32", "64", "bf16", "16"] = "32"  # the last two are mixed
+    compile: bool = False  # `torch.compile` the model
+    meta: Literal["split", "val"] = "split"  # learn on a part of its own, or on the validation samples
+    # How hyper-parameters move; ``first`` and ``steady`` are of version 0.1, for runs that were begun with it.
     outer: Literal["first", "steady", "paper", "default"] = "first"
-    through: Literal["head", "model"] | None = None
-    meta_every: Count | None = None
+    through: Literal["head", "model"] | None = None  # what a meta step is simulated on; None is the library's choice
+    meta_every: Count | None = None  # iterations from one meta step to the next; None, as those below, is ``outer``'s
     meta_lr: Positive | None = None
-    meta_batch_size: Count | None = None
-    meta_memory: Annotated[int, Field(ge=0)] = 0
-    select: Literal["accuracy", "refinement"] = "accuracy"
-    finish: bool = False
-    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    meta_batch_size: Count | None = None  # None is ``batch_size``
+    meta_memory: Annotated[int, Field(ge=0)] = 0  # held-out samples that are judged at a time; 0 is ``outer``'s
+    select: Literal["accuracy", "refinement"] = "accuracy"  # which checkpoint is scored; refinement: NLL after scaling
+    finish: bool = False  # fold a temperature, fitted on the validation samples, into the last layer
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0  # of splits, weights, order, augmentation and dropout
 
     @model_validator(mode="before")
     @classmethod
@@ -296,10 +248,10 @@ class RunSpec(BaseModel):
 
         Fields at their default are left out, so that a field added later does not move the runs that do not use it.
         """
-        told = self.model_dump(mode="json", exclude_defaults=True)
-        if told.get("outer") in ("paper", "steady"):  # as version 0.1 spelled it
-            told["meta_preset"] = told.pop("outer")
-        canonical = json.dumps({"schema": SCHEMA, **told}, sort_keys=True)
+        stated = self.model_dump(mode="json", exclude_defaults=True)
+        if stated.get("outer") in ("paper", "steady"):  # as version 0.1 spelled it
+            stated["meta_preset"] = stated.pop("outer")
+        canonical = json.dumps({"schema": SCHEMA, **stated}, sort_keys=True)
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
     def lr_factor(self, epoch: int) -> float:
@@ -329,22 +281,14 @@ class RunSpec(BaseModel):
 
 
 class Hardware(BaseModel):
-    """Where a run is executed; nothing here belongs to its identity.
-
-    Attributes:
-        accelerator: ``auto`` (CUDA if it is there), ``cpu``, ``gpu``. Apple's GPUs have no float64, which metrics need.
-        devices: how many.
-        strategy: ``auto`` or ``ddp``.
-        threads: of torch on a CPU; None leaves them.
-        channels_last: memory format of images; None is what is faster on the accelerator.
-    """
+    """Where a run is executed; nothing here belongs to its identity."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    accelerator: Literal["auto", "cpu", "gpu", "cuda"] = "auto"
+    accelerator: Literal["auto", "cpu", "gpu", "cuda"] = "auto"  # not Apple's GPUs: metrics need float64
     devices: Count = 1
     strategy: Literal["auto", "ddp"] = "auto"
-    threads: Count | None = None
-    channels_last: bool | None = None
+    threads: Count | None = None  # of torch on a CPU; None leaves them
+    channels_last: bool | None = None  # memory format of images; None is what is faster on the accelerator
 
     @field_validator("strategy", mode="before")
     @classmethod
