@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from metacal.cli.options import ClassNames, Logits, Probs, Target, check_places, read_class_names
+from metacal.cli import options
 from metacal.cli.terminal import Console, warn
 from metacal.errors import InvalidValueError, MetacalWarning
 from metacal.files import write_json
@@ -25,37 +25,28 @@ AUTO = "auto"
 
 def calibrate(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Predictions to calibrate; targets are not needed.")],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where to write: .parquet, .arrow, .csv or .npz.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Where to write: .parquet, .arrow, .csv or .npz.")],
     method: Annotated[
-        str,
-        typer.Option(
-            "--method", metavar="NAME", help="temperature, vector, beta, ... (a wrong name lists all), or auto."
-        ),
+        str, typer.Option(metavar="NAME", help="temperature, vector, beta, ... (a wrong name lists all), or auto.")
     ] = "temperature",
     fit_on: Annotated[
-        Path | None, typer.Option("--fit-on", metavar="FILE", help="Predictions with targets, not those of FILE.")
+        Path | None, typer.Option(metavar="FILE", help="Predictions with targets, not those of FILE.")
     ] = None,
     use: Annotated[
-        Path | None,
-        typer.Option("--use", metavar="FILE", help="Apply a calibrator that --save wrote; nothing is fitted."),
+        Path | None, typer.Option(metavar="FILE", help="Apply a calibrator that --save wrote; nothing is fitted.")
     ] = None,
     same_classes: Annotated[
-        bool,
-        typer.Option(
-            "--same-classes", help="With --use: the classes are those of the calibrator, whatever their names."
-        ),
+        bool, typer.Option("--same-classes", help="With --use: the classes are the calibrator's, whatever their names.")
     ] = False,
     save: Annotated[
-        Path | None, typer.Option("--save", metavar="FILE", help="Also write the fitted calibrator (.safetensors).")
+        Path | None, typer.Option(metavar="FILE", help="Also write the fitted calibrator (.safetensors).")
     ] = None,
-    probs: Probs = None,
-    logits: Logits = None,
-    target: Target = None,
-    class_names: ClassNames = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Also write what was fitted, and chosen by, as JSON.")
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the folds of --method auto.")] = 0,
+    probs: options.Probs = None,
+    logits: options.Logits = None,
+    target: options.Target = None,
+    class_names: options.ClassNames = None,
+    json_file: options.JSONFile = None,
+    seed: options.Seed = 0,
 ) -> None:
     """Fit a calibrator on held-out predictions and write the calibrated probabilities of another file.
 
@@ -78,13 +69,13 @@ def calibrate(
     check_writable(out)
     if out.resolve() == file.resolve():
         raise InvalidValueError(f"`--out` must be another file than the one that is read, got {out}.")
-    check_places(save=save, json=json_file)
+    options.check_places(save=save, json=json_file)
     check_choice("--method", method, (*CALIBRATORS, AUTO))
     if (fit_on is None) == (use is None):
         raise InvalidValueError(
             "Exactly one of `--fit-on` and `--use` must be given: fit a calibrator, or use a saved one."
         )
-    names = read_class_names(class_names)
+    names = options.read_class_names(class_names)
     keywords = {"probs": probs, "logits": logits, "target": target, "class_names": names}
     opened = PredictionFile(file, **keywords, needs_target=False)  # type: ignore[arg-type]
     about: dict[str, object] = {"file": str(file), "out": str(out)}
@@ -122,8 +113,7 @@ def fit_calibrator(
     """Choose if asked to, fit, and say what was found; None means that the scores are best left as they are."""
     from metacal.posthoc import CALIBRATORS, TemperatureScaling, choose_calibrator
 
-    kind = "logits" if fitting.is_logits else "probs"
-    keywords = {kind: fitting.scores}
+    keywords = {fitting.inputs.name: fitting.scores}
     about: dict[str, object] = {"samples": len(fitting)}
     if method == AUTO:
         method, trials = choose_calibrator(**keywords, targets=fitting.targets, seed=seed)  # type: ignore[arg-type]
@@ -153,12 +143,11 @@ def calibrated(file: "PredictionFile", calibrator: "Calibrator | None") -> "Iter
     """Batches of calibrated probabilities with their targets, if there are any."""
     for batch in file.batches():
         scores = batch.scores.contiguous()
-        if calibrator is None:
-            yield scores.softmax(dim=1) if file.is_logits else scores, batch.targets
+        if calibrator is not None:
+            scores = calibrator.predict_proba(**{"logits" if file.is_logits else "probs": scores})
         elif file.is_logits:
-            yield calibrator.predict_proba(logits=scores), batch.targets
-        else:
-            yield calibrator.predict_proba(probs=scores), batch.targets
+            scores = scores.softmax(dim=1)
+        yield scores, batch.targets
 
 
 def check_classes(fitted: int, found: int, file: Path) -> None:

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from metacal.cli.options import ClassNames, Logits, Probs, Target, check_places, read_class_names
+from metacal.cli import options
 from metacal.cli.terminal import Console, one_line
 from metacal.errors import InvalidValueError
 from metacal.files import write_json
@@ -44,38 +44,29 @@ SIDE_BY_SIDE = 2
 
 def evaluate(
     files: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="FILE", help="CSV, Parquet, Arrow, Feather, NPZ, NPY or JSON lines.", show_default=False
-        ),
+        list[Path], typer.Argument(metavar="FILE", help="CSV, Parquet, Arrow, Feather, NPZ, NPY or JSON lines.")
     ],
-    probs: Probs = None,
-    logits: Logits = None,
-    target: Target = None,
-    class_names: ClassNames = None,
+    probs: options.Probs = None,
+    logits: options.Logits = None,
+    target: options.Target = None,
+    class_names: options.ClassNames = None,
     ood: Annotated[
         Path | None,
-        typer.Option("--ood", metavar="FILE", help="Out-of-distribution predictions: adds detection AUROC and FPR95."),
+        typer.Option(metavar="FILE", help="Out-of-distribution predictions: adds detection AUROC and FPR95."),
     ] = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Also write the figures as JSON.")
-    ] = None,
+    json_file: options.JSONFile = None,
     fail_above: Annotated[
         list[str] | None,
-        typer.Option("--fail-above", metavar="KEY=VALUE", help="Exit with 1 if a figure is higher, e.g. ece=0.05."),
+        typer.Option(metavar="KEY=VALUE", help="Exit with 1 if a figure is higher, e.g. ece=0.05."),
     ] = None,
     fail_below: Annotated[
         list[str] | None,
-        typer.Option("--fail-below", metavar="KEY=VALUE", help="Exit with 1 if a figure is lower, e.g. accuracy=0.9."),
+        typer.Option(metavar="KEY=VALUE", help="Exit with 1 if a figure is lower, e.g. accuracy=0.9."),
     ] = None,
-    bins: Annotated[int, typer.Option("--bins", min=1, help="Bins of the calibration errors.")] = 15,
-    sample: Annotated[
-        int, typer.Option("--sample", min=100, help="Rows kept for figures that need rows; more rows are sampled.")
-    ] = 100_000,
-    resamples: Annotated[
-        int, typer.Option("--resamples", min=10, help="Data sets drawn for the interval of a calibration error.")
-    ] = 1000,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the sample and of these draws.")] = 0,
+    bins: Annotated[int, typer.Option(min=1, help="Bins of the calibration errors.")] = 15,
+    sample: options.Sample = 100_000,
+    resamples: options.Resamples = 1000,
+    seed: options.Seed = 0,
 ) -> None:
     """Say how calibrated the predictions in a file are, how certain that is, and what would fix it.
 
@@ -97,11 +88,11 @@ def evaluate(
     from metacal.evaluation.evaluation import FIGURES, OOD_FIGURES, evaluate_file
     from metacal.evaluation.prediction_file import PredictionFile
 
-    check_places(json=json_file)
+    options.check_places(json=json_file)
     keys = FIGURES if ood is None else FIGURES + OOD_FIGURES
     bounds = [(*parse_bound(text, "--fail-above", keys), True) for text in fail_above or []]
     bounds += [(*parse_bound(text, "--fail-below", keys), False) for text in fail_below or []]
-    keywords: dict[str, Any] = {"probs": probs, "logits": logits, "class_names": read_class_names(class_names)}
+    keywords: dict[str, Any] = {"probs": probs, "logits": logits, "class_names": options.read_class_names(class_names)}
     opened = [model for path in files for model in PredictionFile.models(path, target=target, **keywords)]
     outside = [] if ood is None else PredictionFile.models(ood, needs_target=False, **keywords)
     if len(outside) > 1 and [file.name for file in outside] != [file.name for file in opened]:

@@ -10,7 +10,6 @@ from metacal.errors import InvalidValueError
 Probs = Annotated[
     str | None,
     typer.Option(
-        "--probs",
         metavar="COLUMNS",
         help="Columns (or NPZ keys) of the probabilities: a name, several with commas, or a pattern such as 'p_*'. "
         "Several arrays (n, K) of an NPZ are models to compare.",
@@ -18,20 +17,20 @@ Probs = Annotated[
 ]
 Logits = Annotated[
     str | None,
-    typer.Option("--logits", metavar="COLUMNS", help="The same for logits (raw scores before the softmax)."),
+    typer.Option(metavar="COLUMNS", help="The same for logits (raw scores before the softmax)."),
 ]
-Target = Annotated[
-    str | None,
-    typer.Option("--target", metavar="COLUMN", help="Column (or NPZ key, or NPY file) of the target."),
-]
+Target = Annotated[str | None, typer.Option(metavar="COLUMN", help="Column (or NPZ key, or NPY file) of the target.")]
 ClassNames = Annotated[
     str | None,
     typer.Option(
-        "--class-names",
         metavar="NAMES",
         help="The classes in the order of the scores: names with commas, or a text file with one per line.",
     ),
 ]
+JSONFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write all numbers as JSON.")]
+Sample = Annotated[int, typer.Option(min=100, help="Rows to keep for what needs rows; of more, so many at random.")]
+Resamples = Annotated[int, typer.Option(min=10, help="Data sets drawn for the interval of a calibration error.")]
+Seed = Annotated[int, typer.Option(min=0, help="Of all that is drawn.")]
 
 
 def read_class_names(text: str | None) -> list[str] | None:
@@ -52,14 +51,7 @@ def read_class_names(text: str | None) -> list[str] | None:
 
 
 def check_places(**places: Path | None) -> None:
-    """Raise unless every file can be put where it is to go; an option that was not given is None.
-
-    Args:
-        places: paths by the name of their option, without its dashes.
-
-    Raises:
-        InvalidValueError: the folder is not there, or the path is a folder; the message names the option.
-    """
+    """Raise unless every file can be written; paths by the name of their option, None if it was not given."""
     for option, path in places.items():
         if path is None:
             continue

@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 
 import metacal
-from metacal.cli.options import ClassNames, Logits, Probs, Target, check_places, read_class_names
+from metacal.cli import options
 from metacal.cli.terminal import Console, one_line
 from metacal.errors import missing_extra, missing_package
 from metacal.files import write_json, write_text
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 FOLDER_READERS: "list[Callable[[Path], RunView]]" = []
 """What opens a folder; the lab adds its own, so that the library does not import it."""
 
+PAGE = Path("report.html")
 TITLE = "Calibration report"
 LARGEST = 6_000_000
 """Bytes beyond which a page is slow to open on a phone."""
@@ -28,31 +29,19 @@ LARGEST = 6_000_000
 
 def report(
     paths: Annotated[
-        list[Path],
-        typer.Argument(metavar="RUN_OR_FILE", help="Prediction files, and folders of complete runs."),
+        list[Path], typer.Argument(metavar="RUN_OR_FILE", help="Prediction files, and folders of complete runs.")
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The page to write.")] = Path(
-        "report.html"
-    ),
-    figures: Annotated[
-        Path | None,
-        typer.Option("--figures", metavar="DIR", help="Also write every figure as PNG and SVG (and tables as text)."),
-    ] = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Also write every number behind a figure as JSON.")
-    ] = None,
-    probs: Probs = None,
-    logits: Logits = None,
-    target: Target = None,
-    class_names: ClassNames = None,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The page to write.")] = PAGE,
+    figures: Annotated[Path | None, typer.Option(metavar="DIR", help="Also write every figure as PNG and SVG.")] = None,
+    json_file: options.JSONFile = None,
+    probs: options.Probs = None,
+    logits: options.Logits = None,
+    target: options.Target = None,
+    class_names: options.ClassNames = None,
     title: Annotated[str | None, typer.Option(metavar="TEXT", help="Heading of the page.")] = None,
-    resamples: Annotated[
-        int, typer.Option("--resamples", min=10, help="Data sets drawn for the interval of a calibration error.")
-    ] = 1000,
-    sample: Annotated[
-        int, typer.Option("--sample", min=100, help="Rows to show of a file; of one with more, so many at random.")
-    ] = 100_000,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the sample.")] = 0,
+    resamples: options.Resamples = 1000,
+    sample: options.Sample = 100_000,
+    seed: options.Seed = 0,
     show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
     """Show how calibrated predictions are, what a temperature would fix, and what runs have learned.
@@ -72,8 +61,8 @@ def report(
     from metacal.reporting import prepare_report, render_page
 
     console = Console(stderr=True)
-    check_places(output=output, json=json_file)
-    names = read_class_names(class_names)
+    options.check_places(output=output, json=json_file)
+    names = options.read_class_names(class_names)
     with console.status("Reading") as status:
         subjects: list[Predictions | RunView] = []
         for path in paths:

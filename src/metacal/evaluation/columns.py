@@ -211,15 +211,15 @@ def class_numbers(
     *,
     is_binary: bool = False,
 ) -> NDArray[np.int64]:
-    """Class numbers 0..K-1 of a column that holds names, or integers.
+    """Class numbers 0..K-1 of a column that holds names (else true and false, else integers), or numbers.
 
     Args:
-        column: text (names, else true and false, else integers), integers, whole floats or booleans. True and false
-            are the classes of these names, or 1 and 0 if the two classes are numbered or ``is_binary``.
+        column: text, integers, whole floats or booleans. True and false are the classes of these names, or 1 and 0 if
+            the two classes are numbered or ``is_binary``: the scores are one column, that of "true".
         class_names: K names.
         numbers: integer k stands for the class at the position of k in here; None if k is the position.
         name: of the column, for messages.
-        is_binary: whether scores are one column, that of the class "true".
+        is_binary: see above.
 
     Raises:
         BadRow: a target is missing, unknown or out of range.

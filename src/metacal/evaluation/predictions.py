@@ -104,10 +104,7 @@ class Predictions:
 
 
 def example_predictions() -> tuple[Tensor, Tensor]:
-    """Test-set probabilities of a WideResNet-16-4 on CIFAR-10.
-
-    Returns:
-        float32 probs ``(10000, 10)`` and int64 targets ``(10000,)``.
+    """Test-set probabilities ``(10000, 10)`` of a WideResNet-16-4 on CIFAR-10, and the targets ``(10000,)``.
 
     Examples:
         >>> from metacal.functional import expected_calibration_error

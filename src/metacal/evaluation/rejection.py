@@ -37,11 +37,7 @@ class RiskCoverage(NamedTuple):
 
 @public
 def risk_coverage(confidences: Tensor, correct: Tensor) -> RiskCoverage:
-    """Sort by confidence and count errors.
-
-    Args:
-        confidences: ``(n,)``.
-        correct: bool ``(n,)``.
+    """Sort by confidence ``(n,)`` and count errors.
 
     Examples:
         >>> import torch

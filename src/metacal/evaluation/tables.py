@@ -74,12 +74,8 @@ class BadRow(Exception):  # noqa: N818 (not an error of ours: it becomes an Inva
 def open_table(path: Path, target: str | None = None) -> Table:
     """Open a file with the reader that its extension asks for; packages that the others need are never loaded.
 
-    Args:
-        path: a file in one of the formats; ``.csv.gz``, ``.tsv.gz`` and ``.jsonl.gz`` are unpacked on the way.
-        target: of a ``.npy`` file, the file that holds the targets (or None: look for it beside).
-
-    Raises:
-        InvalidFileError: no such file, nothing in it, or an unknown extension.
+    ``.csv.gz``, ``.tsv.gz`` and ``.jsonl.gz`` are unpacked on the way. ``target`` names the file that holds the targets
+    of a ``.npy`` file; by default it is found beside it.
     """
     if not path.exists():
         raise InvalidFileError(f"{path}: no such file; check the path.")
@@ -183,10 +179,9 @@ def open_npz(path: Path) -> ArrayTable:
 
 
 def open_npy(path: Path, target: str | None = None) -> ArrayTable:
-    """Scores from one file and targets from the one beside it, both mapped rather than read.
+    """Scores from one file and targets from another, both mapped rather than read.
 
-    The targets' file is ``target`` if it names one, else ``x_targets.npy`` (or ``_labels``, ``_ground_truth``, ...)
-    for ``x_probs.npy``, and ``targets.npy`` (...) for ``probs.npy``.
+    Beside ``x_probs.npy`` the targets are ``target``, or found in ``x_targets.npy`` (or ``_labels``, ``_y``, ...).
     """
     arrays = {path.stem: _map(path)}
     partner = _partner(path, target)

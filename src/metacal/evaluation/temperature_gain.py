@@ -17,14 +17,10 @@ FOLDS = 5
 
 @dataclass(frozen=True)
 class TemperatureGain:
-    """Before and after, on samples the temperature was not fitted on.
+    """NLL and ECE before and after, on samples the temperature was not fitted on.
 
     Attributes:
         temperature: fitted on all samples: the one to use on new ones.
-        nll_before: as it is.
-        nll_after: after scaling.
-        ece_before: as it is.
-        ece_after: after scaling.
         at_bound: whether the temperature lies at an end of its range: these samples do not tell it.
         temperatures: float64 ``(n,)``: of each sample, fitted on the parts that it is not in.
     """
@@ -56,13 +52,6 @@ def temperature_gain(
     *, logits: Tensor, targets: Tensor, num_bins: int = 15, folds: int = FOLDS, seed: int = 0
 ) -> TemperatureGain | None:
     """Cross-fit a temperature: ``folds`` parts, each scaled by the temperature of the others. None with < 2 samples.
-
-    Args:
-        logits: ``(n, K)``.
-        targets: int ``(n,)``.
-        num_bins: of the ECE.
-        folds: parts.
-        seed: of the split.
 
     Examples:
         >>> import torch

@@ -17,19 +17,12 @@ Array = TypeVar("Array", Tensor, NDArray[Any])
 
 @dataclass(frozen=True)
 class Given:
-    """Checked scores.
-
-    Attributes:
-        scores: ``(n, K)`` in float32 or float64.
-        is_logits: whether they are logits.
-        is_tensor: whether the caller passed a tensor.
-        is_flat: whether the caller passed one score per sample, that of class 1.
-    """
+    """Checked scores ``(n, K)`` in float32 or float64, and in what form the caller passed them."""
 
     scores: Tensor
     is_logits: bool
     is_tensor: bool
-    is_flat: bool
+    is_flat: bool  # one score per sample, that of class 1
 
     @property
     def name(self) -> str:
@@ -58,12 +51,7 @@ class Given:
 def read_scores(
     logits: Any, probs: Any, targets: Any = None, *, num_classes: int | None = None
 ) -> tuple[Given, Tensor | None]:
-    """Check scores (and targets, in a fit) and bring them into one form.
-
-    Raises:
-        InvalidTypeError: not an array or tensor of the right kind.
-        InvalidValueError: neither or both of logits and probs, shapes that do not fit, values out of range.
-    """
+    """Check scores (and targets, in a fit) and bring them into one form."""
     if (logits is None) == (probs is None):
         given = "neither" if logits is None else "both"
         raise InvalidValueError(f"Exactly one of `logits` and `probs` must be given, got {given}.")

@@ -84,12 +84,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
             logits: ``(n, K)``, or ``(n,)`` for a binary model's logit of class 1; tensor, array, list or pandas object.
             probs: probabilities of the same shapes. Give exactly one of the two.
             targets: int ``(n,)``.
-            class_names: the classes in order, if they have names; saved with the calibrator, so that whoever uses it
-                can compare them with their own.
-
-        Raises:
-            InvalidValueError: shapes or values that do not fit; the message names the argument, rule and value.
-            InvalidTypeError: an argument of the wrong kind.
+            class_names: the classes in order, if they have names; saved with the calibrator.
 
         Warns:
             MetacalWarning: the data do not determine the calibrator (separable, hopeless, one class only).
@@ -128,9 +123,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         return result
 
     def save(self, path: str | Path) -> None:
-        """Write parameters and fitted arrays to one safetensors file: opening it runs no code.
-
-        The file is there whole or not at all: what was at ``path`` is replaced in one move.
+        """Write parameters and fitted arrays to one safetensors file, whole or not at all: opening it runs no code.
 
         Raises:
             NotFittedError: there is nothing to write yet.
@@ -189,7 +182,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def _restored(cls, about: dict[str, Any], arrays: dict[str, NDArray[np.float64]]) -> Self:
-        """A calibrator from what `save` wrote; everything is checked, since anyone may have written the file."""
+        """A calibrator from what `save` wrote; all is checked, since anyone may have written the file."""
         if set(arrays) != set(cls.fitted):
             raise InvalidValueError(f"the float64 arrays must be {', '.join(cls.fitted)}, got {sorted(arrays)}.")
         calibrator = cls(**about["params"])
@@ -210,7 +203,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         return hasattr(self, "fit_report")
 
     def _degeneracy(self, scores: Tensor, targets: Tensor, report: FitReport) -> str | None:
-        """One sentence if the samples cannot tell how sure the model should be."""
+        """One sentence if the samples cannot tell how confident the model should be."""
         if bool((targets == targets[0]).all()):
             return f"All {len(targets)} targets are of class {int(targets[0])}: the fit knows no other."
         if report.warning is not None:

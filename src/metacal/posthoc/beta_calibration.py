@@ -76,11 +76,8 @@ def _features(probs: Tensor) -> tuple[Tensor, Tensor]:
 def _newton(first: Tensor, second: Tensor, came: Tensor, is_free: Tensor) -> tuple[Tensor, int, bool]:
     """Best a, b, c of all classes at once: Newton steps, halved for classes whose loss would grow.
 
-    Args:
-        first: ``log p``, ``(n, K)``.
-        second: ``-log(1 - p)``, ``(n, K)``.
-        came: float64 ``(n, K)``, 1 where the class is the target.
-        is_free: bool ``(K, 3)``; coefficients that are not stay 0.
+    The first three are ``(n, K)``: ``log p``, ``-log(1 - p)``, and 1 where the class is the target. Coefficients that
+    are not free ``(K, 3)`` stay 0.
     """
     start = torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64, device=first.device)
     at = torch.where(is_free, start, 0.0)

@@ -18,19 +18,12 @@ NONE = "none"
 
 
 class Trial(NamedTuple):
-    """How one calibrator did on held-out folds.
+    """How one calibrator did on held-out folds."""
 
-    Attributes:
-        name: in `metacal.posthoc.CALIBRATORS`, or ``"none"`` for the scores as they are.
-        nll: mean over all samples, each scored by the fit on the other folds; None if it was not tried.
-        keeps_predictions: whether the predicted class stays.
-        note: why it was not tried, or what the fits warned of.
-    """
-
-    name: str
-    nll: float | None
+    name: str  # in `metacal.posthoc.CALIBRATORS`, or "none" for the scores as they are
+    nll: float | None  # mean over all samples, each scored by the fit on the other folds; None if it was not tried
     keeps_predictions: bool
-    note: str = ""
+    note: str = ""  # why it was not tried, or what the fits warned of
 
 
 @explained
@@ -42,12 +35,7 @@ def choose_calibrator(
     Calibrators with a parameter for every pair of classes are left out where there are more parameters than samples; of
     equal likelihoods the first is taken.
 
-    Args:
-        logits: see `Calibrator.fit`, as for ``probs`` and ``targets``.
-        probs: see there.
-        targets: see there.
-        folds: parts, drawn at random.
-        seed: of the draw.
+    The scores and targets are those of `Calibrator.fit`; ``seed`` is of the draw of the folds.
 
     Examples:
         >>> import numpy as np
