@@ -2,7 +2,7 @@
 
 from torch import multiprocessing as mp
 
-SERVER = ["metacal.lab.engines.pool", "metacal.lab.training.pipeline"]
+SERVER = ["metacal.lab.engines.local"]
 """What that process imports: the same as for the workers of an engine, so that there is one for both."""
 
 

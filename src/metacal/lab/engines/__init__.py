@@ -1,10 +1,10 @@
 """Where runs are executed: in processes of this machine (`LocalEngine`), or on a Ray cluster (`RayEngine`).
 
 Every engine takes specs and a store, leaves complete runs in the store, and says which failed. Engines print nothing:
-they tell a listener (`metacal.lab.engines.events`).
+they tell a listener.
 """
 
-from metacal.lab.engines.events import Listener, RunEvent, RunFailed, RunFinished, RunProgressed, RunStarted, silence
+from metacal.lab.engines.attempt import Listener, RunEvent, RunFailed, RunFinished, RunProgressed, RunStarted, silence
 from metacal.lab.engines.local import LocalEngine
 from metacal.lab.engines.ray import RayEngine
 

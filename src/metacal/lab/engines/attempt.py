@@ -1,20 +1,65 @@
-"""One attempt at one run, wherever it is executed; what came of it is a value that any engine can carry."""
+"""What every engine does with runs: a queue of them, attempts at them, and events that say how they go."""
 
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from metacal.errors import InUseError, MetacalError
-from metacal.lab.engines.events import Listener, RunProgressed, RunStarted
 from metacal.lab.training import Hardware, RunSpec, Stopped, StopRequest, run
 from metacal.lab.training.events import EpochDone, Event, TrainingBegan
-from metacal.lab.training.events import Listener as TrainingListener
 from metacal.lab.training.run_folder import RunStore
+
+TRY_AGAIN = 0.5
+"""Seconds until a run that another process holds is tried again."""
+
+
+@dataclass(frozen=True)
+class RunStarted:
+    """A run begins to train, or continues from its checkpoint."""
+
+    spec: RunSpec
+
+
+@dataclass(frozen=True)
+class RunProgressed:
+    """So many of its epochs are done; the figures are those of the last one (none when it has just started)."""
+
+    spec: RunSpec
+    epoch: int
+    epochs: int
+    figures: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class RunFinished:
+    """A run is complete in the store, now or since before."""
+
+    spec: RunSpec
+    scores: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class RunFailed:
+    """A run cannot be completed; the others go on."""
+
+    spec: RunSpec
+    error: str
+
+
+RunEvent = RunStarted | RunProgressed | RunFinished | RunFailed
+Listener = Callable[[RunEvent], None]
+
+
+def silence(event: RunEvent) -> None:
+    """Listen to nothing."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of an attempt.
+    """How an attempt ended; a value that any engine can send.
 
     Attributes:
         kind: ``in use`` if another process holds the run.
@@ -29,24 +74,36 @@ class Outcome:
     signal: int | None = None
 
 
-def attempt(
-    spec: RunSpec,
-    store: RunStore,
-    *,
-    hardware: Hardware | None,
-    data_dir: Path | None,
-    emit: Listener,
-    stop: StopRequest,
-) -> Outcome:
-    """Run a spec to its end, from its last checkpoint if there is one; a complete run is read.
+@dataclass(frozen=True)
+class Place:
+    """Where runs are executed and kept."""
+
+    store: RunStore
+    hardware: Hardware
+    data_dir: Path | None = None
+
+
+def attempt(spec: RunSpec, place: Place, emit: Listener, stop: StopRequest) -> Outcome:
+    """Run a spec to its end, from its last checkpoint if there is one; the scores of a complete run are read.
 
     No error leaves this function: a run that fails must not take others with it.
     """
-    listener = told_of_epochs(spec, emit)
+
+    def listen(event: Event) -> None:
+        if isinstance(event, TrainingBegan) and event.epoch < event.epochs:
+            emit(RunStarted(spec))
+            emit(RunProgressed(spec, event.epoch, event.epochs, {}))
+        elif isinstance(event, EpochDone):
+            emit(RunProgressed(spec, event.epoch, spec.epochs, dict(event.record)))
+
+    folder = place.store.folder(spec)
     try:
         stop.raise_if_asked()
-        scores = complete(spec, store, hardware, data_dir, listener, stop)
-        return Outcome("finished", scores=scores)
+        if not folder.is_complete:
+            with folder.lock():  # before any data is loaded: a run that another process holds is put off at no cost
+                pass
+        keywords: dict[str, Any] = {"hardware": place.hardware, "data_dir": place.data_dir}
+        return Outcome("finished", scores=run(spec, folder, **keywords, resume=True, emit=listen, stop=stop))
     except InUseError:
         return Outcome("in use")
     except Stopped as stopped:
@@ -55,33 +112,58 @@ def attempt(
         return Outcome("failed", error=sentence(error))
 
 
-def complete(
-    spec: RunSpec,
-    store: RunStore,
-    hardware: Hardware | None,
-    data_dir: Path | None,
-    emit: TrainingListener,
-    stop: StopRequest,
-) -> dict[str, Any]:
-    """The scores of a run, which is made if need be."""
-    folder = store.folder(spec)
-    if not folder.is_complete:
-        with folder.lock():  # before any data is loaded: a run that another process holds is put off at no cost
-            pass
-    return run(spec, folder, hardware=hardware, data_dir=data_dir, resume=True, emit=emit, stop=stop)
+class RunQueue:
+    """Runs in the order given, each once; those that are complete in the store are settled at once.
 
+    Args:
+        specs: what to run.
+        store: where runs are kept.
+        emit: is told of runs that finish or fail.
 
-def told_of_epochs(spec: RunSpec, emit: Listener) -> TrainingListener:
-    """A listener to the training loop that tells an engine's listener of the start and of every epoch."""
+    Attributes:
+        failures: what was wrong, by the hash of the spec.
+    """
 
-    def tell(event: Event) -> None:
-        if isinstance(event, TrainingBegan) and event.epoch < event.epochs:
-            emit(RunStarted(spec))
-            emit(RunProgressed(spec, event.epoch, event.epochs, {}))
-        elif isinstance(event, EpochDone):
-            emit(RunProgressed(spec, event.epoch, spec.epochs, dict(event.record)))
+    def __init__(self, specs: Iterable[RunSpec], store: RunStore, emit: Listener) -> None:
+        self.failures: dict[str, str] = {}
+        self._emit = emit
+        self._waiting: deque[tuple[float, RunSpec]] = deque()
+        for spec in {spec.hash: spec for spec in specs}.values():
+            try:
+                if store.state(spec) != "complete":
+                    self._waiting.append((0.0, spec))
+                    continue
+                store.folder(spec).check_free_for(spec, resume=True)
+                self.settle(spec, Outcome("finished", scores=store.folder(spec).read_scores()))
+            except MetacalError as error:
+                self.settle(spec, Outcome("failed", error=sentence(error)))
 
-    return tell
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def take(self) -> RunSpec | None:
+        """The next run that may be tried now, or None if there is none, or all are held by others for now."""
+        now = time.monotonic()
+        for position, (ready, spec) in enumerate(self._waiting):
+            if ready <= now:
+                del self._waiting[position]
+                return spec
+        return None
+
+    def put_back(self, spec: RunSpec) -> None:
+        """Try it again, now."""
+        self._waiting.appendleft((0.0, spec))
+
+    def settle(self, spec: RunSpec, outcome: Outcome) -> None:
+        """Take note of an outcome; a run that another process holds goes to the back, to be tried again."""
+        if outcome.kind == "finished":
+            self._emit(RunFinished(spec, outcome.scores))
+        elif outcome.kind == "in use":
+            self._waiting.append((time.monotonic() + TRY_AGAIN, spec))
+        else:
+            error = outcome.error or "stopped by a signal; everything is saved."
+            self.failures[spec.hash] = error
+            self._emit(RunFailed(spec, error))
 
 
 def sentence(error: BaseException) -> str:
