@@ -48,8 +48,8 @@ def from_arrays(
         test_targets: as ``train_targets``.
         name: what to call it.
         kind: ``image``, ``text`` or ``vector``; read from dtype and shape where they say it.
-        class_names: K names.
-        num_classes: K, where there are no names; without either, K is the highest label + 1.
+        class_names: K names; without them and ``num_classes``, K is the highest label + 1.
+        num_classes: K, where there are no names.
         embeddings: text: word vectors ``(words, d)``; row 0 is the padding.
         mean: subtracted from every channel (as fractions of 255) or feature; images without one are scaled by the mean
             and standard deviation of the training images.

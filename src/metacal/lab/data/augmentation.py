@@ -30,10 +30,6 @@ class Transform(Protocol):
 class Normalise:
     """Scale images to ``(pixel / 255 - mean) / std`` by channel, or vectors to ``(value - mean) / std`` by feature.
 
-    Args:
-        mean: a number for every channel or feature.
-        std: a number > 0 for every channel or feature.
-
     Examples:
         >>> import torch
         >>> images = torch.full((1, 1, 2, 2), 255, dtype=torch.uint8)
@@ -49,12 +45,11 @@ class Normalise:
 
     def __call__(self, inputs: Tensor, *, epoch: int = 0, samples: Tensor | None = None, batch: int = 0) -> Tensor:
         """float32 inputs, scaled; epoch, sample and batch numbers play no part."""
-        is_image = inputs.dtype is torch.uint8
         if inputs.ndim < 2 or inputs.shape[1] != len(self.mean):
             raise InvalidValueError(
                 f"`inputs` must have {len(self.mean)} channels or features in dimension 1, got {tuple(inputs.shape)}."
             )
-        scale, shift = self._scale_and_shift(inputs.device, is_image)
+        scale, shift = self._scale_and_shift(inputs.device, inputs.dtype is torch.uint8)
         ones = (1,) * (inputs.ndim - 2)
         wide = inputs.to(torch.float32, copy=True)
         return wide.mul_(scale.view(-1, *ones)).add_(shift.view(-1, *ones))
@@ -68,14 +63,7 @@ class Normalise:
 
 
 class PadCropFlip:
-    """Pad, crop at random to the old size, flip left to right at random, then scale as `Normalise` does.
-
-    Args:
-        mean: a number for every channel.
-        std: a number > 0 for every channel.
-        seed: of the random crops and flips.
-        padding: black pixels added on every side before the crop.
-        flip: whether to flip half of the images.
+    """`pad_crop_flip`, then scale as `Normalise` does.
 
     Examples:
         >>> import torch
@@ -97,10 +85,8 @@ class PadCropFlip:
 
     def __call__(self, inputs: Tensor, *, epoch: int, samples: Tensor, batch: int = 0) -> Tensor:
         """float32 images; the number of the batch plays no part."""
-        moved = pad_crop_flip(
-            inputs, seed=self.seed, epoch=epoch, samples=samples, padding=self.padding, flip=self.flip
-        )
-        return self.normalise(moved)
+        choices = {"seed": self.seed, "epoch": epoch, "padding": self.padding}
+        return self.normalise(pad_crop_flip(inputs, samples=samples, flip=self.flip, **choices))
 
 
 def pad_crop_flip(
@@ -130,18 +116,12 @@ def pad_crop_flip(
         return images
     # 24 bits times a small number, shifted: a place from 0 to 2 * padding, even to 1 in a million.
     down, right = (((bits >> first) & 0xFFFFFF) * (2 * padding + 1) >> 24 for first in (0, 24))
-    return _crop(torch.nn.functional.pad(images, (padding,) * 4), down, right, images.shape)
-
-
-def _crop(padded: Tensor, down: Tensor, right: Tensor, shape: torch.Size) -> Tensor:
-    """Crops of this shape, each from its own place.
-
-    A row of a crop is W neighbours in memory. All rows are fetched at once from a view in which row i starts at pixel i
-    of the whole batch: many times faster than to index pixels.
-    """
-    wide = padded.shape[3]
-    starts = _row_starts(padded.shape, shape[2], padded.device) + (down * wide + right).view(-1, 1, 1)
-    return padded.reshape(-1).unfold(0, shape[3], 1).index_select(0, starts.view(-1)).view(shape)
+    # A row of a crop is W neighbours in memory. All rows are fetched at once from a view in which row i starts at pixel
+    # i of the whole batch: many times faster than to index pixels.
+    padded = torch.nn.functional.pad(images, (padding,) * 4)
+    first_rows = _row_starts(padded.shape, images.shape[2], padded.device)
+    starts = first_rows + (down * padded.shape[3] + right).view(-1, 1, 1)
+    return padded.reshape(-1).unfold(0, images.shape[3], 1).index_select(0, starts.view(-1)).view(images.shape)
 
 
 @lru_cache(maxsize=8)
@@ -155,10 +135,7 @@ def _row_starts(shape: torch.Size, height: int, device: torch.device) -> Tensor:
 def make_transform(dataset: Dataset, *, training: bool, seed: int = 0) -> Transform | None:
     """What `Batches` should do to a dataset's inputs: augment and scale, scale only, or nothing (None).
 
-    Args:
-        dataset: its ``augment``, ``mean`` and ``std`` decide.
-        training: for training; False is for validation, meta and test sets alike.
-        seed: of the augmentation.
+    The dataset's ``augment``, ``mean`` and ``std`` decide; validation, meta and test sets are never augmented.
 
     Examples:
         >>> from metacal.lab.data import load_dataset

@@ -24,12 +24,10 @@ class Batches:
             that is left over joins the batch before, because batch normalisation cannot train on it alone.
         seed: of the orders.
         shuffle: a new order every epoch; False keeps the order of the examples.
-        transform: called as ``transform(inputs, epoch=..., samples=<sample numbers>, batch=<number>)`` on a batch; None
-            does nothing.
+        transform: what is done to the inputs of a batch; see `Transform`.
         device: where the data is put, once; None leaves it where it is.
         drop_last: leave out a last batch that is not full.
-        rank: number of this process; it gets its share of every batch, so that the processes' batches together are
-            those of a single process.
+        rank: of this process, which gets its share of every batch: together they are those of a single process.
         world_size: number of processes.
 
     Examples:
@@ -91,17 +89,12 @@ class Batches:
         return self.epoch(0)
 
     def epoch(self, number: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-        """Batches ``start``, ``start + 1``, ... of an epoch.
-
-        Args:
-            number: of the epoch, from 0.
-            start: batches to pass over; nothing is read for them.
-        """
+        """Batches ``start``, ``start + 1``, ... of an epoch; nothing is read for those before."""
         check_integer("number", number, 0)
         check_integer("start", start, 0)
         if start > len(self):
             raise InvalidValueError(f"`start` must be at most the {len(self)} batches of an epoch, got {start}.")
-        return self._give(number, start)
+        return self._give(number, start)  # arguments are checked before the first batch is asked for
 
     def _give(self, number: int, start: int) -> Iterator[tuple[Tensor, Tensor]]:
         samples_of = self._plan(number)
@@ -119,18 +112,8 @@ class Batches:
         return self._used - batch * self.batch_size if batch == len(self) - 1 else self.batch_size
 
     def _plan(self, number: int) -> Callable[[int], Tensor]:
-        """Sample numbers of every batch of an epoch, by its number."""
-        order = self._order(number)
-
-        def take(batch: int) -> Tensor:
-            first = batch * self.batch_size
-            return order[first : first + self.size(number, batch)]
-
-        return take
-
-    def _order(self, number: int) -> Tensor:
-        """Sample numbers in the order of an epoch; drawn on the CPU, so that it is the same for every device."""
-        device = self.examples.inputs.device
-        if not self.shuffle:
-            return torch.arange(len(self.examples), device=device)
-        return torch.randperm(len(self.examples), generator=generator(ORDER, self.seed, number)).to(device)
+        """Sample numbers of every batch of an epoch, by its number; drawn on the CPU, so the same for every device."""
+        count, random = len(self.examples), generator(ORDER, self.seed, number)
+        order = torch.randperm(count, generator=random) if self.shuffle else torch.arange(count)
+        order = order.to(self.examples.inputs.device)
+        return lambda batch: order[batch * self.batch_size :][: self.size(number, batch)]

@@ -7,6 +7,7 @@ looks at the training batch in progress, whose domain it must not have. So nothi
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from metacal.lab.data.batches import Batches
 from metacal.lab.data.corruptions import check_severity, corrupt, find_corruption
 from metacal.lab.data.dataset import Dataset, Examples
 from metacal.lab.data.files import data_folder
-from metacal.lab.data.sources.cifar_c import PublishedArrays, corrupted_examples, open_arrays
+from metacal.lab.data.sources.cifar_c import corrupted_examples, open_arrays
 from metacal.seeding import generator, mixed
 
 CHOICE, NOISE, HELD_OUT, ORDER = 11, 12, 13, 15
@@ -36,14 +37,10 @@ class Turn:
 
 
 class Corrupting:
-    """A transform that corrupts each batch by one of some corruptions, then goes on.
+    """A transform that corrupts each batch by one of some corruptions, then does what comes ``then``.
 
-    Args:
-        domains: corruptions with their severities.
-        then: what is done to the corrupted images.
-        seed: of the choices and of the corruptions.
-        turn: shared by training and meta batches.
-        follows: for meta batches: never the corruption whose turn it is; if there is no other, another severity.
+    Training and meta batches share a ``turn``. Meta batches have ``follows=True``: never the corruption whose turn it
+    is; if there is no other, another severity.
     """
 
     def __init__(
@@ -73,12 +70,8 @@ class Corrupting:
 class DomainBatches(Batches):
     """Batches of one domain each: an epoch goes through every sample once, in batches whose domains come in turns.
 
-    Args:
-        examples: with domains.
-        batch_size: at most so many samples in a batch.
-        turn: shared by training and meta batches.
-        follows: for meta batches: each is drawn from a domain whose turn it is not, unless there is no other.
-        options: those of `Batches`.
+    Training and meta batches share a ``turn``. Meta batches have ``follows=True``: each is drawn from a domain whose
+    turn it is not, unless there is no other.
     """
 
     def __init__(
@@ -177,61 +170,43 @@ def by_domain(dataset: Dataset, train: Sequence[str], test: Sequence[str]) -> Da
         raise InvalidValueError(
             f"`domains` must be among those of {dataset.name}: {', '.join(names)}; got {', '.join(unknown)}."
         )
-    everything = Examples(
-        *(
-            torch.cat([getattr(part, field) for part in (dataset.train, dataset.test)])
-            for field in ("inputs", "targets", "domains")
-        )
-    )
-    parts = []
+    parts, fields = (dataset.train, dataset.test), ("inputs", "targets", "domains")
+    everything = Examples(*(torch.cat([getattr(part, field) for part in parts]) for field in fields))
+    chosen = {}
     for part, wanted in (("train", train), ("test", test)):
-        numbers = torch.tensor([names.index(name) for name in wanted])
-        rows = torch.isin(_domains_of(everything), numbers).nonzero().view(-1)
-        if not len(rows):
+        chosen[part] = _of_domains(everything, [names.index(name) for name in wanted])
+        if not len(chosen[part]):
             raise InvalidValueError(f"`domains.{part}` must have samples, got none of {', '.join(wanted)}.")
-        parts.append(everything.select(rows))
-    return replace(dataset, train=parts[0], test=parts[1])
+    return replace(dataset, train=chosen["train"], test=chosen["test"])
+
+
+def _of_domains(examples: Examples, numbers: Sequence[int]) -> Examples:
+    assert examples.domains is not None
+    wanted = torch.tensor(numbers, device=examples.domains.device)
+    return examples.select(torch.isin(examples.domains, wanted).nonzero().view(-1))
 
 
 @dataclass(frozen=True, eq=False)
 class ShiftedSets:
-    """Test sets, one per domain.
-
-    Attributes:
-        names: of the domains.
-        source: ``real`` for published arrays, ``generated`` for corruptions made here.
-    """
+    """Test sets, one for each domain, read or made when they are asked for; where they come from is ``source``."""
 
     names: tuple[str, ...]
     source: str
-    _dataset: Dataset
-    _domains: tuple[Corrupted | str, ...]
-    _arrays: PublishedArrays | None = None
+    readers: tuple[Callable[[], Examples], ...]
 
     def __len__(self) -> int:
         return len(self.names)
 
     def __iter__(self) -> Iterator[Examples]:
-        for domain in self._domains:
-            test = self._dataset.test
-            if isinstance(domain, str):
-                number = (self._dataset.domain_names or ()).index(domain)
-                yield test.select((_domains_of(test) == number).nonzero().view(-1))
-            elif self._arrays is not None:
-                yield self._arrays.read(*domain)
-            else:
-                yield corrupted_examples(test, *domain)
+        return (read() for read in self.readers)
 
 
 def shifted_sets(
     dataset: Dataset, domains: Sequence[Corrupted | str], *, folder: str | Path | None = None
 ) -> ShiftedSets:
-    """The test images of a dataset as each of some domains shows them.
+    """The test images of a dataset under each of some corruptions with severities, or of its own domains.
 
-    Args:
-        dataset: its test examples are corrupted, unless the arrays are published and in the data folder.
-        domains: corruptions with severities, or names of the data's own domains.
-        folder: the data folder.
+    They are generated, unless the published arrays are in the data folder.
 
     Examples:
         >>> from metacal.lab.data import load_dataset
@@ -239,15 +214,14 @@ def shifted_sets(
         >>> sets.names, sets.source, [len(examples) for examples in sets]
         (('fog:1', 'snow:5'), 'generated', [359, 359])
     """
-    if any(isinstance(domain, str) for domain in domains):
-        return ShiftedSets(tuple(map(str, domains)), OWN, dataset, tuple(domains))
+    own = [domain for domain in domains if isinstance(domain, str)]
+    if own:
+        numbers = [(dataset.domain_names or ()).index(name) for name in own]
+        return ShiftedSets(tuple(own), OWN, tuple(partial(_of_domains, dataset.test, [each]) for each in numbers))
     pairs = [domain for domain in domains if not isinstance(domain, str)]
     check_corruptions(pairs)
     arrays = open_arrays(data_folder(folder), dataset.name)
     names = tuple(f"{name}:{severity}" for name, severity in pairs)
-    return ShiftedSets(names, GENERATED if arrays is None else REAL, dataset, tuple(pairs), arrays)
-
-
-def _domains_of(examples: Examples) -> Tensor:
-    assert examples.domains is not None
-    return examples.domains
+    if arrays is not None:
+        return ShiftedSets(names, REAL, tuple(partial(arrays.read, *pair) for pair in pairs))
+    return ShiftedSets(names, GENERATED, tuple(partial(corrupted_examples, dataset.test, *pair) for pair in pairs))

@@ -16,14 +16,7 @@ ProgressOf = Callable[[RemoteFile], Any]
 
 @dataclass(frozen=True)
 class Stock:
-    """Whether a dataset is there.
-
-    Attributes:
-        source: which.
-        files: what would be read; empty if it is built in or missing.
-        is_here: whether it can be loaded without a download.
-        megabytes: size of those files, or of the download that would get them.
-    """
+    """Whether a dataset can be loaded without a download; the files that would be read, and their size or its."""
 
     source: Source
     files: tuple[Path, ...]
@@ -70,9 +63,6 @@ def fetch_dataset(
         folder: the data folder.
         mirror: fetch ``mirror/<file name>`` instead of the canonical source; the hashes are the same.
         progress: makes a progress bar (of tqdm's kind) for a file.
-
-    Returns:
-        The files.
 
     Raises:
         DownloadError: one could not be downloaded or saved, or nobody offers the dataset for download.

@@ -29,15 +29,10 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file to download.
+    """A file to download to a place in the data folder, known by its ``algorithm:digest``.
 
-    Attributes:
-        name: path in the data folder.
-        url: its canonical source.
-        hash: ``algorithm:digest``.
-        megabytes: size of the download.
-        also: hashes of other good editions of the file.
-        members: files that people extract from it, each by the end of its path and its hash.
+    ``also`` are hashes of other good editions; ``members`` are files that people extract from it, each by the end of
+    its path and its hash.
     """
 
     name: str
@@ -113,14 +108,7 @@ def first_found(folder: Path, *patterns: str) -> Path | None:
 
 @dataclass(frozen=True)
 class HashCheck:
-    """A file's hash beside the published one.
-
-    Attributes:
-        path: the file.
-        expected: the published ``algorithm:digest``; None if there is none.
-        found: what it has.
-        is_good: whether it is one of the known ones; None if none is known.
-    """
+    """A file's hash beside the published one; ``is_good`` is None where none is known."""
 
     path: Path
     expected: str | None

@@ -22,15 +22,7 @@ SHUFFLE = 3
 
 @dataclass(frozen=True, eq=False)
 class Splits:
-    """The parts of a dataset that a run uses.
-
-    Attributes:
-        train: examples to train on.
-        meta: examples that hyper-parameters are learned on; None without.
-        val: examples that the checkpoint is chosen on.
-        test: the dataset's test examples.
-        indices: sample numbers of ``train``, ``val`` and (with meta) ``meta`` in the dataset's training examples.
-    """
+    """The parts of a dataset that a run uses; ``indices`` are their numbers among the dataset's training examples."""
 
     train: Examples
     meta: Examples | None
@@ -54,18 +46,8 @@ def make_splits(
     """Cut a validation set, and a meta set if asked for, from the training examples by one seeded shuffle.
 
     The validation set is the same with and without a meta set, wherever one could be cut. Without one, its samples are
-    trained on.
-
-    Args:
-        dataset: what to split; its test examples stay as they are.
-        seed: of the shuffle.
-        with_meta: whether to cut a meta set too.
-        val_share: share of the training examples for validation.
-        meta_share: share of the training examples for the meta set.
-        val_size: number of validation samples; takes the place of ``val_share``.
-        meta_size: number of meta samples; takes the place of ``meta_share``.
-        train_size: train on only so many of the samples that are left.
-        stratified: give every part (nearly) the same class frequencies, and every class at least one sample.
+    trained on. A size takes the place of a share; ``train_size`` trains on only so many of the samples that are left;
+    ``stratified`` gives every part (nearly) the same class frequencies, and every class at least one sample.
 
     Examples:
         >>> from metacal.lab.data import load_dataset
@@ -105,10 +87,9 @@ def draw_test_set(targets: Tensor, share: float, seed: int) -> tuple[Tensor, Ten
 
     It is stratified where the classes have samples enough for that.
     """
-    check_inside("test_share", share)
     check_integer("seed", seed, 0)
-    sizes = {"test": _part_size("test_share", share, None, len(targets))}
-    sizes["train"] = len(targets) - sizes["test"]
+    size = _part_size("test_share", share, None, len(targets))
+    sizes = {"test": size, "train": len(targets) - size}
     if not sizes["train"]:
         raise InvalidValueError(f"`test_share` must leave a sample to train on, got {share} of {len(targets)} samples.")
     counts = torch.bincount(targets) if int(targets.min()) >= 0 else torch.zeros(1, dtype=torch.int64)
@@ -142,8 +123,9 @@ def _cut(targets: Tensor, sizes: dict[str, int], seed: int, stratified: bool) ->
         counts = torch.bincount(labels)
         keep = len(sizes) - 1 - number
         # One of each class is left for a meta set even where none is cut, or the validation set would not be the same.
-        if part == "val" and "meta" not in sizes and _can_keep(counts, keep + 1, size):
-            keep += 1
+        if part == "val" and "meta" not in sizes:
+            spare = counts[counts > 0] - keep - 1
+            keep += int(spare.min()) > 0 and int(spare.sum()) >= size
         wanted = quotas(counts.numpy(), size, keep=keep, part=part)
         taken = _first_of_each_class(labels, torch.from_numpy(wanted))
         indices[part], order = order[taken], order[~taken]
@@ -182,12 +164,6 @@ def quotas(counts: NDArray[np.int64], size: int, *, keep: int, part: str) -> NDA
             raise InvalidValueError(f"`stratified` must be False here: {part} cannot have {size} samples.")
         found[int(lack.argmax())] += 1 if missing else -1
     return found
-
-
-def _can_keep(counts: Tensor, keep: int, size: int) -> bool:
-    """Whether ``size`` samples, at least one of each class, leave ``keep`` of each."""
-    present = counts[counts > 0]
-    return int(present.min()) > keep and int((present - keep).sum()) >= size
 
 
 def _first_of_each_class(labels: Tensor, wanted: Tensor) -> Tensor:

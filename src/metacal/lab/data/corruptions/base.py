@@ -24,11 +24,7 @@ LUMA = (0.299, 0.587, 0.114)
 
 
 class Draws:
-    """Random numbers for the images of a batch; every call gives fresh ones.
-
-    Args:
-        key: sets them apart from those of other seeds and corruptions.
-        samples: int64 ``(n,)``, the number of each image; on the device of the result.
+    """Random numbers for the images of a batch, known by their numbers ``samples``; every call gives fresh ones.
 
     Examples:
         >>> import torch
@@ -85,14 +81,10 @@ def _normal_quantiles(device: torch.device) -> Tensor:
 
 @dataclass(frozen=True)
 class Corruption:
-    """A corruption.
+    """A corruption, called as the files of CIFAR-10-C are.
 
-    Attributes:
-        name: as the files of CIFAR-10-C are called.
-        family: ``noise``, ``blur``, ``weather`` or ``digital``.
-        apply: takes float32 images ``(n, C, H, W)`` in [0, 1], a constant and random numbers; its result is clipped.
-        constants: one for each severity, those of Hendrycks and Dietterich for CIFAR.
-        is_random: whether it draws random numbers.
+    ``apply`` takes float32 images ``(n, C, H, W)`` in [0, 1], a constant and random numbers; its result is clipped. The
+    constants, one for each severity, are those of Hendrycks and Dietterich for CIFAR.
     """
 
     name: str

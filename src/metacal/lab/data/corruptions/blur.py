@@ -34,13 +34,10 @@ def filtered(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 
 def blurred(images: Tensor, sigma: float, *, truncate: float = 4.0, edge: str = "nearest") -> Tensor:
-    """Gaussian blur with a standard deviation in pixels.
+    """Gaussian blur of ``(..., H, W)`` with a standard deviation in pixels, in a window of so many deviations.
 
-    Args:
-        images: ``(..., H, W)``.
-        sigma: standard deviation; one that is too small for its window to reach a neighbour changes nothing.
-        truncate: the window ends after so many standard deviations.
-        edge: beyond the edge ``nearest`` repeats the last pixel, ``reflect`` mirrors the image, last pixel included.
+    Beyond the edge ``nearest`` repeats the last pixel, ``reflect`` mirrors the image, last pixel included. A window
+    that reaches no neighbour changes nothing.
     """
     if int(truncate * sigma + 0.5) < 1:
         return images
@@ -156,13 +153,9 @@ def motion_blur(images: Tensor, motion: tuple[float, float], draws: Draws) -> Te
 
 
 def smeared(images: Tensor, radius: float, sigma: float, angles: Tensor) -> Tensor:
-    """Smear every image to one side along its own line, by half a gaussian; beyond the edge the last pixel goes on.
+    """Smear every image to one side along its own line, by half a gaussian of ``2 * radius`` pixels.
 
-    Args:
-        images: ``(n, C, H, W)``.
-        radius: the smear ends after ``2 * radius`` pixels, scaled.
-        sigma: deviation of the gaussian, scaled.
-        angles: ``(n,)`` in radians from the horizontal.
+    Beyond the edge the last pixel goes on; ``angles`` ``(n,)`` are in radians from the horizontal.
     """
     scale = scale_of(images)
     count, channels, height, width = images.shape

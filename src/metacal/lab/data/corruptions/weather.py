@@ -141,10 +141,7 @@ def fog(images: Tensor, cloud: tuple[float, float], draws: Draws) -> Tensor:
 def plasma_fractal(side: int, decay: float, draws: Draws) -> Tensor:
     """Height maps ``(n, side, side)`` between 0 and 1 by the diamond-square algorithm; opposite edges join.
 
-    Args:
-        side: a power of two.
-        decay: the random part of a height shrinks by the square of this from one level to the next.
-        draws: its random numbers.
+    The side is a power of two; the random part of a height shrinks by ``decay**2`` from one level to the next.
     """
     chance = draws.uniforms(side, side, low=-1.0, high=1.0)
     field = torch.zeros_like(chance)

@@ -24,12 +24,8 @@ Over many seeds the oracle's accuracy is 81 % with a standard deviation of 8 %.
 def load_digits(*, test_share: float = 0.2, seed: int = 0) -> Dataset:
     """1,797 digits as uint8 images ``(n, 1, 8, 8)``, their 17 grey levels spread over 0..255.
 
-    scikit-learn has no test set: 20 % of every class (359 images) are drawn with seed 0, the same for
-    everyone who does not ask for another.
-
-    Args:
-        test_share: share of the images in the test set.
-        seed: of that split; not the seed of a run.
+    scikit-learn has no test set: 20 % of every class (359 images) are drawn with seed 0, which is not the seed of a
+    run: the same for everyone who does not ask for another.
     """
     from sklearn import datasets
 
@@ -47,11 +43,6 @@ def load_simulated(*, n_train: int = 1000, n_test: int = 10_000, seed: int = 0) 
     Our figures (the paper has none): x ~ N(0, 1) in both coordinates, weights w ~ N(0, 2.5^2), bias b ~ N(0, 0.5^2),
     and the label is 1 with probability sigmoid(w . x + b). A larger ``n_train`` adds points to those of a smaller one;
     the test points and the oracle depend on the seed alone.
-
-    Args:
-        n_train: training points, those for validation and meta sets among them.
-        n_test: test points.
-        seed: of oracle, points and labels.
     """
     check_integer("n_train", n_train, 1)
     check_integer("n_test", n_test, 1)

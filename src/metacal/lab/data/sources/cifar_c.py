@@ -29,12 +29,7 @@ TEST = 14
 
 @dataclass(frozen=True, eq=False)
 class PublishedArrays:
-    """The arrays of one dataset, mapped.
-
-    Attributes:
-        path: the folder or the archive.
-        arrays: by name, ``(5 n, 32, 32, 3)`` uint8; ``labels`` ``(5 n,)``.
-    """
+    """The arrays of a folder or archive, mapped: by name, ``(5 n, 32, 32, 3)`` uint8, and ``labels`` ``(5 n,)``."""
 
     path: Path
     arrays: Mapping[str, NDArray[Any]]
@@ -120,14 +115,7 @@ def _map_member(path: Path, file: Any, member: tarfile.TarInfo) -> NDArray[Any]:
 
 
 def load(clean: Source, folder: Path, *, corruption: str = "gaussian_noise", severity: int = 1) -> Dataset:
-    """The clean dataset with its test images under one corruption.
-
-    Args:
-        clean: where the training images come from.
-        folder: the data folder.
-        corruption: one of the 19.
-        severity: from 1 to 5.
-    """
+    """The clean dataset with its test images under one corruption at a severity from 1 to 5."""
     dataset, arrays = clean.load(folder), open_arrays(folder, clean.name)
     if arrays is None:
         test, made_of = corrupted_examples(dataset.test, corruption, severity), "generated corruptions"

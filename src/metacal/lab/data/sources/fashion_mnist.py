@@ -22,12 +22,7 @@ MEAN, STD = (0.2860,), (0.3530,)
 
 
 def load(folder: Path, *, augment: bool = False) -> Dataset:
-    """60,000 training and 10,000 test images ``(1, 28, 28)``.
-
-    Args:
-        folder: the data folder.
-        augment: pad, crop and flip in training.
-    """
+    """60,000 training and 10,000 test images ``(1, 28, 28)``; ``augment`` pads, crops and flips in training."""
     files = FASHION_MNIST.find(folder)
     train, test = (_examples(images, labels) for images, labels in (files[:2], files[2:]))
     paths = tuple(map(str, files))

@@ -47,11 +47,8 @@ def load(folder: Path, *, split: str = "random", test_share: float = 0.2, seed: 
     20,000 most frequent of all messages are dropped (as published: test messages have a say in which words are known,
     in nothing that is learned); of the rest the last 1,000 are kept.
 
-    Args:
-        folder: the data folder.
-        split: ``random`` (as published) pools all messages and draws a test set; ``bydate`` keeps that edition's own.
-        test_share: share of the messages in a random test set.
-        seed: of the random test set; not the seed of a run.
+    ``split="random"`` (as published) pools all messages and draws a test set by a seed that is not that of a run;
+    ``bydate`` keeps that edition's own.
     """
     check_choice("split", split, ("random", "bydate"))
     check_inside("test_share", test_share)

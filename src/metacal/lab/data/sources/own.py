@@ -118,8 +118,8 @@ def load_image_folder(
         path: the folder.
         size: resize every image to this height and width, a number or a pair; without it all must have one size.
         channels: 3 for colour, 1 for grey; images are converted.
-        mean: of every channel, as a fraction of 255; without it that of the training images.
-        std: likewise.
+        mean: of every channel, as a fraction of 255; without it that of the training images. ``std`` likewise.
+        std: see ``mean``.
         augment: pad, crop and flip in training.
         test_share: share of the images (stratified) in the test set, where there is no ``test`` folder.
         seed: of that split.
