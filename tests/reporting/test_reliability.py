@@ -1,4 +1,4 @@
-"""Bins as given and over the grid of temperatures: the same numbers as the functions give one at a time."""
+"""Reliability as given, over the grid of temperatures and class by class, against the functions and plain loops."""
 
 import math
 
@@ -8,7 +8,8 @@ from tests.reporting.samples import some_predictions
 
 from metacal.evaluation import Predictions
 from metacal.functional import bin_statistics, expected_calibration_error, negative_log_likelihood, noise_floor
-from metacal.reporting.reliability import prepare_reliability
+from metacal.reporting import reliability as module
+from metacal.reporting.reliability import prepare_classes, prepare_reliability
 
 
 @pytest.fixture(scope="module")
@@ -75,3 +76,35 @@ def test_huge_logits_have_a_finite_likelihood_at_every_temperature():
     logits = 1e37 * torch.tensor([[4.0, -4.0], [-4.0, 4.0], [4.0, -4.0]])
     reliability = prepare_reliability(Predictions.from_logits(logits, torch.tensor([0, 1, 1])))
     assert all(math.isfinite(value) for value in reliability.nll) and reliability.nll[9] > 1e37
+
+
+def test_rows_are_those_of_a_loop():
+    said = some_predictions(samples=800)
+    prepared = prepare_classes(said)
+    predicted = said.probs.argmax(dim=1)
+    for number, row in enumerate(prepared.rows):
+        own = predicted == number
+        right = own & (said.targets == number)
+        assert (row.name, row.predicted) == (said.class_names[number], int(own.sum()))
+        assert row.support == int((said.targets == number).sum())
+        assert row.accuracy == pytest.approx(int(right.sum()) / row.predicted)
+        assert row.recall == pytest.approx(int(right.sum()) / row.support)
+        assert row.confidence == pytest.approx(said.probs[own].amax(dim=1).double().mean().item(), abs=1e-7)
+        expected = expected_calibration_error(logits=said.logits[own], targets=said.targets[own], num_bins=10)
+        assert row.ece == pytest.approx(expected.item(), abs=1e-9) and row.bins.ece == row.ece
+    errors = [prepared.rows[number].ece for number in prepared.worst_first]
+    assert errors == sorted(errors, reverse=True) and len(errors) == 10
+
+
+def test_a_class_that_is_never_said_and_one_that_never_comes():
+    probs = torch.tensor([[0.6, 0.3, 0.1], [0.2, 0.7, 0.1]])
+    first, second, third = prepare_classes(Predictions.from_probs(probs, torch.tensor([2, 2]))).rows
+    assert (third.predicted, third.accuracy, third.confidence, third.ece, third.bins) == (0, None, None, None, None)
+    assert (first.support, first.recall, second.recall, third.recall) == (0, None, None, 0.0)
+
+
+def test_of_many_classes_only_the_worst_get_a_diagram(monkeypatch):
+    monkeypatch.setattr(module, "MOST_SHOWN", 3)
+    prepared = prepare_classes(some_predictions(samples=500))
+    assert len(prepared.worst_first) == 3
+    assert {number for number, row in enumerate(prepared.rows) if row.bins} == set(prepared.worst_first)

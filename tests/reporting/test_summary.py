@@ -5,8 +5,7 @@ import torch
 from tests.reporting.samples import some_predictions
 
 from metacal.evaluation import Predictions, evaluate_predictions, temperature_gain
-from metacal.reporting.comparison import prepare_comparison
-from metacal.reporting.summary import MEASURES, prepare_summary
+from metacal.reporting.summary import MEASURES, prepare_comparison, prepare_summary
 
 
 def test_scores_are_those_of_the_evaluation():

@@ -14,7 +14,7 @@ from metacal.metalearning import Hyperparameter, LabelSmoothingHyperparameter
 from metacal.reporting.prediction_plots import plot_reliability
 from metacal.reporting.reliability import prepare_reliability
 from metacal.reporting.run_plots import plot_smoothing
-from metacal.reporting.smoothing import prepare_smoothing
+from metacal.reporting.runs import prepare_smoothing
 from metacal.reporting.style import house_style
 
 if TYPE_CHECKING:

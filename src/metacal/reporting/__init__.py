@@ -2,6 +2,6 @@
 
 from metacal.reporting.page import render_page
 from metacal.reporting.report import Report, prepare_report
-from metacal.reporting.run_view import RunView
+from metacal.reporting.runs import RunView
 
 __all__ = ["Report", "RunView", "prepare_report", "render_page"]

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from metacal.reporting.classes import Classes
-from metacal.reporting.comparison import Comparison
-from metacal.reporting.reliability import Bins, Reliability
-from metacal.reporting.risk_coverage import RiskCoverageCurve
+from metacal.reporting.mistakes import RiskCoverageCurve
+from metacal.reporting.reliability import Bins, Classes, Reliability
 from metacal.reporting.style import (
     BAR,
     BLUE,
@@ -24,6 +22,7 @@ from metacal.reporting.style import (
     new_figure,
     short,
 )
+from metacal.reporting.summary import Comparison
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,30 +8,25 @@ from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.evaluation.predictions import Predictions
 from metacal.evaluation.scores import RESAMPLES
 from metacal.functional.arguments import check_integer
-from metacal.reporting.classes import Classes, prepare_classes
-from metacal.reporting.comparison import Comparison, prepare_comparison
-from metacal.reporting.learning import (
+from metacal.reporting.mistakes import Mistakes, RiskCoverageCurve, prepare_mistakes, prepare_risk_coverage
+from metacal.reporting.reliability import Classes, Reliability, prepare_classes, prepare_reliability
+from metacal.reporting.runs import (
     Agreement,
     Curves,
+    Histogram,
+    RunView,
+    SmoothingMatrix,
     Strengths,
+    SuperclassSmoothing,
     prepare_agreement,
     prepare_curves,
-    prepare_strengths,
-)
-from metacal.reporting.mistakes import Mistakes, prepare_mistakes
-from metacal.reporting.reliability import Reliability, prepare_reliability
-from metacal.reporting.risk_coverage import RiskCoverageCurve, prepare_risk_coverage
-from metacal.reporting.run_view import RunView
-from metacal.reporting.shift import Shift, prepare_shift
-from metacal.reporting.smoothing import (
-    Histogram,
-    SmoothingMatrix,
-    SuperclassSmoothing,
     prepare_l2,
     prepare_smoothing,
+    prepare_strengths,
     prepare_superclasses,
 )
-from metacal.reporting.summary import Summary, prepare_summary
+from metacal.reporting.shift import Shift, prepare_shift
+from metacal.reporting.summary import Comparison, Summary, prepare_comparison, prepare_summary
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from metacal.reporting.learning import Agreement, Curves, Line, Strengths
-from metacal.reporting.smoothing import Histogram, SmoothingMatrix, SuperclassSmoothing
+from metacal.reporting.runs import Agreement, Curves, Histogram, Line, SmoothingMatrix, Strengths, SuperclassSmoothing
 from metacal.reporting.style import (
     BLUE,
     COUNT,

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from metacal.reporting import prediction_plots, run_plots
-from metacal.reporting.figure_files import FORMATS, save_figure
 from metacal.reporting.report import Report, Subject
 from metacal.reporting.shift_plots import plot_shift
-from metacal.reporting.style import house_style
+from metacal.reporting.style import FORMATS, house_style, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,17 +1,22 @@
-"""How static figures look: the page's colours, quiet axes, and text from data taken literally."""
+"""How static figures look and are saved: the page's colours, text from data as it is, the same bytes each time."""
 
 from __future__ import annotations
 
+import io
+import warnings
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from metacal.errors import needs
+from metacal.files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
+FORMATS = ("png", "svg")
 INK, MUTED, GRID = "#1a1d21", "#59616b", "#eceef1"
 BLUE, OVER, UNDER = "#0068a8", "#b84300", "#00745a"
 BAR, COUNT = "#a9cfe8", "#8d97a3"
@@ -85,3 +90,23 @@ def draw_diagonal(axis: Axes, highest: float = 1.0) -> None:
 def short(name: str, most: int = 28) -> str:
     """A name that fits beside an axis."""
     return name if len(name) <= most else f"{name[: most - 1]}…"
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write a figure in the format that the path ends in; folders are made if need be.
+
+    Raises:
+        StorageError: it could not be written; the message says why.
+    """
+    image = figure_bytes(figure, path.suffix.removeprefix("."))
+    write_whole(path, lambda file: file.write(image))
+
+
+def figure_bytes(figure: Figure, suffix: str) -> bytes:
+    """A figure as the bytes of an image, in one of `FORMATS`."""
+    held = io.BytesIO()
+    with house_style(), warnings.catch_warnings():
+        # A class name may need a glyph that the font lacks: the SVG keeps the text, the PNG shows a box.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        figure.savefig(held, format=suffix, metadata={"Date": None} if suffix == "svg" else {"Software": None})
+    return held.getvalue()

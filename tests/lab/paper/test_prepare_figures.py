@@ -16,7 +16,7 @@ from metacal.lab.paper.prepare_figures import BATCHES, Band, StrengthsPanel, fig
 from metacal.lab.paper.simulated import DrawStore, SweepLine
 from metacal.lab.training import run
 from metacal.lab.training.run_folder import RunStore
-from metacal.reporting.learning import correlation
+from metacal.reporting.runs import correlation
 
 
 @pytest.fixture(scope="module")

@@ -148,9 +148,8 @@ def corrupt(
     from metacal.lab.data import load_dataset
     from metacal.lab.data.corruptions import CORRUPTIONS, SEVERITIES, find_corruption
     from metacal.lab.data.corruptions import corrupt as corrupted
-    from metacal.reporting.contact_sheet import plot_contact_sheet
-    from metacal.reporting.figure_files import save_figure
-    from metacal.reporting.style import house_style
+    from metacal.reporting.shift_plots import plot_contact_sheet
+    from metacal.reporting.style import house_style, save_figure
 
     if output.suffix not in (".png", ".svg"):
         raise InvalidValueError(f"`--output` must end in .png or .svg, got {output}.")

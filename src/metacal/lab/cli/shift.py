@@ -115,9 +115,8 @@ def _cell(value: float, shade: int) -> str:
 
 def write_heat_maps(shift: "Shift", stem: Path) -> None:
     """Write the heat maps as PNG and SVG."""
-    from metacal.reporting.figure_files import FORMATS, save_figure
     from metacal.reporting.shift_plots import plot_shift
-    from metacal.reporting.style import house_style
+    from metacal.reporting.style import FORMATS, house_style, save_figure
 
     with house_style():
         figure = plot_shift(shift)

@@ -15,8 +15,8 @@ from metacal.lab.paper.simulated import DrawStore, prepare_study_table
 from metacal.lab.paper.table_formats import write_table
 from metacal.lab.training.environment import provenance
 from metacal.lab.training.run_folder import RunStore
-from metacal.reporting.figure_files import FORMATS, save_figure
 from metacal.reporting.page import page_assets, policy_hash, template_environment
+from metacal.reporting.style import FORMATS, save_figure
 
 
 class PageCell(NamedTuple):

@@ -19,10 +19,9 @@ from metacal.lab.paper.prepare_figures import (
     SuperclassPanel,
 )
 from metacal.lab.paper.simulated import Boundary, SweepLine
-from metacal.reporting.figure_files import figure_bytes
 from metacal.reporting.prediction_plots import draw_bins, draw_counts
 from metacal.reporting.run_plots import draw_drops, draw_matrix, plot_l2, plot_superclasses
-from metacal.reporting.style import BLUE, INK, OVER, SERIES, house_style, in_percent, new_figure, short
+from metacal.reporting.style import BLUE, INK, OVER, SERIES, figure_bytes, house_style, in_percent, new_figure, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

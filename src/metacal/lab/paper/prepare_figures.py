@@ -18,10 +18,17 @@ from metacal.lab.paper.exhibits import PaperFigure, Plan, SimulatedStudy
 from metacal.lab.paper.simulated import DrawStore, prepare_boundary, prepare_sweep
 from metacal.lab.training.read_run import read_run
 from metacal.lab.training.run_folder import RunFolder, RunStore
-from metacal.reporting.learning import PARTS, correlation, learning_rate_drops
 from metacal.reporting.reliability import Bins, to_bins
-from metacal.reporting.run_view import RunView
-from metacal.reporting.smoothing import Histogram, SuperclassSmoothing, prepare_l2, prepare_superclasses
+from metacal.reporting.runs import (
+    PARTS,
+    Histogram,
+    RunView,
+    SuperclassSmoothing,
+    correlation,
+    learning_rate_drops,
+    prepare_l2,
+    prepare_superclasses,
+)
 
 BATCH = 128
 BATCHES = 100

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from metacal.errors import InvalidValueError, MetacalError, StorageError
 from metacal.lab.training.run_folder import RunFolder
-from metacal.reporting.run_view import RunView
+from metacal.reporting.runs import RunView
 from metacal.reporting.shift import prepare_shift
 
 

@@ -6,8 +6,7 @@ import stat
 import pytest
 
 from metacal.errors import StorageError
-from metacal.reporting.figure_files import FORMATS, figure_bytes, save_figure
-from metacal.reporting.style import new_figure
+from metacal.reporting.style import FORMATS, figure_bytes, new_figure, save_figure
 
 
 def drawn():
