@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from numbers import Integral, Real
 
 import torch
@@ -85,24 +86,11 @@ def check_number(name: str, value: float, rule: str, *, holds: Callable[[float],
         raise InvalidValueError(f"`{name}` must be {rule}, got {value}.")
 
 
-def check_share(name: str, value: float) -> None:
-    """Raise unless ``value`` is in [0, 1]."""
-    check_number(name, value, "in [0, 1]", holds=lambda x: 0.0 <= x <= 1.0)
-
-
-def check_inside(name: str, value: float) -> None:
-    """Raise unless ``value`` is in (0, 1)."""
-    check_number(name, value, "in (0, 1)", holds=lambda x: 0.0 < x < 1.0)
-
-
-def check_positive(name: str, value: float) -> None:
-    """Raise unless ``value`` is a finite number > 0."""
-    check_number(name, value, "a number > 0", holds=lambda x: 0.0 < x < math.inf)
-
-
-def check_not_negative(name: str, value: float) -> None:
-    """Raise unless ``value`` is a finite number >= 0."""
-    check_number(name, value, ">= 0", holds=lambda x: 0.0 <= x < math.inf)
+# Each is called with the argument's name and value.
+check_share = partial(check_number, rule="in [0, 1]", holds=lambda x: 0.0 <= x <= 1.0)
+check_inside = partial(check_number, rule="in (0, 1)", holds=lambda x: 0.0 < x < 1.0)
+check_positive = partial(check_number, rule="a number > 0", holds=lambda x: 0.0 < x < math.inf)
+check_not_negative = partial(check_number, rule=">= 0", holds=lambda x: 0.0 <= x < math.inf)
 
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

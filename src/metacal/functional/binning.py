@@ -142,17 +142,10 @@ def calibration_error(statistics: BinStatistics, norm: str = "l1") -> Tensor:
 
 @public
 def equal_width_statistics(confidences: Tensor, correct: Tensor, num_bins: int = 15) -> BinStatistics:
-    """Statistics over M bins of equal width.
-
-    Args:
-        confidences: ``(n,)`` in [0, 1], of any float dtype; half precision is widened to float32.
-        correct: bool ``(n,)``.
-        num_bins: M.
-    """
+    """Statistics over M bins of equal width; confidences ``(n,)`` are in [0, 1], of any float dtype."""
     check_samples(confidences, correct)
     check_num_bins(num_bins)
-    confidences = at_least_float32(confidences)
-    return fill_equal_widths(confidences, correct, num_bins, may_hold_nan=True)
+    return fill_equal_widths(at_least_float32(confidences), correct, num_bins, may_hold_nan=True)
 
 
 def fill_equal_widths(confidences: Tensor, correct: Tensor, num_bins: int, *, may_hold_nan: bool) -> BinStatistics:
@@ -228,19 +221,11 @@ class SortedSamples:
 
     Tied confidences always share a bin, so the result does not depend on the order of the samples; where ties or a
     small n leave fewer than M groups, bins are empty and count for nothing.
-
-    Args:
-        confidences: ``(n,)`` in [0, 1], of any float dtype; half precision is widened to float32.
-        correct: bool ``(n,)``.
-        is_sorted: whether the confidences are in ascending order already.
     """
 
-    def __init__(self, confidences: Tensor, correct: Tensor, is_sorted: bool = False) -> None:
-        self.confidences = at_least_float32(confidences)
-        if not is_sorted:
-            self.confidences, order = torch.sort(self.confidences)
-            correct = correct[order]
-        self.correct_before = _prefix_sums(correct.to(torch.int64))
+    def __init__(self, confidences: Tensor, correct: Tensor) -> None:
+        self.confidences, order = torch.sort(at_least_float32(confidences))
+        self.correct_before = _prefix_sums(correct[order].to(torch.int64))
         self.units_before = _prefix_sums(to_units(self.confidences))
 
     def __len__(self) -> int:

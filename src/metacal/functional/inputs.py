@@ -158,19 +158,8 @@ def read_inputs(
 ) -> Inputs:
     """Check types and shapes at once, values later (as the chunks are read), and flatten to rows.
 
-    Args:
-        logits: see `metacal.functional.expected_calibration_error`, as for all arguments not explained here.
-        probs: see there.
-        targets: see there.
-        multilabel: see there.
-        classes_only: refuse yes/no events, of one label too.
-        ignore_index: see there.
-        validate: see there.
-        allow_empty: accept zero samples (a streaming metric may see an empty batch).
-
-    Raises:
-        InvalidTypeError: not a tensor, or the wrong kind of dtype.
-        InvalidValueError: shapes that do not fit, neither or both of logits and probs, no samples.
+    `metacal.functional.expected_calibration_error` explains the arguments. ``classes_only`` refuses yes/no events, of
+    one label too; ``allow_empty`` accepts zero samples (a streaming metric may see an empty batch).
     """
     scores, name = _one_of(logits, probs)
     _check_types(scores, name, targets)
@@ -342,7 +331,7 @@ def score_range(
         fits = low > -torch.inf and high < torch.inf if is_logits else low >= 0.0 and high <= 1.0 + tolerance
     else:
         # With no negative entry and a sum of 1, no entry can be above 1 or infinite; a NaN makes the sum NaN.
-        low, high = _least_and_largest(scores)[0], 1.0
+        low, high = float(scores.numpy().min() if scores.device.type == "cpu" else scores.min()), 1.0
         fits = low >= 0.0 and _sum_to_one(scores, tolerance)
     return (low, high) if fits else None
 

@@ -224,15 +224,9 @@ def bootstrap_interval(
 ) -> Interval:
     """Bootstrap interval of any statistic of your own; calibration errors have a better one, `error_interval`.
 
-    The "basic" interval: the spread of the resampled values around the estimate is turned over, which undoes the
-    bias that resampling adds. It always holds the estimate itself.
-
-    Args:
-        statistic: takes row numbers ``(R, n)``, one resample per row, and returns ``(R,)`` values.
-        samples: any tensor with one row per sample; only its length and device are used.
-        num_resamples: R in all.
-        level: coverage aimed at.
-        seed: of the draws.
+    ``statistic`` takes row numbers ``(R, n)``, one resample per row, and returns ``(R,)`` values; of ``samples`` only
+    the length and the device are used. The "basic" interval: the spread of the resampled values around the estimate is
+    turned over, which undoes the bias that resampling adds. It always holds the estimate itself.
 
     Examples:
         >>> import torch

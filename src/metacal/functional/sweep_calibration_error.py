@@ -36,11 +36,7 @@ def sweep_calibration_error(*, norm: str = "l1", **scores: Unpack[ScoreArguments
 
 def sweep_statistics(confidences: Tensor, correct: Tensor) -> BinStatistics:
     """Statistics over the largest number of equal-mass bins, counting up from 1, whose accuracies never fall."""
-    return sweep_sorted(SortedSamples(confidences, correct))
-
-
-def sweep_sorted(samples: SortedSamples) -> BinStatistics:
-    """`sweep_statistics` of samples that are in order."""
+    samples = SortedSamples(confidences, correct)
     device = samples.confidences.device
     most = min(len(samples), MAX_BINS)
     if not most:

@@ -60,12 +60,8 @@ def fit_temperature(*, logits: Tensor, targets: Tensor, validate: bool = True) -
 
     NLL is convex in ``1 / T`` (not in T nor log T), so its slope there has one root: Newton steps (with a third
     derivative, Halley's), replaced by a bisection of the bracket wherever they would leave it or creep, reach it
-    from any start. Many rows are first solved for an eighth of them, so that all are read once or twice only.
-
-    Args:
-        logits: ``(n, K)``, any float dtype.
-        targets: int ``(n,)``.
-        validate: check values too.
+    from any start. Many rows are first solved for an eighth of them, so that all are read once or twice only. Logits
+    are ``(n, K)``, targets int ``(n,)``.
 
     Examples:
         >>> import torch
@@ -186,17 +182,10 @@ def temperature_with_prior(
     r"""T that minimises the summed NLL of ``logits / T`` plus :math:`(\log T)^2 / 2 \sigma^2`.
 
     Without a prior, samples that are all right by a margin ask for T = 0. With one, T is finite for any samples, and
-    many samples outvote it. Newton's method on log T, kept inside a bracket; a fixed number of iterations, all on the
-    device.
-
-    Args:
-        logits: ``(n, K)``, or one logit per sample. Any float dtype.
-        targets: int ``(n,)``. Values are not checked, so that a GPU is never made to wait.
-        prior_std: sigma.
-        iterations: of Newton's method; 8 give six digits of a T in [0.3, 50], 20 four digits of any, 40 all digits.
-
-    Returns:
-        Scalar T > 0, without history, of the (widened) dtype of the logits.
+    many samples outvote it. Newton's method on log T, kept inside a bracket, takes a fixed number of iterations, all on
+    the device: 8 give six digits of a T in [0.3, 50], 20 four digits of any, 40 all digits. Logits are ``(n, K)``, or
+    one per sample; values are not checked, so that a GPU is never made to wait. T has no history, and the (widened)
+    dtype of the logits.
 
     Examples:
         >>> import torch

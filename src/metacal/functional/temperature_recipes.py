@@ -24,13 +24,7 @@ START, LEARNING_RATE = 1.5, 0.01
 
 @public
 def temperature_grid_errors(*, logits: Tensor, targets: Tensor, num_bins: int = 15, validate: bool = True) -> Tensor:
-    """ECE of ``softmax(logits / T)`` for every temperature of `GRID`: float64 ``(100,)``.
-
-    Args:
-        logits: ``(n, K)``, any float dtype.
-        targets: int ``(n,)``.
-        num_bins: M.
-        validate: check values too.
+    """ECE of ``softmax(logits / T)``, logits ``(n, K)``, for every temperature of `GRID`: float64 ``(100,)``.
 
     Examples:
         >>> import torch
@@ -92,12 +86,6 @@ def fit_temperature_by_lbfgs(
 
     It often stops far from the optimum: with a learning rate of 0.01 fifty iterations do not get far. It is here to
     reproduce figures that were made with it. ``converged`` says whether the slope at the end is flat.
-
-    Args:
-        logits: ``(n, K)``, any float dtype.
-        targets: int ``(n,)``.
-        max_iterations: 50, or 10.
-        validate: check values too.
 
     Examples:
         >>> import torch

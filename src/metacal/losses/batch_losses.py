@@ -12,14 +12,7 @@ __all__ = ["AfterTemperature", "DECELoss", "MMCELoss", "MMCEWeightedLoss", "SAvU
 
 
 class DECELoss(ShellLoss, name="dece"):
-    """Differentiable expected calibration error of the batch; see `metacal.functional.dece`.
-
-    Args:
-        num_bins: M.
-        tau_a: sharpness of the soft rank.
-        tau_b: temperature of the soft bins.
-        gradient: ``"full"``, as published, or ``"confidence"``, the same value with far less noise in its gradient.
-    """
+    """Differentiable expected calibration error of the batch; see `metacal.functional.dece`."""
 
     function = staticmethod(dece)
 
@@ -34,13 +27,7 @@ class DECELoss(ShellLoss, name="dece"):
 
 
 class SBECELoss(ShellLoss, name="sb_ece"):
-    """Soft-binned ECE of the batch; see `metacal.functional.soft_binned_ece`.
-
-    Args:
-        num_bins: M.
-        temperature: T of the soft bins.
-        power: p of the norm.
-    """
+    """Soft-binned ECE of the batch; see `metacal.functional.soft_binned_ece`."""
 
     function = staticmethod(soft_binned_ece)
 
@@ -52,12 +39,7 @@ class SBECELoss(ShellLoss, name="sb_ece"):
 
 
 class SAvUCLoss(ShellLoss, name="s_avuc"):
-    """Soft accuracy-versus-uncertainty loss of the batch; see `metacal.functional.soft_avuc`.
-
-    Args:
-        kappa: normalised entropy from which a prediction counts as uncertain.
-        temperature: T, softness of that border.
-    """
+    """Soft accuracy-versus-uncertainty loss of the batch; see `metacal.functional.soft_avuc`."""
 
     function = staticmethod(soft_avuc)
 
@@ -89,11 +71,7 @@ class AfterTemperature(Loss):
     """``loss(logits / T)`` with T the most probable temperature for the batch itself, held fixed.
 
     For the NLL this is refinement (Berta et al. 2025): by the envelope theorem, holding T fixed leaves the gradient
-    exact up to the prior's share. See `metacal.functional.temperature_with_prior`.
-
-    Args:
-        loss: of scaled logits.
-        prior_std: of log T.
+    exact up to the prior's share. ``prior_std`` is that of log T; see `metacal.functional.temperature_with_prior`.
 
     Examples:
         >>> import torch

@@ -1,4 +1,4 @@
-"""Losses of single samples, reduced over the batch: thin shells over the functions of `metacal.functional`."""
+"""Losses of single samples: shells over `metacal.functional`. ``reduction`` is ``"mean"``, ``"sum"`` or ``"none"``."""
 
 from typing import Any
 
@@ -24,10 +24,8 @@ __all__ = ["BrierLoss", "CrossEntropyLoss", "FLSDLoss", "FocalLoss", "LabelSmoot
 class CrossEntropyLoss(Loss, name="cross_entropy"):
     """Cross-entropy; see `metacal.functional.cross_entropy`. Float targets ``(n, K)`` are soft labels.
 
-    Args:
-        class_weights: ``(K,)``, moved along with the module; None weighs all alike. The mean is the
-            weighted mean for hard targets, the mean over samples for soft ones, as in `torch.nn.CrossEntropyLoss`.
-        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+    Class weights ``(K,)`` are moved along with the module. With them the mean is the weighted mean for hard targets,
+    the mean over samples for soft ones, as in `torch.nn.CrossEntropyLoss`.
     """
 
     class_weights: Tensor | None
@@ -52,12 +50,7 @@ class CrossEntropyLoss(Loss, name="cross_entropy"):
 
 
 class LabelSmoothingLoss(ShellLoss, name="label_smoothing"):
-    """Cross-entropy with uniformly smoothed labels; see `metacal.functional.label_smoothing_loss`.
-
-    Args:
-        strength: in [0, 1].
-        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
-    """
+    """Cross-entropy with uniformly smoothed labels; see `metacal.functional.label_smoothing_loss`."""
 
     function = staticmethod(label_smoothing_loss)
 
@@ -68,11 +61,7 @@ class LabelSmoothingLoss(ShellLoss, name="label_smoothing"):
 
 
 class BrierLoss(ShellLoss, name="brier"):
-    """Squared distance of the probabilities from the label; see `metacal.functional.brier_loss`.
-
-    Args:
-        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
-    """
+    """Squared distance of the probabilities from the label; see `metacal.functional.brier_loss`."""
 
     function = staticmethod(brier_loss)
 
@@ -82,12 +71,7 @@ class BrierLoss(ShellLoss, name="brier"):
 
 
 class FocalLoss(ShellLoss, name="focal"):
-    """Focal loss; see `metacal.functional.focal_loss`.
-
-    Args:
-        gamma: >= 0; the paper's FL-3 is 3.
-        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
-    """
+    """Focal loss; see `metacal.functional.focal_loss`. The paper's FL-3 has gamma 3."""
 
     function = staticmethod(focal_loss)
 
@@ -98,11 +82,7 @@ class FocalLoss(ShellLoss, name="focal"):
 
 
 class FLSDLoss(ShellLoss, name="flsd"):
-    """FLSD-53; see `metacal.functional.flsd_loss`.
-
-    Args:
-        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
-    """
+    """FLSD-53; see `metacal.functional.flsd_loss`."""
 
     function = staticmethod(flsd_loss)
 

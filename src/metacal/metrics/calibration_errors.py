@@ -51,14 +51,7 @@ class ExpectedCalibrationError(ScoreMetric):
 
 
 class ClasswiseCalibrationError(ScoreMetric):
-    """Streaming `metacal.functional.classwise_calibration_error`; see there. The state is 3 K M integers.
-
-    Examples:
-        >>> import torch
-        >>> metric = ClasswiseCalibrationError(num_classes=2)
-        >>> round(metric(torch.tensor([[0.8, 0.2], [0.6, 0.4]]), torch.tensor([0, 1])).item(), 4)
-        0.4
-    """
+    """Streaming `metacal.functional.classwise_calibration_error`; see there. The state is 3 K M integers."""
 
     def __init__(
         self,
@@ -89,12 +82,6 @@ class DebiasedCalibrationError(SampleMetric):
     """`metacal.functional.debiased_calibration_error` over all batches; see there.
 
     With equal-width bins the state is 3 M integers.
-
-    Examples:
-        >>> import torch
-        >>> metric = DebiasedCalibrationError(num_labels=1, binning="equal_width")
-        >>> metric(torch.full((1000,), 0.3), (torch.arange(1000) % 10 < 3).long()).item()
-        0.0
     """
 
     def __init__(
@@ -131,14 +118,7 @@ class DebiasedCalibrationError(SampleMetric):
 
 
 class AdaptiveCalibrationError(SampleMetric):
-    """`metacal.functional.adaptive_calibration_error` over all batches; see there.
-
-    Examples:
-        >>> import torch
-        >>> metric = AdaptiveCalibrationError(num_labels=1, num_bins=2)
-        >>> round(metric(torch.tensor([0.1, 0.2, 0.8, 0.9]), torch.tensor([0, 0, 1, 0])).item(), 4)
-        0.25
-    """
+    """`metacal.functional.adaptive_calibration_error` over all batches; see there."""
 
     def __init__(self, num_classes: int | None = None, *, num_bins: int = 15, norm: str = "l1", **kwargs: Any) -> None:
         super().__init__(num_classes, **kwargs)
@@ -153,14 +133,7 @@ class AdaptiveCalibrationError(SampleMetric):
 
 
 class SweepCalibrationError(SampleMetric):
-    """`metacal.functional.sweep_calibration_error` over all batches; see there.
-
-    Examples:
-        >>> import torch
-        >>> metric = SweepCalibrationError(num_labels=1)
-        >>> round(metric(torch.tensor([0.1, 0.3, 0.6, 0.8]), torch.tensor([0, 0, 1, 1])).item(), 4)
-        0.25
-    """
+    """`metacal.functional.sweep_calibration_error` over all batches; see there."""
 
     def __init__(self, num_classes: int | None = None, *, norm: str = "l1", **kwargs: Any) -> None:
         super().__init__(num_classes, **kwargs)
@@ -174,14 +147,7 @@ class SweepCalibrationError(SampleMetric):
 
 
 class SmoothCalibrationError(SampleMetric):
-    """`metacal.functional.smooth_calibration_error` over all batches; see there.
-
-    Examples:
-        >>> import torch
-        >>> metric = SmoothCalibrationError(num_labels=1)
-        >>> round(metric(torch.full((10,), 0.5), (torch.arange(10) < 7).long()).item(), 3)
-        0.2
-    """
+    """`metacal.functional.smooth_calibration_error` over all batches; see there."""
 
     def __init__(self, num_classes: int | None = None, **kwargs: Any) -> None:
         super().__init__(num_classes, **kwargs)

@@ -9,14 +9,7 @@ from metacal.metrics.base import ScoreMetric
 
 
 class NegativeLogLikelihood(ScoreMetric):
-    """Streaming `metacal.functional.negative_log_likelihood`; see there, and `ScoreMetric` for the arguments.
-
-    Examples:
-        >>> import torch
-        >>> metric = NegativeLogLikelihood(num_classes=2, inputs="logits")
-        >>> round(metric(torch.zeros(4, 2), torch.tensor([0, 1, 0, 1])).item(), 4)
-        0.6931
-    """
+    """Streaming `metacal.functional.negative_log_likelihood`; see there, and `ScoreMetric` for the arguments."""
 
     def __init__(self, num_classes: int | None = None, **kwargs: Any) -> None:
         super().__init__(num_classes, **kwargs)
@@ -32,13 +25,7 @@ class NegativeLogLikelihood(ScoreMetric):
 
 
 class BrierScore(ScoreMetric):
-    """Streaming `metacal.functional.brier_score`; see there, and `ScoreMetric` for the arguments.
-
-    Examples:
-        >>> import torch
-        >>> round(BrierScore(num_classes=2)(torch.tensor([[0.8, 0.2]]), torch.tensor([0])).item(), 4)
-        0.08
-    """
+    """Streaming `metacal.functional.brier_score`; see there, and `ScoreMetric` for the arguments."""
 
     def __init__(self, num_classes: int | None = None, **kwargs: Any) -> None:
         super().__init__(num_classes, **kwargs)
