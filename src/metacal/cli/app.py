@@ -22,11 +22,11 @@ app = typer.Typer(
 )
 
 
-def flowing(text: str | None) -> str:
+def join_lines(text: str | None) -> str:
     r"""A docstring whose paragraphs flow with the terminal's width; only what follows a colon starts a line.
 
     Examples:
-        >>> flowing("One paragraph,\nof two lines.\n\nExamples:\nmetacal demo")
+        >>> join_lines("One paragraph,\nof two lines.\n\nExamples:\nmetacal demo")
         'One paragraph, of two lines.\n\nExamples:\nmetacal demo'
     """
     return re.sub(r"(?<![:\n])\n(?!\n)", " ", inspect.cleandoc(text or ""))
@@ -42,7 +42,7 @@ def add_lab() -> None:
     lacking = missing_package("lab")
     if lacking is None:
         for verb in LAB:
-            app.command(verb.__name__, help=flowing(verb.__doc__), rich_help_panel="Lab")(verb)
+            app.command(verb.__name__, help=join_lines(verb.__doc__), rich_help_panel="Lab")(verb)
         app.add_typer(data.app, name="data", rich_help_panel="Lab")
         report.FOLDER_READERS.append(read_run_folder)
         return
@@ -56,7 +56,7 @@ def add_lab() -> None:
 
 
 for verb in LIBRARY:
-    app.command(verb.__name__, help=flowing(verb.__doc__))(verb)
+    app.command(verb.__name__, help=join_lines(verb.__doc__))(verb)
 add_lab()
 
 

@@ -98,7 +98,7 @@ def calibrate(
             calibrator, about["fit"] = fit_calibrator(method, held_out, seed, console)
         except InvalidValueError as error:
             raise InvalidValueError(f"{fit_on}: {error}") from None
-    rows = write_predictions(out, calibrated(opened, calibrator), opened.class_names)
+    rows = write_predictions(out, calibrate_batches(opened, calibrator), opened.class_names)
     console.say(f"Wrote {rows:,} rows to {out}.")
     if save is not None and calibrator is not None:
         calibrator.save(save)
@@ -139,7 +139,9 @@ def fit_calibrator(
     return calibrator, about
 
 
-def calibrated(file: "PredictionFile", calibrator: "Calibrator | None") -> "Iterator[tuple[Tensor, Tensor | None]]":
+def calibrate_batches(
+    file: "PredictionFile", calibrator: "Calibrator | None"
+) -> "Iterator[tuple[Tensor, Tensor | None]]":
     """Batches of calibrated probabilities with their targets, if there are any."""
     for batch in file.batches():
         scores = batch.scores.contiguous()

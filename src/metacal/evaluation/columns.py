@@ -103,7 +103,7 @@ def _find_target(names: Sequence[str], target: str | None, needs_target: bool) -
     raise InvalidValueError(f"{problem}; name it with `target` (--target): {_list(names)}.")
 
 
-def fitting(names: Sequence[str], pattern: str) -> list[str]:
+def match_columns(names: Sequence[str], pattern: str) -> list[str]:
     """Columns that a name or a pattern with ``*`` stands for."""
     part = pattern.strip()
     return [part] if part in names else [name for name in names if fnmatchcase(name, part)]
@@ -115,7 +115,7 @@ def _match(names: Sequence[str], pattern: str, option: str) -> tuple[list[str], 
     found = [pattern] if pattern in names else []
     if not found:
         for part in parts:
-            matches = fitting(names, part)
+            matches = match_columns(names, part)
             if not matches:
                 raise InvalidValueError(f"no column matches {part} of {option}; there are {_list(names)}.")
             found += [name for name in matches if name not in found]

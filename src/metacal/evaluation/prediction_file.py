@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from metacal.errors import InvalidFileError, InvalidValueError
-from metacal.evaluation.columns import DROP, Layout, class_numbers, find_layout, fitting
+from metacal.evaluation.columns import DROP, Layout, class_numbers, find_layout, match_columns
 from metacal.evaluation.predictions import Predictions
 from metacal.evaluation.streaming import CHUNK_ELEMENTS, SAMPLE, Reservoir
 from metacal.evaluation.tables import (
@@ -123,7 +123,7 @@ class PredictionFile:
         assert isinstance(table, ArrayTable)
         words = [pattern] if pattern in table.names else pattern.split(",")
         matrices = [name for name in table.names if table.is_matrix(name)]
-        parts = [fitting(matrices, word) for word in words if word.strip()]
+        parts = [match_columns(matrices, word) for word in words if word.strip()]
         names = list(dict.fromkeys(name for part in parts for name in part))
         if len(names) < 2 or not all(parts):
             return [cls(place, probs=probs, logits=logits, table=table, **keywords)]

@@ -282,7 +282,7 @@ class JSONLinesTable:
                     ) from None
                 if not isinstance(record, dict):
                     raise InvalidFileError(f"{self._path}: row {row} is not a JSON object; write one object a line.")
-                yield _lifted(record)
+                yield _lift_fields(record)
 
     def _open(self) -> IO[str]:
         if self._path.suffix.lower() == ".gz":
@@ -290,7 +290,7 @@ class JSONLinesTable:
         return self._path.open(encoding="utf-8-sig")
 
 
-def _lifted(record: dict[str, Any]) -> dict[str, Any]:
+def _lift_fields(record: dict[str, Any]) -> dict[str, Any]:
     flat = {}
     for name, value in record.items():
         if isinstance(value, dict):

@@ -93,7 +93,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         given, labels = read_scores(logits, probs, targets)
         assert labels is not None
         scores = given.logits if self.reads == "logits" else given.probs
-        names = _checked_names(class_names, scores.shape[1])
+        names = _check_names(class_names, scores.shape[1])
         report = self._fit(scores, labels)
         self.num_classes, self.class_names, self.fit_report = scores.shape[1], names, report
         self.fitted_on = given.name
@@ -173,7 +173,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
             about = json.loads(text)
             kind = Calibrator.kinds.get(about["kind"])
             if kind is not None and issubclass(kind, cls):
-                return kind._restored(about, arrays)
+                return kind._restore(about, arrays)
         except KeyError as error:
             raise InvalidValueError(f"`path` must name a file written by `save`, got {path} without {error}.") from None
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -181,19 +181,19 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         raise InvalidValueError(f"`path` must name a saved {cls.__name__}, got {path} with a {about['kind']}.")
 
     @classmethod
-    def _restored(cls, about: dict[str, Any], arrays: dict[str, NDArray[np.float64]]) -> Self:
+    def _restore(cls, about: dict[str, Any], arrays: dict[str, NDArray[np.float64]]) -> Self:
         """A calibrator from what `save` wrote; all is checked, since anyone may have written the file."""
         if set(arrays) != set(cls.fitted):
             raise InvalidValueError(f"the float64 arrays must be {', '.join(cls.fitted)}, got {sorted(arrays)}.")
         calibrator = cls(**about["params"])
         calibrator._check_params()
         check_integer("num_classes", about["num_classes"], 2)
-        calibrator.num_classes, calibrator.fit_report = about["num_classes"], _checked_report(about["fit_report"])
+        calibrator.num_classes, calibrator.fit_report = about["num_classes"], _check_report(about["fit_report"])
         # These two are absent from files that were written before they were kept.
         calibrator.fitted_on = about.get("fitted_on")
         if calibrator.fitted_on is not None:
             check_choice("fitted_on", calibrator.fitted_on, ("logits", "probs"))
-        calibrator.class_names = _checked_names(about.get("class_names"), calibrator.num_classes)
+        calibrator.class_names = _check_names(about.get("class_names"), calibrator.num_classes)
         for name, array in arrays.items():
             setattr(calibrator, name, float(array) if array.ndim == 0 else array)
         calibrator._check_fitted()
@@ -238,7 +238,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         raise NotImplementedError
 
 
-def _checked_names(class_names: Sequence[str] | None, num_classes: int) -> tuple[str, ...] | None:
+def _check_names(class_names: Sequence[str] | None, num_classes: int) -> tuple[str, ...] | None:
     if class_names is None:
         return None
     if isinstance(class_names, str) or not all(isinstance(name, str) for name in class_names):
@@ -248,7 +248,7 @@ def _checked_names(class_names: Sequence[str] | None, num_classes: int) -> tuple
     return tuple(class_names)
 
 
-def _checked_report(about: dict[str, Any]) -> FitReport:
+def _check_report(about: dict[str, Any]) -> FitReport:
     report = FitReport(**about)
     check_integer("iterations", report.iterations, 0)
     if not isinstance(report.converged, bool) or not isinstance(report.at_bound, bool):
