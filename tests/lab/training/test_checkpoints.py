@@ -38,7 +38,8 @@ def damage_empty(path):
 
 def test_the_last_one_is_read(two):
     state, complaints = two.load_last()
-    assert state["number"] == 2 and torch.equal(state["weights"], torch.arange(1000.0))
+    assert state["number"] == 2
+    assert torch.equal(state["weights"], torch.arange(1000.0))
     assert complaints == []
 
 
@@ -51,7 +52,8 @@ def test_a_damaged_one_is_passed_over(two, damage):
     damage(two.last)
     state, complaints = two.load_last()
     assert state["number"] == 1
-    assert len(complaints) == 1 and "last.ckpt is damaged" in complaints[0]
+    assert len(complaints) == 1
+    assert "last.ckpt is damaged" in complaints[0]
 
 
 def test_with_both_damaged_it_says_so(two):
@@ -69,7 +71,9 @@ def test_the_best_has_a_copy_that_steps_in(tmp_path):
     assert checkpoints.load_best() == ({"number": 7}, [])
     damage_flip(checkpoints.best)
     state, complaints = checkpoints.load_best()
-    assert state == {"number": 7} and len(complaints) == 1 and "best.ckpt is damaged" in complaints[0]
+    assert state == {"number": 7}
+    assert len(complaints) == 1
+    assert "best.ckpt is damaged" in complaints[0]
 
 
 def test_killed_between_the_two_moves(two):

@@ -33,11 +33,14 @@ def test_a_run_is_tested_domain_by_domain(method, tmp_path):
     folder = RunFolder(tmp_path)
     scores = run(settings(method=method), folder)
     test, (domains, names) = folder.read_predictions("test"), folder.read_domains("test")
-    assert names == ("fog:1", "fog:5", "snow:3") and torch.bincount(domains).tolist() == [359] * 3
+    assert names == ("fog:1", "fog:5", "snow:3")
+    assert torch.bincount(domains).tolist() == [359] * 3
     found = scores["domains"]
-    assert found["source"] == "generated" and [each["name"] for each in found["each"]] == list(names)
+    assert found["source"] == "generated"
+    assert [each["name"] for each in found["each"]] == list(names)
     eces = [each["ece"] for each in found["each"]]
-    assert found["worst"]["ece"] == max(eces) and found["average"]["ece"] == pytest.approx(np.mean(eces))
+    assert found["worst"]["ece"] == max(eces)
+    assert found["average"]["ece"] == pytest.approx(np.mean(eces))
     each = score_domains(test.logits, test.targets, domains, names)
     wrong = (test.logits.argmax(1) != test.targets).double()
     assert worst(each)["error"] == max(float(wrong[domains == number].mean()) for number in range(3))
@@ -65,7 +68,8 @@ def test_training_and_meta_batches_are_never_of_one_corruption(tmp_path, monkeyp
     monkeypatch.setattr(Corrupting, "__call__", watch)
     run(settings(method="mc", epochs=1), RunFolder(tmp_path))
     assert seen.pop(0)[0], "a held-out batch, to see what the model returns"
-    assert [follows for follows, _ in seen] == [False, True] * (len(seen) // 2) and len(seen) >= 26
+    assert [follows for follows, _ in seen] == [False, True] * (len(seen) // 2)
+    assert len(seen) >= 26
     assert all(train[1] != meta[1] for train, meta in zip(seen[::2], seen[1::2], strict=True))
 
 
@@ -83,7 +87,8 @@ def test_what_is_learned_on_is_corrupted_once(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Corrupting, "__call__", watch)
     run(spec, RunFolder(tmp_path))
-    assert all(seen) and len(seen) > 100
+    assert all(seen)
+    assert len(seen) > 100
 
 
 @pytest.mark.parametrize("is_column", [False, True])
@@ -118,7 +123,8 @@ def hospital_spec(folder, **changes):
 def test_train_on_hospitals_a_to_d_and_test_on_e(tmp_path):
     folder = RunFolder(tmp_path / "run")
     scores = run(hospital_spec(tmp_path, method="mc", epochs=3), folder)
-    assert scores["domains"]["each"][0]["name"] == "E" and scores["domains"]["source"] == "the data's own"
+    assert scores["domains"]["each"][0]["name"] == "E"
+    assert scores["domains"]["source"] == "the data's own"
     assert len(folder.read_predictions("test")) == scores["domains"]["each"][0]["samples"]
     assert scores["test"]["accuracy"] > 0.5
 
@@ -157,14 +163,17 @@ def test_domains_that_do_not_fit_together(domains, message):
 
 def test_the_paper_s_domains():
     paper = NAMED["cifar-c"]()
-    assert len(paper.train) == 73 and len(paper.test) == 22 and not set(paper.train) & set(paper.test)
+    assert len(paper.train) == 73
+    assert len(paper.test) == 22
+    assert not set(paper.train) & set(paper.test)
     assert {name for name, _ in paper.test} == {
         *("impulse_noise", "motion_blur", "fog", "elastic_transform"),
         *("spatter", "jpeg_compression"),
     }
     assert [severity for name, severity in paper.test if name in ("spatter", "jpeg_compression")] == [5, 5]
     spec = build_spec({"dataset": "cifar10", "domains": "cifar-c"})
-    assert spec.domains == paper and type(spec).model_validate_json(spec.model_dump_json()) == spec
+    assert spec.domains == paper
+    assert type(spec).model_validate_json(spec.model_dump_json()) == spec
     assert build_spec({"dataset": "cifar10"}).hash != spec.hash
     assert Domains(train=[0, 1], test=[2]).train == ("0", "1")
 

@@ -24,9 +24,11 @@ def checkout(tmp_path, monkeypatch):
 
 def test_changes_to_the_source_are_said(checkout):
     clean = environment.commit()
-    assert len(clean) == 12 and int(clean, 16)
+    assert len(clean) == 12
+    assert int(clean, 16)
     (checkout / "results.txt").write_text("2")
-    assert environment.commit() == clean and environment.commit(checkout) == f"{clean} with changes"
+    assert environment.commit() == clean
+    assert environment.commit(checkout) == f"{clean} with changes"
     (checkout / "src" / "package" / "__init__.py").write_text("1")
     assert environment.commit() == f"{clean} with changes"
 
@@ -41,11 +43,15 @@ def test_there_is_no_commit_of_what_is_merely_installed_in_a_project(checkout, m
 
 def test_what_is_kept_with_figures():
     known = environment.provenance("metacal train")
-    assert known["command"] == "metacal train" and known["date"].endswith("UTC") and known["commit"]
-    assert {"torch", "metacal", "python", "processor", "cores"} <= known.keys() and "started" not in known
+    assert known["command"] == "metacal train"
+    assert known["date"].endswith("UTC")
+    assert known["commit"]
+    assert {"torch", "metacal", "python", "processor", "cores"} <= known.keys()
+    assert "started" not in known
 
 
 def test_the_processor_has_a_name():
     names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
     found = environment.environment()
-    assert found["processor"] == environment.processor() and (not names or names[0].endswith(found["processor"]))
+    assert found["processor"] == environment.processor()
+    assert not names or names[0].endswith(found["processor"])

@@ -22,6 +22,7 @@ def test_one_logit_is_the_pair_of_zero_and_it(dtype):
         wrong = ((single > 0).long() != TARGETS).double().mean().item()  # a logit of 0 says class 0
         assert error_rate(logits, TARGETS) == wrong
         wide = single.float() if dtype != torch.float64 else single
-        assert seen[-1][1].dtype == wide.dtype and seen[-1][2].double().mean() == pytest.approx(1.0 - wrong)
+        assert seen[-1][1].dtype == wide.dtype
+        assert seen[-1][2].double().mean() == pytest.approx(1.0 - wrong)
     for other in seen[1:]:
         assert all(torch.equal(one, two) for one, two in zip(seen[0], other))

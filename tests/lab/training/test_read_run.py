@@ -26,7 +26,9 @@ def trained(folder, method):
 
 def test_smoothing(tmp_path):
     view = trained(tmp_path, "mc")
-    assert view.num_epochs == 3 and view.strengths.shape == (3, 10) and view.smoothing.shape == (10, 10)
+    assert view.num_epochs == 3
+    assert view.strengths.shape == (3, 10)
+    assert view.smoothing.shape == (10, 10)
     assert torch.equal(view.smoothing.diagonal(), torch.zeros(10, dtype=torch.float64))
     best = RunFolder(tmp_path).read_scores()["best_epoch"]
     given = view.smoothing.sum(1)
@@ -39,12 +41,16 @@ def test_smoothing(tmp_path):
 
 def test_l2(tmp_path):
     view = trained(tmp_path, "mc-l2")
-    assert view.strengths is None and view.l2["weight"].shape == (10, 16) and view.l2["bias"].shape == (10,)
+    assert view.strengths is None
+    assert view.l2["weight"].shape == (10, 16)
+    assert view.l2["bias"].shape == (10,)
 
 
 def test_plain(tmp_path):
     view = trained(tmp_path, "ce")
-    assert view.strengths is None and view.smoothing is None and view.l2 is None
+    assert view.strengths is None
+    assert view.smoothing is None
+    assert view.l2 is None
     assert view.epochs["lr"] == [0.05, 0.05, pytest.approx(0.005)]
 
 

@@ -69,14 +69,17 @@ def test_what_was_being_written_at_a_kill_is_gone_on_resume(folder):
     assert [len(list(place.glob(".*"))) for place in places] == [1, 1]
     folder.drop_epochs(1)
     assert [list(place.glob(".*")) for place in places] == [[], []]
-    assert folder.epoch_file(1).exists() and len(folder.read_history()) == 1
+    assert folder.epoch_file(1).exists()
+    assert len(folder.read_history()) == 1
 
 
 def test_predictions_come_back_as_they_were(folder):
     said = Predictions.from_logits(torch.randn(5, 2), torch.tensor([0, 1, 0, 1, 1]), ["a", "<b>"], "mine")
     folder.write_predictions("test", said)
     again = folder.read_predictions("test")
-    assert torch.equal(again.logits, said.logits) and again.class_names == ("a", "<b>") and again.name == "mine"
+    assert torch.equal(again.logits, said.logits)
+    assert again.class_names == ("a", "<b>")
+    assert again.name == "mine"
 
 
 def test_another_spec_is_named_key_by_key(folder):
@@ -161,7 +164,8 @@ def test_folders_without_checksums_open(complete):
     history.write_text(history.read_text().replace("0.5", "0.7"))
     assert [row["val_ece"] for row in complete.read_history()] == [0.7, 0.7]
     complete.write_shift("other", {"samples": 6})
-    assert complete.read_shifts()["other"] == {"samples": 6} and not (complete.path / "checksums.json").exists()
+    assert complete.read_shifts()["other"] == {"samples": 6}
+    assert not (complete.path / "checksums.json").exists()
 
 
 @pytest.mark.parametrize("text", ["[]", '{"history.csv": 1}', "{"])

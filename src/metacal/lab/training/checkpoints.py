@@ -19,7 +19,7 @@ from torch import Tensor
 from torch import distributed as dist
 
 from metacal.errors import InvalidValueError, MetacalError, StorageError, TrainingError
-from metacal.files import remove_leftovers, write_whole
+from metacal.files import read_bytes, remove_leftovers, write_whole
 from metacal.functional.binning import calibration_error, equal_width_statistics
 from metacal.functional.inputs import class_logits
 from metacal.lab.training.events import CheckpointSaved, Notice
@@ -33,21 +33,13 @@ Value = TypeVar("Value")
 
 
 class Progress:
-    """Counters and the running epoch's figures, kept on the device until the epoch is over.
-
-    Attributes:
-        epoch: epochs done.
-        phase: phases of the running epoch done.
-        batch: batches of the running phase done.
-        best_error: lowest validation error so far, or whatever epochs are chosen by.
-        best_epoch: the epoch that had it, from 1; 0 is none.
-        seconds: time spent training.
-    """
+    """Counters and the running epoch's figures, kept on the device until the epoch is over."""
 
     def __init__(self) -> None:
-        self.epoch = self.phase = self.batch = 0
-        self.best_error, self.best_epoch = math.inf, 0
-        self.seconds = 0.0
+        self.epoch = self.phase = self.batch = 0  # epochs done, phases done of the running one, batches of that
+        self.best_error = math.inf  # lowest validation error so far, or whatever epochs are chosen by
+        self.best_epoch = 0  # the epoch that had it, from 1; 0 is none
+        self.seconds = 0.0  # spent training
         self._losses: list[Tensor] = []
         self._later_losses: list[Tensor] = []
         self._confidences: list[Tensor] = []
@@ -132,12 +124,12 @@ class Checkpoints:
         write_checkpoint(state, self.best, self.spare)
 
     def load_last(self) -> tuple[dict[str, Any] | None, list[str]]:
-        """The newest state that is whole, or None if there is none, and what was found wrong on the way to it."""
+        """The newest state that is whole, or None if there is none, and complaints about damaged ones."""
         remove_leftovers(self.folder)
         return first_whole((self.last, self.previous))
 
     def load_best(self) -> tuple[dict[str, Any], list[str]]:
-        """The state that did best, and what was found wrong on the way to it."""
+        """The state that did best, and complaints about damaged ones."""
         state, complaints = first_whole((self.best, self.spare))
         if state is None:
             raise StorageError(f"{self.best} could not be read: it is not there.")
@@ -145,7 +137,7 @@ class Checkpoints:
 
 
 def first_whole(paths: Sequence[Path]) -> tuple[dict[str, Any] | None, list[str]]:
-    """The first of these checkpoints that is whole, None if none is there, and what was found wrong before it.
+    """The first of these checkpoints that is whole, None if none is there, and complaints about those before it.
 
     Raises:
         StorageError: some are there, and all of them are damaged.
@@ -185,13 +177,10 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     Raises:
         StorageError: it is missing, cut short, altered, or something else.
     """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise StorageError(f"{path} could not be read: {error.strerror}.") from None
+    data = read_bytes(path)
     header = len(MARK) + DIGEST
-    found = hashlib.sha256(memoryview(data)[header:]).digest()
-    if data[: len(MARK)] != MARK or data[len(MARK) : header] != found:
+    digest = hashlib.sha256(memoryview(data)[header:]).digest()
+    if data[: len(MARK)] != MARK or data[len(MARK) : header] != digest:
         raise StorageError(f"{path} is damaged: its contents do not have the hash it was written with.")
     try:
         state: dict[str, Any] = torch.load(io.BytesIO(data[header:]), map_location="cpu", weights_only=True)
@@ -221,7 +210,7 @@ def explain_mismatch(folder: Path) -> Iterator[None]:
 def save(training: "Training", progress: Progress) -> None:
     """Put the whole state on disk; every process takes part, the first one writes, the others wait for it.
 
-    Whoever calls it has called `check_finite` since the last step.
+    Call `check_finite` first.
     """
     fabric = training.fabric
     per_process = gather_values(fabric, {"progress": progress.state_dict(), "random": random_state(fabric)})
@@ -295,9 +284,8 @@ def set_random_state(random: dict[str, Tensor], fabric: Fabric) -> None:
 
 def check_finite(training: "Training", progress: Progress) -> None:
     """Raise on every process if a loss of the running epoch, or a weight of any process, is not finite."""
-    found = gather_values(training.fabric, _complaint(training, progress))
-    complaint = next((text for text in found if text is not None), None)
-    if complaint is not None:
+    complaints = gather_values(training.fabric, _complaint(training, progress))
+    if complaint := next(filter(None, complaints), None):
         raise TrainingError(f"{complaint}: lower `lr`, or set `clip_norm`. The last checkpoint is from before.")
 
 

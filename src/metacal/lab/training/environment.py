@@ -1,4 +1,4 @@
-"""What a run or a measurement ran on: versions, machine, and the commit of the source; what is kept with figures."""
+"""What a run or a measurement ran on: versions, machine, and the commit of the source; stored with its figures."""
 
 import os
 import platform
@@ -56,21 +56,21 @@ def commit(*also: Path) -> str | None:
     """Of the source that runs, where it is a checkout; not of a project it is merely installed in.
 
     Args:
-        also: folders that count as source too: changes to them, or to the package, since the commit are said.
+        also: folders that count as source too: changes to them, or to the package, since the commit are mentioned.
     """
     if _git("ls-files", "--error-unmatch", "__init__.py") is None:
         return None
-    found = _git("rev-parse", "--short=12", "HEAD")
+    head = _git("rev-parse", "--short=12", "HEAD")
     changes = _git("status", "--porcelain", "--untracked-files=no", "--", ".", *map(str, also))
-    return f"{found} with changes" if found and changes else found
+    return f"{head} with changes" if head and changes else head
 
 
 def _git(*words: str) -> str | None:
     try:
-        found = subprocess.run(["git", *words], cwd=PACKAGE, capture_output=True, text=True, check=True, timeout=10)
+        done = subprocess.run(["git", *words], cwd=PACKAGE, capture_output=True, text=True, check=True, timeout=10)
     except (OSError, subprocess.SubprocessError):
         return None
-    return found.stdout.strip()
+    return done.stdout.strip()
 
 
 def is_first_process() -> bool:

@@ -1,4 +1,4 @@
-"""How the loop and the world talk: events it emits to whoever listens, and requests to stop. It prints nothing."""
+"""What the loop tells its listener (events; it prints nothing), and how it is asked to stop."""
 
 import signal
 import threading

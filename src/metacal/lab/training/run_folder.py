@@ -1,4 +1,4 @@
-"""The run store: the only reader and writer of run folders.
+"""`RunFolder` and `RunStore`: the only readers and writers of run folders.
 
 A run is a folder::
 
@@ -65,7 +65,7 @@ class RunFolder(RunFiles):
         return self.path / "checkpoints"
 
     def check_free_for(self, spec: RunSpec, *, resume: bool) -> None:
-        """Raise unless this spec may be run here: the folder is free, or holds this very run and ``resume`` is said."""
+        """Raise unless this spec may be run here: the folder is free, or holds this run and ``resume`` is given."""
         if not self.exists:
             return
         stored = self.read_spec()
@@ -130,7 +130,7 @@ class RunFolder(RunFiles):
 
         Raises:
             InvalidValueError: the model is named by an import path, so that building it runs code that a file has
-                named, and nobody has said that it may (``trust_model``).
+                named, and ``trust_model`` is not given.
         """
         spec = self.read_spec()
         if spec.has_own_model and not trust_model:
@@ -197,37 +197,31 @@ class RunFolder(RunFiles):
     ) -> None:
         """Keep the logits of a part, with everything needed to score them again, by domain where there are any."""
         tensors = {"logits": predictions.logits, "targets": predictions.targets}
-        said: dict[str, Any] = {"name": predictions.name, "class_names": predictions.class_names}
+        about: dict[str, Any] = {"name": predictions.name, "class_names": predictions.class_names}
         if domains is not None:
-            tensors["domains"], said["domain_names"] = domains, list(domain_names)
-        about = json.dumps(said)
+            tensors["domains"], about["domain_names"] = domains, list(domain_names)
         # One key: several would be written in an order that changes from process to process.
-        write_tensors(self.path / "predictions" / f"{part}.safetensors", tensors, {"predictions": about})
+        write_tensors(self.path / "predictions" / f"{part}.safetensors", tensors, {"predictions": json.dumps(about)})
 
     def read_predictions(self, part: str = "test") -> Predictions:
         """The logits of a part."""
-        tensors, about = self._read_part(part)
-        try:
-            return Predictions.from_logits(tensors["logits"], tensors["targets"], about["class_names"], about["name"])
-        except (InvalidValueError, InvalidTypeError, KeyError, TypeError) as error:
-            raise self.damaged(f"predictions/{part}.safetensors", str(error)) from None
+        return self._read_part(part)[0]
 
     def read_domains(self, part: str = "test") -> tuple[Tensor, tuple[str, ...]] | None:
         """The number of each prediction's domain, and the domains' names; None for a run without domains."""
-        tensors, about = self._read_part(part)
-        try:
-            return (tensors["domains"], tuple(about["domain_names"])) if "domains" in tensors else None
-        except (KeyError, TypeError) as error:
-            raise self.damaged(f"predictions/{part}.safetensors", str(error)) from None
+        return self._read_part(part)[1]
 
-    def _read_part(self, part: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def _read_part(self, part: str) -> tuple[Predictions, tuple[Tensor, tuple[str, ...]] | None]:
         name = f"predictions/{part}.safetensors"
         tensors = self.read_tensors(name)
-        with safetensors.safe_open(self.path / name, framework="pt") as file:
-            about = (file.metadata() or {}).get("predictions", "")
         try:
-            return tensors, json.loads(about)
-        except (ValueError, RecursionError) as error:
+            with safetensors.safe_open(self.path / name, framework="pt") as file:
+                about = json.loads((file.metadata() or {}).get("predictions", ""))
+            predictions = Predictions.from_logits(
+                tensors["logits"], tensors["targets"], about["class_names"], about["name"]
+            )
+            return predictions, (tensors["domains"], tuple(about["domain_names"])) if "domains" in tensors else None
+        except (InvalidTypeError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise self.damaged(name, str(error)) from None
 
     def write_shift(self, name: str, study: Mapping[str, Any]) -> None:
@@ -259,10 +253,10 @@ class RunFolder(RunFiles):
         path = self.path / "superclasses.json"
         if not path.exists():
             return None
-        found = self.read_value(path.name)
-        if not isinstance(found, list) or not all(isinstance(number, int) for number in found):
+        numbers = self.read_value(path.name)
+        if not isinstance(numbers, list) or not all(isinstance(number, int) for number in numbers):
             raise self.damaged(path.name, "it must hold a list of integers")
-        return tuple(found)
+        return tuple(numbers)
 
     def write_scores(self, scores: Mapping[str, Any]) -> None:
         """Finish the run: with the checksums of all that is in its folder, then the scores."""
