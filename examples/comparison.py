@@ -27,7 +27,7 @@ STARTED = time.perf_counter()
 PEERS = {name: name for name in ("accelerate", "lightning", "transformers")} | {"scikit-learn": "sklearn"}
 
 STEPS, BATCH, LR = 600, 32, 0.1
-"""Batch size and learning rate of the digits in ``benchmarks/study/regimes.py``, with somewhat more steps."""
+"""Batch size and learning rate of ``digits-drops`` in ``benchmarks/default/regimes.py``."""
 
 
 @dataclass(frozen=True)

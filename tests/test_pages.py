@@ -20,7 +20,6 @@ NOT_MEASURED = {
     *(f"docs/{name}.md" for name in ("evaluate", "method", "posthoc", "quickstart", "report", "train")),
     *(f"docs/design/{name}.md" for name in ("exact-sums", "fidelity", "inputs")),
     "docs/troubleshooting.md",
-    *("docs/study.md", "docs/design/outer-step.md", "docs/design/scales.md"),  # of the first edition
 }
 
 
@@ -29,7 +28,11 @@ def results(tmp_path):
     (tmp_path / "table.csv").write_text('name,a,lost,lost\nx,1.25,"9.5, 2,000",none\ny,3.5,,\ny,4.5,,\n')
     rows = [{"K": 10, "ratio": 1.2549}, {"K": 100, "ratio": 1.3}]
     (tmp_path / "file.json").write_text(json.dumps({"rows": rows, "share": 0.0321, "word": "none"}))
-    (tmp_path / "tables.md").write_text("Made by x.\n\n| a |\n|---|\n| 1 |\n\ntext\n\n| b |\n|---|\n| 2 |\n")
+    (tmp_path / "tables.md").write_text(
+        "Made by x.\n\n| a |\n|---|\n| 1 |\n\ntext\n\n| b |\n|---|\n| 2 |\n\n- met\n- missed\n"
+    )
+    differences = "| data | d |\n|---|---|\n| x | -0.2 ± 0.1 |\n| y | **+0.2 ± 0.1** |\n| z | +0.1 ± 0.1 |\n"
+    (tmp_path / "differences.md").write_text(differences)
     return Results(tmp_path)
 
 
@@ -66,7 +69,19 @@ def test_figures_by_their_place(results):
     assert results.value("table.csv", {"name": "x"}, "lost 2") == "none"
     assert results.span("file.json", "rows", {}, "ratio") == "1.25 to 1.30"
     assert results.span("table.csv", {"name": "x"}, "a") == "1.25"
+    assert results.figure("tables.md", 1, 0, "b", digits=0) == "2"
     assert results.table("tables.md", 1) == "| b |\n|---|\n| 2 |"
+
+
+def test_differences_that_are_clear(results):
+    found = results.beyond_noise(["differences.md", 0], "data", "d")
+    assert found == {"rows": ["x", "y", "z"], "lower": ["x"], "higher": ["y"]}
+
+
+def test_lists_are_quoted(results):
+    assert results.items("tables.md") == "- met\n- missed"
+    with pytest.raises(MissingFigureError, match="has no list"):
+        results.items("differences.md")
 
 
 @pytest.mark.parametrize(
@@ -82,6 +97,8 @@ def test_figures_by_their_place(results):
         ("table.csv", {"name": "x"}, "absent"),
         ("table.csv", {"name": "x"}, "lost", 3),
         ("table.csv", {"name": "y"}, "lost"),
+        ("tables.md", 2, {}, "a"),
+        ("tables.md", 1, {}, "a"),
     ],
 )
 def test_a_figure_that_is_not_there_is_an_error(results, place):

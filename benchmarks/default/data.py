@@ -1,16 +1,20 @@
 """The regimes' data as tensors, and its split into training, held-out and test samples."""
 
 import os
+import tarfile
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
 import torch
-from sklearn.datasets import load_breast_cancer
+from sklearn.datasets import load_breast_cancer, load_digits
+from sklearn.decomposition import TruncatedSVD
+from sklearn.feature_extraction.text import TfidfVectorizer
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from benchmarks.default.regimes import Regime
-from benchmarks.study.data import features_and_labels
 from metacal.lab.data import load_dataset
 
 FOLDERS = "METACAL_TEST_DATA"
@@ -42,10 +46,38 @@ def load(name: str) -> tuple[Samples, Samples | None]:
     return tuple((standardised(part.inputs), part.targets) for part in (parts.train, parts.test))  # type: ignore[return-value]
 
 
+@lru_cache(maxsize=2)
+def features_and_labels(dataset: str) -> Samples:
+    """Digits or newsgroups: float32 ``(n, d)``, standardised, and int64 ``(n,)``."""
+    with threadpool_limits(1):  # more threads sum in other parts, and a rounded feature changes a whole run
+        raw, labels = load_digits(return_X_y=True) if dataset == "digits" else newsgroups()
+        features = torch.from_numpy(np.ascontiguousarray(raw, dtype=np.float32))
+        return (features - features.mean()) / features.std(), torch.from_numpy(np.asarray(labels)).long()
+
+
+def newsgroups() -> tuple[np.ndarray, np.ndarray]:
+    """20 Newsgroups (bydate training part, headers cut) as TF-IDF reduced to 200 dimensions."""
+    archive = folder_of("newsgroups") / "20news-bydate.tar.gz"
+    texts, groups = [], []
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            parts = Path(member.name).parts
+            file = tar.extractfile(member) if member.isfile() and any("train" in part for part in parts) else None
+            if file is not None:
+                texts.append(file.read().decode("latin-1").partition("\n\n")[2])
+                groups.append(parts[-2])
+    order = np.argsort([f"{group}/{len(text)}/{text[:80]}" for group, text in zip(groups, texts, strict=True)])
+    vectors = TfidfVectorizer(max_features=20000, sublinear_tf=True).fit_transform([texts[i] for i in order])
+    reduced = TruncatedSVD(200, random_state=0).fit_transform(vectors)
+    names = sorted(set(groups))
+    return reduced, np.array([names.index(groups[i]) for i in order])
+
+
 def folder_of(name: str) -> Path:
     """The first folder that has the data set."""
     folders = [Path(folder) for folder in os.environ.get(FOLDERS, ".").split(os.pathsep)]
     marks = {"svhn": "svhn*train*.mat", "cifar10": "cifar-10-*", "cifar100": "cifar-100*", "fashion_mnist": "*-ubyte*"}
+    marks["newsgroups"] = "20news-bydate.tar.gz"
     for folder in folders:
         if any(folder.glob(marks[name])):
             return folder

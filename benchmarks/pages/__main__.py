@@ -64,7 +64,7 @@ def render(root: Path) -> dict[Path, str]:
 def functions(root: Path) -> dict[str, Callable[..., Any]]:
     """What a template can call."""
     results = Results(root / "results")
-    named = ("value", "values", "number", "figure", "span", "table")
+    named = ("value", "values", "number", "figure", "span", "beyond_noise", "items", "table")
     found: dict[str, Callable[..., Any]] = {name: getattr(results, name) for name in named}
     of_results = (sections.benchmarks, sections.cost, sections.example, sections.conformance, sections.simulation)
     found |= {function.__name__: partial(function, results) for function in of_results}

@@ -3,7 +3,7 @@
 import csv
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ class Results:
 
     A path into a file is a list of steps: a key of a mapping; the number of an item, of a list or of a cell such as
     ``"10.68, 7.17, 0.597"``; or a mapping that picks the rows of a table with these values. A CSV file is a list of
-    rows; a column's name that it has again is the name with a number, ``"lost"``, ``"lost 2"``.
+    rows, a Markdown file a list of tables. A column's name that is there again has a number, ``"lost"``, ``"lost 2"``.
     """
 
     def __init__(self, root: Path) -> None:
@@ -35,13 +35,13 @@ class Results:
         return {}
 
     def read(self, file: str) -> Any:
-        """The content of a JSON or CSV file."""
+        """The content of a JSON, CSV or Markdown file."""
         if file not in self._files:
             path = self.root / file
             if not path.is_file():
                 raise MissingFigureError(f"{path} is not there.")
             text = path.read_text(encoding="utf-8")
-            self._files[file] = json.loads(text) if path.suffix == ".json" else _rows(text)
+            self._files[file] = READERS[path.suffix](text)
         return self._files[file]
 
     def value(self, place: Place, *steps: Step) -> Any:
@@ -75,6 +75,25 @@ class Results:
         low, high = (_shown(value, digits, percent) for value in (min(found), max(found)))
         return low if low == high else f"{low} to {high}"
 
+    def beyond_noise(self, place: Place, name: str, column: str) -> dict[str, list[str]]:
+        """Names of the rows whose difference ``-0.08 ± 0.04`` in a column is below 0 for sure, and of those above."""
+        found: dict[str, list[str]] = {"rows": [], "lower": [], "higher": []}
+        for row in self.values(place, {}):
+            mean, _, half = str(_take(row, column, str(place))[0]).partition(" ± ")
+            is_clear = abs(_number(mean, place)) > _number(half, place)
+            found["rows"].append(row[name])
+            if is_clear:
+                found["higher" if _number(mean, place) > 0.0 else "lower"].append(row[name])
+        return found
+
+    def items(self, file: str) -> str:
+        """The list items of a Markdown file, as they are."""
+        self.read(file)
+        found = [line for line in (self.root / file).read_text(encoding="utf-8").splitlines() if line.startswith("- ")]
+        if not found:
+            raise MissingFigureError(f"{file} has no list.")
+        return "\n".join(found)
+
     def table(self, file: str, number: int = 0) -> str:
         """A table of a Markdown file, as it is; the first unless its number is given."""
         path = self.root / file
@@ -91,11 +110,26 @@ def markdown(rows: Sequence[Row], digits: int = 4) -> str:
     return "\n".join([*lines, *(f"| {' | '.join(_cell(row[name], digits) for name in head)} |" for row in rows)])
 
 
-def _rows(text: str) -> list[Row]:
-    head, *lines = csv.reader(text.splitlines())
+def _rows(head: list[str], *lines: list[str]) -> list[Row]:
     seen = [head[: i + 1].count(name) for i, name in enumerate(head)]
     names = [name if count == 1 else f"{name} {count}" for name, count in zip(head, seen, strict=True)]
     return [dict(zip(names, line, strict=True)) for line in lines]
+
+
+def _csv_rows(text: str) -> list[Row]:
+    return _rows(*csv.reader(text.splitlines()))
+
+
+def _markdown_tables(text: str) -> list[list[Row]]:
+    blocks = [[_cells(line) for line in block.splitlines()] for block in TABLE.findall(text)]
+    return [_rows(head, *body) for head, _, *body in blocks]
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip().removeprefix("**").removesuffix("**") for cell in line.strip().strip("|").split("|")]
+
+
+READERS: dict[str, Callable[[str], Any]] = {".json": json.loads, ".csv": _csv_rows, ".md": _markdown_tables}
 
 
 def _take(value: Any, step: Step, file: str) -> list[Any]:

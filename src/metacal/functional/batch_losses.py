@@ -51,7 +51,7 @@ def dece(
         tau_b: temperature of the soft bins; smaller is closer to hard bins.
         gradient: ``"full"``, as published; ``"confidence"``: soft accuracies and memberships are held fixed, so that it
             says which confidences are too high or too low and nothing else. The value is the same. Sharp as they are,
-            the other two parts are mostly noise in a batch (docs/design/outer-step.md).
+            the other two parts are mostly noise in a batch (docs/limitations.md).
 
     Returns:
         Scalar of the (widened) dtype of the logits.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SIZES, DRAWS, TEST_POINTS = (20, 50), range(3), 100_000
 SEEDS = range(3)
 # Every method trains on 120 samples, and has 400 to choose a checkpoint and a temperature with: meta-calibration learns
-# on the same ones. The regime was fixed on cross-entropy alone: see docs/study.md.
+# on the same ones. The regime was fixed on cross-entropy alone.
 DIGITS = {
     **{"dataset": "digits", "train_size": 120, "val_size": 400, "epochs": 150, "milestones": [75, 112]},
     **{"batch_size": 32, "lr": 0.1, "model_options": {"hidden": [256, 256]}},

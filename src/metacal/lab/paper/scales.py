@@ -8,7 +8,7 @@ from metacal.lab.training.methods import METHODS
 
 SCALES = ("full", "cpu", "smoke")
 
-# Fixed on cross-entropy alone (validation ECE above 5 %), before anything else was run: docs/design/scales.md.
+# Fixed on cross-entropy alone (validation ECE above 5 %), before anything else was run: docs/paper.md.
 CPU_IMAGES: dict[str, dict[str, Any]] = {
     "cifar10": {"train_size": 9000, "meta_size": 1000, "epochs": 30, "milestones": [15, 23]},
     "cifar100": {"train_size": 9000, "meta_size": 1000, "epochs": 30, "milestones": [15, 23]},
