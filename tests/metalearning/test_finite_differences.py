@@ -26,9 +26,8 @@ from metacal.metalearning import (
     UnitwiseL2,
     VectorLabelSmoothing,
 )
-from metacal.metalearning.estimators import ESTIMATORS, implicit
+from metacal.metalearning.estimators import ESTIMATORS, implicit, trained
 from metacal.metalearning.hyperparameter import Hyperparameter
-from metacal.metalearning.problem import trained
 
 MAKERS = {
     "scalar": lambda: ScalarLabelSmoothing(K),

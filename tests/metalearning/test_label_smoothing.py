@@ -10,8 +10,8 @@ from torch import nn
 
 from metacal import HierarchicalLabelSmoothing, OuterStep, ScalarLabelSmoothing
 from metacal.errors import MetacalError
+from metacal.metalearning import InnerLoss
 from metacal.metalearning.hyperparameter import as_one
-from metacal.metalearning.inner_loss import InnerLoss
 from metacal.metalearning.outer_step import AdamState, adam_step_
 
 

@@ -16,7 +16,7 @@ from metacal import (
 )
 from metacal.errors import InvalidValueError
 from metacal.losses import CrossEntropyLoss, FocalLoss
-from metacal.metalearning.inner_loss import InnerLoss
+from metacal.metalearning import InnerLoss
 from metacal.metalearning.steering import steer_gradient
 
 

@@ -9,8 +9,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from metacal import HierarchicalLabelSmoothing, ScalarLabelSmoothing, UnitwiseL2, VectorLabelSmoothing
 from metacal.losses import AfterTemperature, CrossEntropyLoss, DECELoss, FocalLoss, FunctionLoss
-from metacal.metalearning import LearnableFocalGamma, LearnableTemperature
-from metacal.metalearning.inner_loss import InnerLoss
+from metacal.metalearning import InnerLoss, LearnableFocalGamma, LearnableTemperature
 from metacal.metalearning.model_calls import leaving_no_trace
 
 TOLERANCES = {torch.float32: 1e-3, torch.float64: 1e-6}

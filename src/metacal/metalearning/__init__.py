@@ -1,8 +1,8 @@
 """Meta-learned hyper-parameters: training learns, as it runs, what makes held-out calibration best."""
 
+from metacal.metalearning.estimators import MetaProblem
 from metacal.metalearning.finish import Finish, TemperatureScaled
-from metacal.metalearning.hyperparameter import HYPERPARAMETERS, Hyperparameter
-from metacal.metalearning.inner_loss import InnerLoss
+from metacal.metalearning.hyperparameter import HYPERPARAMETERS, Hyperparameter, InnerLoss
 from metacal.metalearning.label_smoothing import (
     HierarchicalLabelSmoothing,
     LabelSmoothingHyperparameter,
@@ -12,8 +12,8 @@ from metacal.metalearning.label_smoothing import (
 )
 from metacal.metalearning.loss_hyperparameters import LearnableFocalGamma, LearnableTemperature, UnitwiseL2
 from metacal.metalearning.meta_calibrator import MetaCalibrator
+from metacal.metalearning.meta_task import Hypergradient
 from metacal.metalearning.outer_step import PAPER, OuterStep
-from metacal.metalearning.problem import Hypergradient, MetaProblem
 
 __all__ = [
     "HYPERPARAMETERS",

@@ -8,8 +8,7 @@ from torch.nn.parameter import UninitializedParameter
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.losses import Loss
 from metacal.metalearning.head_tap import named_layers
-from metacal.metalearning.hyperparameter import Hyperparameter
-from metacal.metalearning.inner_loss import InnerLoss
+from metacal.metalearning.hyperparameter import Hyperparameter, InnerLoss
 from metacal.metalearning.model_calls import forwarded, leaving_no_trace, uncompiled
 from metacal.metalearning.optimizer_step import OptimizerStep
 

@@ -1,18 +1,102 @@
-"""Estimators of the hypergradient of a step on the head, by name: `MetaProblem` in, `Hypergradient` out."""
+"""`MetaProblem`: what the hypergradient of a step on the head depends on, and its estimators by name."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
-from torch.func import vmap
+from torch.func import functional_call, vmap
 
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.functional.arguments import check_choice
 from metacal.functional.hypergradient import head_gradient, label_hypergradient
-from metacal.functional.inputs import as_rows, class_logits
+from metacal.functional.inputs import as_rows, at_least_float32, class_logits
+from metacal.losses import Loss
 from metacal.metalearning.head_tap import is_plain_linear
-from metacal.metalearning.inner_loss import InnerLoss, is_plain_cross_entropy
-from metacal.metalearning.problem import Hypergradient, MetaProblem, filled, gradients, trained
+from metacal.metalearning.hyperparameter import Hyperparameter, InnerLoss, is_plain_cross_entropy
+from metacal.metalearning.meta_task import Hypergradient, filled, gradients, meta_value
+from metacal.metalearning.optimizer_step import scaled
+
+
+@dataclass(frozen=True)
+class MetaProblem:
+    """Minimise over omega the meta-objective of a head that was trained with omega.
+
+    Attributes:
+        head: the module that is stepped: the classifier, or a whole small model.
+        features: what the head was given for the training batch, ``(n, ...)``, without history.
+        meta_features: the same for the meta batch, ``(m, ...)``.
+        lr: learning rate of the inner step.
+        reduction: ``"mean"`` or ``"sum"``, of the inner loss.
+        scales: what the optimiser multiplies the gradient of each of the head's parameters by, in units of ``lr``, by
+            name; 1 for those not named.
+    """
+
+    head: nn.Module
+    hyperparameters: Hyperparameter
+    base_loss: Loss
+    objective: Loss
+    features: Tensor
+    labels: Tensor
+    meta_features: Tensor
+    meta_labels: Tensor
+    lr: float
+    reduction: str
+    num_classes: int
+    scales: Mapping[str, float | Tensor] = field(default_factory=dict)
+
+    @property
+    def omega(self) -> tuple[nn.Parameter, ...]:
+        """What is learned: the hyper-parameters that require a gradient."""
+        return tuple(self.hyperparameters.omega().values())
+
+    @property
+    def scale(self) -> float:
+        """What the summed inner loss is multiplied by: 1, or 1 / n for an averaged one."""
+        return 1.0 / len(self.labels) if self.reduction == "mean" else 1.0
+
+    def inner(self) -> InnerLoss:
+        """The training loss with the slots that omega fills."""
+        return self.hyperparameters(InnerLoss.plain(self.labels, self.num_classes))  # type: ignore[no-any-return]
+
+    def parameters(self) -> dict[str, Tensor]:
+        """The head's parameters as fresh leaves, float32 or wider: nothing reaches the model's own ``.grad``.
+
+        Those that are not trained do not require a gradient here either, and no step is simulated on them.
+        """
+        named = self.head.named_parameters()
+        return {n: at_least_float32(value.detach()).requires_grad_(value.requires_grad) for n, value in named}
+
+    def logits(self, parameters: Mapping[str, Tensor], features: Tensor) -> Tensor:
+        """The head's output with other parameters in place, ``(n, K)``, float32 or wider."""
+        floats = {n: at_least_float32(value) for n, value in self.head.named_buffers() if value.is_floating_point()}
+        return class_logits(as_rows(functional_call(self.head, {**floats, **parameters}, (features,))))
+
+    def inner_value(self, parameters: Mapping[str, Tensor]) -> Tensor:
+        """The (reduced) training loss at given parameters."""
+        return self.inner().value(self.base_loss, self.logits(parameters, self.features), parameters) * self.scale
+
+    def meta_value(self, parameters: Mapping[str, Tensor]) -> Tensor:
+        """The meta-loss at given parameters."""
+        return self.meta_value_of(self.logits(parameters, self.meta_features))
+
+    def meta_value_of(self, meta_logits: Tensor) -> Tensor:
+        """The meta-loss of given held-out logits."""
+        return meta_value(self.objective, self.hyperparameters, meta_logits, self.meta_labels)
+
+    def scaled(self, name: str, gradient: Tensor) -> Tensor:
+        """A gradient as the optimiser scales it, per unit of ``lr``."""
+        return scaled(self.scales.get(name, 1.0), gradient)
+
+    def through_and_direct(self, parameters: Mapping[str, Tensor]) -> Hypergradient:
+        """Gradient of the meta-loss at parameters that depend on omega, split at the held-out logits."""
+        meta_logits = self.logits(parameters, self.meta_features)
+        leaf = meta_logits.detach().requires_grad_()
+        meta_loss = self.meta_value_of(leaf)
+        pull, *direct = gradients(meta_loss, (leaf, *self.omega))
+        through = gradients((meta_logits * pull).sum(), self.omega)
+        return Hypergradient(through, tuple(direct), meta_loss.detach())
+
 
 Estimator = Callable[[MetaProblem], Hypergradient]
 
@@ -188,3 +272,8 @@ def closed_form(problem: MetaProblem, inner: InnerLoss, *, looks_ahead: bool = T
 def _linear(parameters: Mapping[str, Tensor], features: Tensor) -> Tensor:
     """The logits of a linear head, ``(n, K)``: what a functional call of it returns, in a fraction of the time."""
     return class_logits(as_rows(nn.functional.linear(features, parameters["weight"], parameters.get("bias"))))
+
+
+def trained(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Those that require a gradient."""
+    return {name: value for name, value in parameters.items() if value.requires_grad}

@@ -7,8 +7,7 @@ from torch import Tensor, nn
 
 from metacal.functional.arguments import check_choice, check_integer, check_not_negative, check_number
 from metacal.functional.sample_losses import smooth_labels
-from metacal.metalearning.hyperparameter import Bounds, Hyperparameter
-from metacal.metalearning.inner_loss import InnerLoss
+from metacal.metalearning.hyperparameter import Bounds, Hyperparameter, InnerLoss
 
 MAX_STRENGTH = 0.5
 """Most that label smoothing may take from the true class."""

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.functional.arguments import check_integer
 from metacal.functional.sample_losses import focal_weight, target_log_probs
-from metacal.metalearning.hyperparameter import Bounds, Hyperparameter
-from metacal.metalearning.inner_loss import InnerLoss
+from metacal.metalearning.hyperparameter import Bounds, Hyperparameter, InnerLoss
 
 
 class LearnableTemperature(Hyperparameter, name="temperature"):

@@ -21,11 +21,10 @@ from metacal.metalearning.head_tap import find_output_layer, named_layers
 from metacal.metalearning.hyperparameter import Hyperparameter, as_one
 from metacal.metalearning.label_smoothing import HierarchicalLabelSmoothing
 from metacal.metalearning.meta_stream import MetaStream
-from metacal.metalearning.meta_task import MetaMemory, MetaTask, default_objective
+from metacal.metalearning.meta_task import Hypergradient, MetaMemory, MetaTask, default_objective
 from metacal.metalearning.model_calls import Batch, leaving_no_trace, moved, unwrapped
 from metacal.metalearning.optimizer_step import OptimizerStep
 from metacal.metalearning.outer_step import AdamState, OuterStep, adam_step_
-from metacal.metalearning.problem import Hypergradient
 from metacal.metalearning.progress import History, Progress
 from metacal.metalearning.steering import is_comparison_due, steer_gradient
 from metacal.metalearning.through_head import ThroughHead

@@ -1,21 +1,63 @@
 """`MetaTask`: what is learned, by what it is judged, and how training goes: all that both ways to step share."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from metacal.errors import InvalidValueError
 from metacal.losses import AfterTemperature, CrossEntropyLoss, DECELoss, Loss
 from metacal.metalearning.checks import checked_labels, class_count
 from metacal.metalearning.gather import world_size
-from metacal.metalearning.hyperparameter import Hyperparameter
-from metacal.metalearning.inner_loss import InnerLoss
+from metacal.metalearning.hyperparameter import Hyperparameter, InnerLoss
 from metacal.metalearning.model_calls import leaving_no_trace
 from metacal.metalearning.optimizer_step import OptimizerStep
 from metacal.metalearning.outer_step import OuterStep
+
+
+class Hypergradient(NamedTuple):
+    """Gradient of the meta-loss with respect to omega; tensors in the order of ``hyperparameters.omega()``.
+
+    Attributes:
+        through: the part that acts through the training step; proportional to its size.
+        direct: the part that acts on the held-out logits themselves, not through the training step.
+        meta_loss: scalar, at the point where the estimator evaluated it.
+        judged: the held-out samples that were judged, as they can be judged again later, and their labels.
+    """
+
+    through: tuple[Tensor, ...]
+    direct: tuple[Tensor, ...]
+    meta_loss: Tensor
+    judged: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def total(self) -> tuple[Tensor, ...]:
+        """The gradient."""
+        return tuple(a + b for a, b in zip(self.through, self.direct, strict=True))
+
+
+def meta_value(objective: Loss, hyperparameters: Hyperparameter, logits: Tensor, labels: Tensor) -> Tensor:
+    """What held-out logits are judged by: one number."""
+    value: Tensor = objective(hyperparameters.meta_logits(logits), labels)
+    if value.ndim:
+        raise InvalidValueError(
+            f"`objective` must return one number, got shape {tuple(value.shape)}; set its reduction to 'mean'."
+        )
+    return value
+
+
+def gradients(value: Tensor, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Gradients of a scalar; zeros where it does not depend on an input at all."""
+    found = torch.autograd.grad(value, inputs, allow_unused=True) if value.requires_grad else [None] * len(inputs)
+    return filled(found, inputs)
+
+
+def filled(found: Sequence[Tensor | None], inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Gradients, with zeros in place of those that are missing."""
+    return tuple(torch.zeros_like(t) if g is None else g for g, t in zip(found, inputs, strict=True))
 
 
 def default_objective(outer: OuterStep, hyperparameters: Hyperparameter) -> Loss:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from metacal.errors import InvalidValueError
 from metacal.losses import Loss
-from metacal.metalearning.inner_loss import InnerLoss
+from metacal.metalearning.hyperparameter import InnerLoss
 
 LEAST_COSINE = 0.99999
 LEAST_COSINE_OF_HALF = 0.999

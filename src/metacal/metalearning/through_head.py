@@ -11,12 +11,11 @@ from torch import Tensor, nn
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.functional.inputs import as_rows, at_least_float32
 from metacal.metalearning.checks import class_count
-from metacal.metalearning.estimators import find_estimator
+from metacal.metalearning.estimators import MetaProblem, find_estimator
 from metacal.metalearning.gather import gather_batches
 from metacal.metalearning.head_tap import HeadTap
-from metacal.metalearning.meta_task import MetaTask
+from metacal.metalearning.meta_task import Hypergradient, MetaTask
 from metacal.metalearning.model_calls import Batch, call_model, eagerly, moved, unwrapped
-from metacal.metalearning.problem import Hypergradient, MetaProblem
 
 
 class ThroughHead:

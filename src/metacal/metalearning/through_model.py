@@ -25,8 +25,8 @@ from metacal.functional.inputs import as_rows, at_least_float32, class_logits
 from metacal.metalearning.checks import class_count
 from metacal.metalearning.gather import joint_count, joint_rows, summed_over_ranks, world_size
 from metacal.metalearning.head_tap import HeadTap, logits_of
-from metacal.metalearning.inner_loss import InnerLoss
-from metacal.metalearning.meta_task import MetaTask
+from metacal.metalearning.hyperparameter import InnerLoss
+from metacal.metalearning.meta_task import Hypergradient, MetaTask, filled, gradients, meta_value
 from metacal.metalearning.model_calls import (
     Batch,
     call_model,
@@ -38,7 +38,6 @@ from metacal.metalearning.model_calls import (
     unwrapped,
 )
 from metacal.metalearning.optimizer_step import scaled
-from metacal.metalearning.problem import Hypergradient, filled, gradients, meta_value
 
 
 class ThroughModel:
