@@ -100,13 +100,9 @@ def _failure(base: Loss, logits: Tensor, targets: Tensor) -> Exception | None:
 
 
 def checked_labels(y: Tensor, logits: Tensor, name: str, num_classes: int | None = None) -> Tensor:
-    """Labels as int64 ``(n,)``, one for each row of logits.
+    """Labels as int64 ``(n,)``, one for each row of logits, called ``name`` in messages.
 
-    Args:
-        y: what was given.
-        logits: the head's output.
-        name: of the labels, for messages.
-        num_classes: that of the hyper-parameters, which has to be the head's; None if they do not depend on it.
+    ``num_classes`` is that of the hyper-parameters, which has to be the head's; None if they do not depend on it.
     """
     if not isinstance(y, Tensor) or y.is_floating_point() or y.is_complex():
         kind = y.dtype if isinstance(y, Tensor) else type(y).__name__

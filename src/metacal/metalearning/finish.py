@@ -93,7 +93,9 @@ def finish(model: nn.Module, head: nn.Module | None, logits: Tensor, labels: Ten
     reason = f"it lowers held-out NLL by {gain:.4f} (standard error {error:.4f})"
     is_folded = folds and can_fold(model, head)
     if is_folded and head is not None:
-        fold(head, float(temperature))
+        with torch.no_grad():
+            for parameter in head.parameters():  # the layer's output is then divided too
+                parameter.div_(float(temperature))
     elif folds:
         reason += "; the last layer is not a plain linear one: use metacal.TemperatureScaled(model, temperature)"
     before, after = _figures(wide, labels), _figures(wide / temperature, labels)
@@ -107,13 +109,6 @@ def can_fold(model: nn.Module, head: nn.Module | None) -> bool:
     own = {id(parameter) for parameter in head.parameters()}
     others = (p for module in model.modules() if module is not head for p in module.parameters(recurse=False))
     return not any(id(parameter) in own for parameter in others)
-
-
-@torch.no_grad()
-def fold(head: nn.Module, temperature: float) -> None:
-    """Divide weights and bias: the layer's output is then divided too."""
-    for parameter in head.parameters():
-        parameter.div_(temperature)
 
 
 def gain_of(logits: Tensor, labels: Tensor, temperature: Tensor | float) -> tuple[float, float]:

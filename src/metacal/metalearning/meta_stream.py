@@ -1,6 +1,6 @@
 """`MetaStream`: held-out batches without end, in a seeded order, that can be resumed at any place."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -25,6 +25,11 @@ from metacal.seeding import generator
 
 ORDER = 7
 """Sets the random numbers of this module apart from those of others with the same seed."""
+
+LOADING = (
+    *("num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn"),
+    *("multiprocessing_context", "prefetch_factor", "persistent_workers"),
+)
 
 LABEL_KEYS = ("labels", "label", "targets", "target", "y")
 """Where the labels of a batch that is a dictionary are, in this order."""
@@ -60,23 +65,7 @@ class MetaStream(Iterator[Batch]):
     The samples of a `DataLoader` come in an order of our own, reshuffled each pass, in batches of its size, loaded as
     it does. What cannot be reordered (a loader with a sampler of its own or over a stream, any other iterable of
     batches) is gone through again and again as it is. Random numbers that are drawn meanwhile are a function of the
-    seed and of the place in the stream; the caller's stay as they are.
-
-    Args:
-        meta: a loader, or any iterable of batches that can be gone through more than once. A batch is a pair
-            ``(x, y)``, or a dictionary with labels.
-        seed: of the order.
-
-    Attributes:
-        drawn: batches drawn so far: the place in the stream.
-
-    Examples:
-        >>> import torch
-        >>> from torch.utils.data import DataLoader, TensorDataset
-        >>> samples = TensorDataset(torch.arange(5.0), torch.tensor([0, 1, 0, 1, 0]))
-        >>> stream = MetaStream(DataLoader(samples, batch_size=5))
-        >>> sorted(next(stream)[0].tolist()) == sorted(next(stream)[0].tolist())
-        True
+    seed and of the place in the stream, ``drawn``; the caller's stay as they are.
     """
 
     def __init__(self, meta: Any, *, seed: int = 0) -> None:
@@ -129,8 +118,8 @@ class MetaStream(Iterator[Batch]):
                 return split_batch(next(cycle(self.meta)))
             return split_batch(self.meta.collate_fn([samples[number] for number in range(min(2, len(samples)))]))
 
-    def __reduce__(self) -> tuple[Callable[..., "MetaStream"], tuple[Any, int, int]]:
-        return _at, (self.meta, self.seed, self.drawn)
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_batches": None}
 
     def _open(self) -> Iterator[Any]:
         """Batches from the present place on."""
@@ -209,16 +198,7 @@ def _passes(batches: Any, start: int) -> Iterator[Any]:
 
 def loading_of(loader: DataLoader[Any]) -> dict[str, Any]:
     """How a loader loads, whatever the samples and their order."""
-    return {
-        "num_workers": loader.num_workers,
-        "collate_fn": loader.collate_fn,
-        "pin_memory": loader.pin_memory,
-        "timeout": loader.timeout,
-        "worker_init_fn": loader.worker_init_fn,
-        "multiprocessing_context": loader.multiprocessing_context,
-        "prefetch_factor": loader.prefetch_factor,
-        "persistent_workers": loader.persistent_workers,
-    }
+    return {name: getattr(loader, name) for name in LOADING}
 
 
 def batches_of(loader: DataLoader[Any]) -> Any:
@@ -248,9 +228,3 @@ def samples_of(loader: Any) -> Any:
     whole: Any = loader.dataset
     is_whole = source is whole or (source is not None and len(source) == len(whole))
     return whole if is_whole and len(whole) else None
-
-
-def _at(meta: Any, seed: int, drawn: int) -> MetaStream:
-    stream = MetaStream(meta, seed=seed)
-    stream.go_to(drawn)
-    return stream

@@ -117,17 +117,11 @@ def in_dtype(value: Any, model: nn.Module) -> Any:
 
 @contextmanager
 def leaving_no_trace(model: nn.Module, *, mode: str, seed: int, device: torch.device) -> Iterator[None]:
-    """Nothing of the model, nor of the caller's random state, is changed afterwards.
+    """Nothing of the model, nor of the caller's random state, is changed afterwards; ``seed`` is that of inside.
 
     Buffers (running statistics, counters, whatever a layer keeps) are stand-ins meanwhile: the originals are not
-    written to, so that a graph that holds them stays valid.
-
-    Args:
-        model: what will be run.
-        mode: ``"train"``: layers as they are, so that normalisation in training mode uses the batch's own statistics;
-            ``"eval"``: evaluation mode.
-        seed: of the random numbers (dropout) drawn inside.
-        device: where the model runs.
+    written to, so that a graph that holds them stays valid. ``mode="train"`` leaves layers as they are, so that
+    normalisation in training mode uses the batch's own statistics; ``"eval"`` is evaluation mode.
     """
     modules = list(model.modules())
     modes = [module.training for module in modules]

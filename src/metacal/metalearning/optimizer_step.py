@@ -10,11 +10,8 @@ from torch import Tensor, nn
 from metacal.errors import InvalidTypeError, InvalidValueError, MetacalWarning
 from metacal.functional.inputs import at_least_float32
 
-PLAIN = (torch.optim.SGD, torch.optim.ASGD)
-"""Optimisers that leave the gradient's direction alone."""
-
-LONGEST = 32.0
-"""Most that Adam makes of a gradient, however sudden: 1 / sqrt(1 - 0.999), in units of the learning rate."""
+PLAIN = (torch.optim.SGD, torch.optim.ASGD)  # leave the gradient's direction alone
+LONGEST = 32.0  # most that Adam makes of a gradient, however sudden: 1 / sqrt(1 - 0.999), in units of the learning rate
 
 
 def scaled(scale: float | Tensor, gradient: Tensor) -> Tensor:
@@ -81,8 +78,7 @@ class OptimizerStep:
     def scales(self, *, adaptive: bool = True) -> dict[nn.Parameter, float | Tensor]:
         """For each trained parameter, what its gradient is multiplied by, in units of `lr`.
 
-        Args:
-            adaptive: with the optimiser's second moments; False leaves the gradient's direction within a group alone.
+        Without ``adaptive``, second moments are left out: the gradient's direction within a group is left alone.
         """
         unit = self.lr
         shows = {id(optimizer) for optimizer in self.optimizers if adaptive and _has_stepped(optimizer)}

@@ -19,17 +19,10 @@ from metacal.functional.arguments import check_choice, check_integer, check_posi
 from metacal.metalearning.hyperparameter import Hyperparameter
 from metacal.metalearning.model_calls import map_tensors
 
-RATE = 0.5
-"""How fast the logarithm of a step size follows the agreement."""
-
-NEUTRAL = 0.1
-"""Cosine between a gradient and the mean of those before it at which a step size stays as it is."""
-
-EPSILON = 1e-8
-"""Adam's."""
-
-SMALLEST, LARGEST = 1e-5, 1e-3
-"""Bounds of an adapting step size, per training step."""
+RATE = 0.5  # how fast the logarithm of a step size follows the agreement
+NEUTRAL = 0.1  # cosine between a gradient and the mean of those before it at which a step size stays as it is
+EPSILON = 1e-8  # Adam's
+SMALLEST, LARGEST = 1e-5, 1e-3  # bounds of an adapting step size, per training step
 
 
 @dataclass(frozen=True)
@@ -106,23 +99,14 @@ PAPER = OuterStep(
 
 @dataclass
 class AdamState:
-    """Moments and counters; all tensors live with the parameters.
+    """Moments and counters; all tensors live with the parameters."""
 
-    Attributes:
-        first: running means of gradients.
-        second: running means of squared gradients.
-        sizes: adapting step sizes, one for each parameter tensor, per training step; 0 before the first step.
-        elapsed: training steps that the steps taken stand for, ``()``.
-        taken: steps taken, ``()``.
-        skipped: steps skipped for a non-finite gradient, ``()``.
-    """
-
-    first: list[Tensor]
-    second: list[Tensor]
-    sizes: list[Tensor]
-    elapsed: Tensor
+    first: list[Tensor]  # running means of gradients
+    second: list[Tensor]  # of squared gradients
+    sizes: list[Tensor]  # of steps that adapt, per training step; 0 before the first step
+    elapsed: Tensor  # training steps that the steps taken stand for
     taken: Tensor
-    skipped: Tensor
+    skipped: Tensor  # for a gradient that is not finite
 
     @classmethod
     def zeros(cls, parameters: Sequence[nn.Parameter]) -> "AdamState":
@@ -171,15 +155,8 @@ def adam_step_(
 ) -> Tensor:
     """One step in place on omega and state; nothing changes where any gradient is not finite.
 
-    Args:
-        hyperparameters: whose omega moves, each parameter at its own rate, and decays.
-        gradients: one for each parameter.
-        state: changed in place.
-        outer: step size and betas, per training step.
-        interval: training steps that this step stands for: the size is multiplied by it, the betas raised to its power.
-
-    Returns:
-        bool scalar on the device: whether the step was taken.
+    Each parameter moves at its own rate, and decays. The step stands for ``interval`` training steps: the size is
+    multiplied by it, the betas are raised to its power. Returns a bool scalar on the device: whether it was taken.
     """
     rates, decays = hyperparameters.rates(), hyperparameters.decays()
     # The square's sum: a gradient so large that its square overflows is as bad as an infinite one.

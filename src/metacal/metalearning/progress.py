@@ -72,17 +72,7 @@ class History:
 
 @dataclass(frozen=True)
 class Progress:
-    """Where the learning stands.
-
-    Attributes:
-        hyperparameters: as they are now.
-        history: of the meta steps.
-        meta_steps: due so far.
-        skipped: of them, for a gradient that was not finite.
-        samples: held-out samples, if their number is known.
-        num_classes: K.
-        finished: what `MetaCalibrator.finish` found, if it was called.
-    """
+    """Where the learning stands; ``samples`` are held-out ones, ``skipped`` meta steps had a gradient not finite."""
 
     hyperparameters: Hyperparameter
     history: History

@@ -25,20 +25,11 @@ def is_comparison_due(calls: int) -> bool:
 
 
 def steer_gradient(loss: Tensor, logits: Tensor, inner: InnerLoss, base: Loss, *, compares: bool) -> None:
-    """Hook the logits so that what flows back into them from ``loss`` is the gradient of the learned loss.
+    """Hook the logits so that what flows back into them from ``loss`` is the gradient of the learned loss, ``inner``.
 
     The trainer's loss may be multiplied by anything (a gradient scaler, accumulation, a sum instead of a mean): the
-    factor is read off the gradient that arrives.
-
-    Args:
-        loss: the trainer's; its value is not changed.
-        logits: the head's output, part of its graph.
-        inner: the learned loss.
-        base: the loss without anything learned.
-        compares: compare the gradient of ``loss`` with that of ``base`` first (makes a GPU wait).
-
-    Raises:
-        InvalidValueError: ``loss`` is not ``base`` as far as the logits go, or a penalty is learned.
+    factor is read off the gradient that arrives. If it ``compares``, the gradient of ``loss`` has to be that of
+    ``base``, the loss without anything learned, as far as the logits go (makes a GPU wait).
     """
     if inner.penalty is not None:
         raise InvalidValueError(
