@@ -68,7 +68,7 @@ def functions(root: Path) -> dict[str, Callable[..., Any]]:
     found: dict[str, Callable[..., Any]] = {name: getattr(results, name) for name in named}
     of_results = (sections.benchmarks, sections.cost, sections.example, sections.conformance, sections.simulation)
     found |= {function.__name__: partial(function, results) for function in of_results}
-    return found | {"reproduction": lambda: reproduction(root).page(), "claim": claim}
+    return found | {"reproduction": lambda: reproduction(root).page(), "claim": claim, "datasets": sections.datasets}
 
 
 def reproduction(root: Path) -> Reproduction:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.pages.results import MissingFigureError, Results, markdown
+from metacal.lab.data import SOURCES
 
 LONG = 30
 TITLES = {
@@ -143,3 +144,13 @@ def _group(group: Mapping[str, Any], questions: Sequence[Mapping[str, Any]]) -> 
         cells = " | ".join(f"{answer['mark']} {answer['text']}" for answer in question["answers"].values())
         lines.append(f"| {question['asked']} | {question['right']} | {cells} |")
     return "\n".join([*lines, "", *(f"- {question['remark']}" for question in asked)])
+
+
+def datasets() -> str:
+    """The datasets that have names, in the order of the registry."""
+    lines = ["| name | what | files | options | test set |", "|---|---|---|---|---|"]
+    for source in SOURCES.values():
+        files = "built in" if source.built_in else source.looked_for.replace("*", "\\*")
+        options = ", ".join(f"`{option}`" for option in source.options)
+        lines.append(f"| `{source.name}` | {source.title} | {files} | {options} | {source.test_set} |")
+    return "\n".join(lines)

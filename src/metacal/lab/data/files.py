@@ -1,6 +1,7 @@
 """The files of datasets: where they are and come from, the hashes they are known by, and reading them in place."""
 
 import gzip
+import inspect
 import lzma
 import os
 import tarfile
@@ -57,6 +58,7 @@ class Source:
         downloads: files that can be downloaded.
         shape: None where options decide it.
         check: reads everything, where ``load`` reads only a part.
+        test_set: where the test samples come from, in words.
     """
 
     name: str
@@ -67,6 +69,13 @@ class Source:
     downloads: tuple[RemoteFile, ...] = ()
     shape: Shape | None = None
     check: Callable[[Path], None] | None = None
+    test_set: str = "its own"
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Names of what `load` can be told."""
+        parameters = inspect.signature(self.load).parameters.values()
+        return tuple(each.name for each in parameters if each.kind is each.KEYWORD_ONLY)
 
     @property
     def built_in(self) -> bool:

@@ -1,6 +1,5 @@
 """`load_dataset`: from a name or path to a `Dataset`; `SOURCES`: the datasets with names, each beside its loader."""
 
-import inspect
 import os
 import re
 from pathlib import Path
@@ -48,11 +47,9 @@ def load_dataset(name: str | Path, *, folder: str | Path | None = None, **option
     """
     path = _as_path(name)
     source = _own_source(path) if path is not None else find_source(str(name))
-    parameters = inspect.signature(source.load).parameters.values()
-    known = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
-    unknown = [option for option in options if option not in known]
+    unknown = [option for option in options if option not in source.options]
     if unknown:
-        takes = f"the options {', '.join(known)}" if known else "no options"
+        takes = f"the options {', '.join(source.options)}" if source.options else "no options"
         raise InvalidTypeError(f"{source.name} takes {takes}, got {', '.join(unknown)}.")
     if source.built_in:
         return source.load(**options)

@@ -149,6 +149,7 @@ def _source(clean: Source, published: str, record: int, md5: str) -> Source:
         (RemoteFile(f"{published}.tar", url, f"md5:{md5}", 2918),),
         clean.shape,
         partial(_check, clean),
+        "published arrays where they are there, else generated",
     )
 
 
