@@ -30,10 +30,12 @@ def test_every_image_is_one_of_its_crops_and_flips_all_of_them_alike_often():
     seen = []
     for epoch in range(40):
         moved = pad_crop_flip(IMAGES, seed=0, epoch=epoch, samples=SAMPLES)
-        assert moved.dtype is torch.uint8 and moved.shape == IMAGES.shape
+        assert moved.dtype is torch.uint8
+        assert moved.shape == IMAGES.shape
         if epoch < 3:
             seen += [every_outcome(image)[out.numpy().tobytes()] for image, out in zip(IMAGES, moved)]
-    assert len(seen) == 192 and len({place[:2] for place in seen}) > 60
+    assert len(seen) == 192
+    assert len({place[:2] for place in seen}) > 60
     bits = random_bits(mixed(1, 0, 0), torch.arange(90_000))
     for first in (0, 24):
         counts = torch.bincount(((bits >> first) & 0xFFFFFF) * 9 >> 24, minlength=9)
@@ -56,7 +58,8 @@ def test_only_seed_epoch_and_sample_number_matter():
 def test_no_generator_is_moved_along_and_inputs_are_left_alone():
     state, before = torch.random.get_rng_state(), IMAGES.clone()
     PadCropFlip(MEAN, STD)(IMAGES, epoch=0, samples=SAMPLES)
-    assert torch.equal(state, torch.random.get_rng_state()) and torch.equal(before, IMAGES)
+    assert torch.equal(state, torch.random.get_rng_state())
+    assert torch.equal(before, IMAGES)
 
 
 @pytest.mark.parametrize("channels", [1, 3])

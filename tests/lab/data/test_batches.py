@@ -53,7 +53,8 @@ def test_resumed_epochs_are_those_that_went_through(start):
     whole, resumed = list(augmented.epoch(2)), list(augmented.epoch(2, start=start))
     assert len(resumed) == 11 - start
     for (x, y), (x_resumed, y_resumed) in zip(whole[start:], resumed):
-        assert torch.equal(x, x_resumed) and torch.equal(y, y_resumed)
+        assert torch.equal(x, x_resumed)
+        assert torch.equal(y, y_resumed)
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3])
@@ -68,7 +69,8 @@ def test_ranks_together_are_the_single_process(world_size):
         assert torch.equal(torch.cat([share[0] for share in shares]), x)
         assert torch.equal(torch.cat([share[1] for share in shares]), y)
         sizes = [len(share[1]) for share in shares]
-        assert max(sizes) - min(sizes) <= 1 and min(sizes) >= 1
+        assert max(sizes) - min(sizes) <= 1
+        assert min(sizes) >= 1
 
 
 def test_the_transform_gets_epoch_sample_and_batch_numbers():
@@ -80,7 +82,8 @@ def test_the_transform_gets_epoch_sample_and_batch_numbers():
         return inputs * 2
 
     seen = numbers(Batches(EXAMPLES, 50, transform=transform).epoch(6))
-    assert [epoch for epoch, _ in calls] == [6, 6, 6] and numbered == [0, 1, 2]
+    assert [epoch for epoch, _ in calls] == [6, 6, 6]
+    assert numbered == [0, 1, 2]
     assert [[2 * number for number in samples] for _, samples in calls] == seen
 
 
@@ -127,7 +130,9 @@ def test_start_must_be_within_the_epoch():
 def test_a_single_sample_that_is_left_over_joins_the_batch_before(size, last):
     batches = Batches(EXAMPLES, size)
     sizes = [len(y) for _, y in batches.epoch(3)]
-    assert sizes[-1] == last and sum(sizes) == N and len(sizes) == len(batches)
+    assert sizes[-1] == last
+    assert sum(sizes) == N
+    assert len(sizes) == len(batches)
 
 
 def test_in_order_the_last_batch_stays_as_it_is():

@@ -15,7 +15,8 @@ LABELS = np.array([0, 1, 2] * 4)
 def test_examples_select_rows_in_order():
     examples = Examples(torch.arange(8).reshape(4, 2), torch.tensor([3, 2, 1, 0]))
     chosen = examples.select(torch.tensor([3, 1]))
-    assert chosen.inputs.tolist() == [[6, 7], [2, 3]] and chosen.targets.tolist() == [0, 2]
+    assert chosen.inputs.tolist() == [[6, 7], [2, 3]]
+    assert chosen.targets.tolist() == [0, 2]
 
 
 @pytest.mark.parametrize(
@@ -40,7 +41,8 @@ def test_bad_examples_are_refused(inputs, targets, error, message):
 def test_images_of_any_layout_become_channels_first(images):
     pixels = np.random.default_rng(0).integers(0, 256, images, dtype=np.uint8)
     data = from_arrays(pixels, LABELS, pixels, LABELS)
-    assert data.kind == "image" and data.input_shape == ((1 if len(images) == 3 else 3), 8, 8)
+    assert data.kind == "image"
+    assert data.input_shape == ((1 if len(images) == 3 else 3), 8, 8)
     first = pixels[0] if len(images) == 3 else pixels[0, 0] if images[1] == 3 else pixels[0, :, :, 0]
     assert np.array_equal(data.train.inputs[0, 0].numpy(), first)
     assert len(data.mean) == data.input_shape[0]
@@ -56,16 +58,21 @@ def test_channel_statistics_are_those_of_numpy():
 
 def test_vectors_become_float32_and_labels_int64():
     data = from_arrays(VECTORS, LABELS.astype(np.uint16)[:, None], VECTORS, LABELS)
-    assert data.kind == "vector" and data.train.inputs.dtype is torch.float32 and data.mean is None
-    assert data.train.targets.dtype is torch.int64 and data.class_names == ("0", "1", "2")
+    assert data.kind == "vector"
+    assert data.train.inputs.dtype is torch.float32
+    assert data.mean is None
+    assert data.train.targets.dtype is torch.int64
+    assert data.class_names == ("0", "1", "2")
 
 
 def test_a_missing_test_set_is_a_seeded_stratified_share():
     features = np.arange(300, dtype=np.float32).reshape(100, 3)
     labels = np.arange(100) % 5
     one, same, other = (from_arrays(features, labels, test_share=0.2, seed=seed) for seed in (0, 0, 1))
-    assert len(one.train) == 80 and torch.bincount(one.test.targets).tolist() == [4] * 5
-    assert torch.equal(one.test.inputs, same.test.inputs) and not torch.equal(one.test.inputs, other.test.inputs)
+    assert len(one.train) == 80
+    assert torch.bincount(one.test.targets).tolist() == [4] * 5
+    assert torch.equal(one.test.inputs, same.test.inputs)
+    assert not torch.equal(one.test.inputs, other.test.inputs)
     rows = torch.cat([one.train.inputs, one.test.inputs])[:, 0]
     assert sorted(rows.tolist()) == features[:, 0].tolist()
 

@@ -31,7 +31,8 @@ def test_a_meta_batch_is_of_another_corruption():
     for batch in range(60):
         train(IMAGES[:1], epoch=0, samples=torch.tensor([0]), batch=batch)
         name, severity = meta.choose(0, batch)
-        assert turn.current == train.choose(0, batch) and turn.current[0] != name
+        assert turn.current == train.choose(0, batch)
+        assert turn.current[0] != name
         seen |= {train.choose(0, batch), (name, severity)}
     assert seen == set(DOMAINS)
 
@@ -62,10 +63,12 @@ def test_batches_of_one_domain_each_go_through_all_samples():
     seen = []
     for batch, (x, _) in enumerate(batches.epoch(4)):
         rows = x.view(-1).long()
-        assert len(EXAMPLES.domains[rows].unique()) == 1 and len(rows) == batches.size(4, batch)
+        assert len(EXAMPLES.domains[rows].unique()) == 1
+        assert len(rows) == batches.size(4, batch)
         assert batches.turn.current == int(EXAMPLES.domains[rows[0]])
         seen += rows.tolist()
-    assert sorted(seen) == list(range(50)) and len(batches) == 3 + 3 + 1
+    assert sorted(seen) == list(range(50))
+    assert len(batches) == 3 + 3 + 1
     whole, resumed = ([x.tolist() for x, _ in batches.epoch(4, start=start)] for start in (0, 3))
     assert whole[3:] == resumed
     assert [x.tolist() for x, _ in batches.epoch(5)] != whole
@@ -78,7 +81,8 @@ def test_a_meta_batch_is_of_another_domain():
         turn.current = current
         for x, _ in meta.epoch(0):
             domains = EXAMPLES.domains[x.view(-1).long()].unique()
-            assert len(domains) == 1 and int(domains) != current
+            assert len(domains) == 1
+            assert int(domains) != current
 
 
 def test_processes_share_a_batch():
@@ -112,10 +116,13 @@ def hospital_data(**changes):
 
 def test_hospitals():
     data = by_domain(hospital_data(), ["A", "B", "C", "D"], ["E"])
-    assert data.domain_names == ("A", "B", "C", "D", "E") and len(data.train) == 48 and len(data.test) == 12
+    assert data.domain_names == ("A", "B", "C", "D", "E")
+    assert len(data.train) == 48
+    assert len(data.test) == 12
     assert data.test.domains.unique().tolist() == [4]
     (only,) = shifted_sets(data, ["E"])
-    assert torch.equal(only.inputs, data.test.inputs) and shifted_sets(data, ["E"]).source == "the data's own"
+    assert torch.equal(only.inputs, data.test.inputs)
+    assert shifted_sets(data, ["E"]).source == "the data's own"
 
 
 @pytest.mark.parametrize(
@@ -146,7 +153,8 @@ def test_an_npz_file_says_where_its_samples_come_from(tmp_path):
         domains=names[np.arange(60) % 5],
     )
     read = load_dataset(tmp_path / "h.npz")
-    assert read.domain_names == data.domain_names and len(read.train) + len(read.test) == 60
+    assert read.domain_names == data.domain_names
+    assert len(read.train) + len(read.test) == 60
 
 
 def test_a_folder_of_domains(tmp_path):
@@ -159,7 +167,10 @@ def test_a_folder_of_domains(tmp_path):
         for each in range(5):
             Image.new("RGB", (8, 8), (40 * number + each,) * 3).save(tmp_path / domain / label / f"{each}.png")
     data = by_domain(load_dataset(tmp_path, domains=True), ["photo"], ["sketch"])
-    assert data.class_names == ("cat", "dog") and data.domain_names == ("photo", "sketch")
-    assert int(data.train.inputs.max()) == 44 and int(data.test.inputs.min()) == 80 and len(data.test) == 10
+    assert data.class_names == ("cat", "dog")
+    assert data.domain_names == ("photo", "sketch")
+    assert int(data.train.inputs.max()) == 44
+    assert int(data.test.inputs.min()) == 80
+    assert len(data.test) == 10
     with pytest.raises(InvalidValueError, match="at least 2 folders by domain"):
         load_dataset(tmp_path / "photo", domains=True)

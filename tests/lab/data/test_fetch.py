@@ -63,13 +63,15 @@ def test_fetch_downloads_checks_and_does_so_once(server, tmp_path):
     bar, target = Bar(), tmp_path / "data"
     (path,) = fetch.fetch_dataset("cifar10", folder=target, mirror=f"{url}/", progress=lambda remote: bar)
     assert path == target / "cifar-10-binary.tar.gz"
-    assert path.read_bytes() == (served / path.name).read_bytes() and bar.seen == path.stat().st_size
+    assert path.read_bytes() == (served / path.name).read_bytes()
+    assert bar.seen == path.stat().st_size
     assert len(load_dataset("cifar10", folder=target).train) == 20
     fetch.fetch_dataset("cifar10", folder=target, mirror=url)
     assert len(Handler.asked) == 1
     path.write_bytes(b"altered")
     fetch.fetch_dataset("cifar10", folder=target, mirror=url)
-    assert len(Handler.asked) == 2 and path.read_bytes() == (served / path.name).read_bytes()
+    assert len(Handler.asked) == 2
+    assert path.read_bytes() == (served / path.name).read_bytes()
 
 
 def test_a_download_with_another_hash_leaves_nothing_behind(server, tmp_path):
@@ -115,7 +117,9 @@ def test_check_names_expected_and_found_hash(server, tmp_path):
         fetch.check_dataset("cifar10", folder=tmp_path / "data")
     (path,) = fetch.fetch_dataset("cifar10", folder=tmp_path / "data", mirror=url)
     (verdict,) = fetch.check_dataset("cifar10", folder=tmp_path / "data")
-    assert verdict.is_good and verdict.path == path and verdict.found == verdict.expected
+    assert verdict.is_good
+    assert verdict.path == path
+    assert verdict.found == verdict.expected
     path.write_bytes(path.read_bytes()[:-1])
     found = hashlib.md5(path.read_bytes()).hexdigest()
     message = (
@@ -129,7 +133,9 @@ def test_check_reads_files_that_have_no_published_hash(tmp_path):
     path = tmp_path / "cifar-100-binary.subset.tar.gz"
     files.write_tar(path, files.cifar100_files())
     (verdict,) = fetch.check_dataset("cifar100", folder=tmp_path)
-    assert verdict.is_good is None and verdict.expected is None and verdict.found.startswith("md5:")
+    assert verdict.is_good is None
+    assert verdict.expected is None
+    assert verdict.found.startswith("md5:")
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(DamagedFileError, match="is damaged"):
         fetch.check_dataset("cifar100", folder=tmp_path)
@@ -150,14 +156,20 @@ def test_the_table_is_well_formed():
         for remote in source.downloads:
             for digest in (remote.hash, *remote.also, *dict(remote.members).values()):
                 algorithm, _, value = digest.partition(":")
-                assert len(value) == 2 * hashlib.new(algorithm).digest_size and int(value, 16)
-            assert remote.url.startswith("http") and remote.megabytes > 0
+                assert len(value) == 2 * hashlib.new(algorithm).digest_size
+                assert int(value, 16)
+            assert remote.url.startswith("http")
+            assert remote.megabytes > 0
 
 
 def test_stock(tmp_path):
     files.write_tar(tmp_path / "cifar-100-binary.subset.tar.gz", files.cifar100_files())
     stock = {each.source.name: each for each in fetch.take_stock(tmp_path)}
     assert list(stock) == list(SOURCES)
-    assert stock["digits"].is_here and stock["digits"].source.built_in
-    assert stock["cifar100"].is_here and stock["cifar100"].is_subset and stock["cifar100"].megabytes > 0.01
-    assert not stock["svhn"].is_here and stock["svhn"].megabytes == 246
+    assert stock["digits"].is_here
+    assert stock["digits"].source.built_in
+    assert stock["cifar100"].is_here
+    assert stock["cifar100"].is_subset
+    assert stock["cifar100"].megabytes > 0.01
+    assert not stock["svhn"].is_here
+    assert stock["svhn"].megabytes == 246

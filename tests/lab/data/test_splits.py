@@ -29,7 +29,9 @@ def test_parts_are_disjoint_and_cover_everything(stratified):
 def test_the_validation_part_is_the_same_with_and_without_meta(stratified):
     with_meta = make_splits(DATA, seed=5, with_meta=True, stratified=stratified)
     without = make_splits(DATA, seed=5, with_meta=False, stratified=stratified)
-    assert without.meta is None and "meta" not in without.indices and len(without.train) == 900
+    assert without.meta is None
+    assert "meta" not in without.indices
+    assert len(without.train) == 900
     assert torch.equal(with_meta.indices["val"], without.indices["val"])
     assert set(without.indices["train"].tolist()) == set(
         torch.cat([with_meta.indices["train"], with_meta.indices["meta"]]).tolist()
@@ -48,7 +50,8 @@ def test_the_validation_part_is_the_same_where_classes_hardly_suffice_for_a_meta
         ).indices["val"]
         for with_meta in (True, False)
     }
-    assert sorted(found[True].tolist()) == [1, 3, 4, 5, 9, 10] and torch.equal(found[True], found[False])
+    assert sorted(found[True].tolist()) == [1, 3, 4, 5, 9, 10]
+    assert torch.equal(found[True], found[False])
 
 
 @pytest.mark.parametrize(("counts", "val_size", "expected"), [((2, 9), 5, [1, 4]), ((3, 9), 10, [2, 8])])
@@ -75,7 +78,8 @@ def test_stratified_parts_have_the_frequencies_of_the_whole():
     whole = np.bincount(LABELS)
     for part in (splits.train, splits.meta, splits.val):
         counts = np.bincount(part.targets, minlength=4)
-        assert np.abs(counts - whole * len(part) / N).max() <= 1 and counts.min() >= 1
+        assert np.abs(counts - whole * len(part) / N).max() <= 1
+        assert counts.min() >= 1
 
 
 def test_sizes_take_the_place_of_shares():
@@ -119,9 +123,9 @@ def test_quotas_add_up_and_stay_feasible(keep):
         most = int((counts - keep)[counts > 0].sum())
         size = int(random.integers((counts > 0).sum(), most + 1))
         found = quotas(counts, size, keep=keep, part="val")
-        assert (
-            found.sum() == size and (found >= (counts > 0)).all() and (counts - found >= np.minimum(counts, keep)).all()
-        )
+        assert found.sum() == size
+        assert (found >= (counts > 0)).all()
+        assert (counts - found >= np.minimum(counts, keep)).all()
 
 
 def test_make_splits_wants_our_dataset():

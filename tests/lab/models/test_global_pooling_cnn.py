@@ -61,7 +61,8 @@ def test_number_of_parameters():
     model = GlobalPoolingCNN(20, torch.zeros(20_001, 100))
     counts = [100 * 128 * 5 + 128, 128 * 128 * 5 + 128, 128 * 128 * 5 + 128, 128 * 128 + 128, 128 * 20 + 20]
     assert sum(parameter.numel() for parameter in model.parameters()) == sum(counts) == 247_316
-    assert model.head.out_features == 20 and "embeddings" in model.state_dict()
+    assert model.head.out_features == 20
+    assert "embeddings" in model.state_dict()
 
 
 @pytest.mark.parametrize("bias", [-0.3, 0.0, 2.0])

@@ -44,7 +44,8 @@ def test_logits_come_from_the_head(name, channels):
     seen = []
     model.head.register_forward_hook(lambda module, inputs, output: seen.append(output))
     logits = model(torch.zeros(2, channels, 32, 32))
-    assert logits.shape == (2, 7) and torch.equal(seen[0], logits)
+    assert logits.shape == (2, 7)
+    assert torch.equal(seen[0], logits)
 
 
 def test_options_are_passed_on():
@@ -89,7 +90,8 @@ def own_module(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("own_module")
 def test_a_model_of_ones_own():
     model = create_model("own_nets:Net", num_classes=4, width=2)
-    assert isinstance(model.head, nn.Linear) and model.head.out_features == 4
+    assert isinstance(model.head, nn.Linear)
+    assert model.head.out_features == 4
 
 
 @pytest.mark.usefixtures("own_module")

@@ -37,14 +37,18 @@ def test_shape_type_range_seed_and_batch(name):
         before = images.clone()
         changed = corrupt(images, name, severity, seed=4)
         assert torch.equal(images, before)
-        assert changed.shape == images.shape and changed.dtype is torch.uint8 and changed.is_contiguous()
+        assert changed.shape == images.shape
+        assert changed.dtype is torch.uint8
+        assert changed.is_contiguous()
         assert torch.equal(changed, corrupt(images, name, severity, seed=4))
         assert not torch.equal(changed, images)
         some = torch.tensor([5, 2])
         assert torch.equal(corrupt(images[some], name, severity, seed=4, samples=some), changed[some])
         assert torch.equal(changed, corrupt(images, name, severity, seed=5)) != CORRUPTIONS[name].is_random
         floats = corrupt(images.float() / 255, name, severity, seed=4)
-        assert floats.dtype is torch.float32 and float(floats.min()) >= 0 and float(floats.max()) <= 1
+        assert floats.dtype is torch.float32
+        assert float(floats.min()) >= 0
+        assert float(floats.max()) <= 1
         apart = (floats * 255 - changed.float()).abs()
         assert float(apart.max()) <= 1.0 + 1e-3  # cut off to whole numbers, nothing else
 
@@ -82,9 +86,11 @@ def test_any_size_and_grey(name, shape):
     images = pictures(2, shape[1], shape[2], shape[0])
     for severity in (1, 3, 5):
         changed = corrupt(images, name, severity, seed=0)
-        assert changed.shape == images.shape and changed.dtype is torch.uint8
+        assert changed.shape == images.shape
+        assert changed.dtype is torch.uint8
         floats = corrupt(images.double() / 255, name, severity, seed=0)
-        assert floats.dtype is torch.float64 and bool(torch.isfinite(floats).all())
+        assert floats.dtype is torch.float64
+        assert bool(torch.isfinite(floats).all())
 
 
 @pytest.mark.parametrize(
@@ -107,7 +113,8 @@ def test_random_numbers():
     assert float(normal.mean()) == pytest.approx(0.0, abs=0.01)
     assert float(normal.std()) == pytest.approx(1.0, abs=0.01)
     assert float(normal.pow(4).mean()) == pytest.approx(3.0, abs=0.1)
-    assert -1.0 <= float(even.min()) < -0.99 and 2.99 < float(even.max()) < 3.0
+    assert -1.0 <= float(even.min()) < -0.99
+    assert 2.99 < float(even.max()) < 3.0
     assert float(even.mean()) == pytest.approx(1.0, abs=0.02)
     flat = normal.flatten(1)
     assert float(torch.corrcoef(flat).fill_diagonal_(0).abs().max()) < 0.1  # samples have nothing in common
@@ -142,7 +149,8 @@ def test_jpeg_is_what_a_jpeg_file_gives(size):
             theirs.append(torch.from_numpy(np.array(Image.open(file))).permute(2, 0, 1))
         apart = (ours.float() - torch.stack(theirs).float()).abs()
         # Integer arithmetic there and floats here round a coefficient in a hundred to its other neighbour.
-        assert float(apart.mean()) < 0.5 and float((apart > 2).float().mean()) < 0.1
+        assert float(apart.mean()) < 0.5
+        assert float((apart > 2).float().mean()) < 0.1
         changed = (ours.float() - images.float()).square().mean()
         assert float(apart.square().mean()) < 0.05 * float(changed)
 

@@ -50,28 +50,32 @@ def test_a_severity_is_a_fifth_of_the_array(published, is_packed):
         assert torch.equal(examples.inputs, torch.from_numpy(rows.transpose(0, 3, 1, 2).copy()))
         assert examples.targets.tolist() == list(range(ROWS))
     assert isinstance(arrays.arrays["fog"], np.memmap)
-    assert open_arrays(published, "svhn") is None and open_arrays(published / "elsewhere", "cifar10") is None
+    assert open_arrays(published, "svhn") is None
+    assert open_arrays(published / "elsewhere", "cifar10") is None
 
 
 def test_real_arrays_come_before_generated_ones(published):
     files.write_folder(published, files.cifar10_files()[0])
     clean = load_dataset("cifar10", folder=published)
     sets = shifted_sets(clean, [("fog", 2), ("snow", 1)], folder=published)
-    assert sets.source == "real" and [len(examples) for examples in sets] == [ROWS, ROWS]
+    assert sets.source == "real"
+    assert [len(examples) for examples in sets] == [ROWS, ROWS]
     shown = load_dataset("cifar10-c", folder=published, corruption="fog", severity=2)
-    assert torch.equal(shown.test.inputs, next(iter(sets)).inputs) and torch.equal(
-        shown.train.inputs, clean.train.inputs
-    )
+    assert torch.equal(shown.test.inputs, next(iter(sets)).inputs)
+    assert torch.equal(shown.train.inputs, clean.train.inputs)
     check_dataset("cifar10-c", folder=published)
     stock = {each.source.name: each for each in take_stock(published)}
-    assert stock["cifar10-c"].is_here and not stock["cifar100-c"].is_here
+    assert stock["cifar10-c"].is_here
+    assert not stock["cifar100-c"].is_here
     assert stock["cifar100-c"].megabytes == pytest.approx(2918)
     pack(published)
     (published / "CIFAR-10-C.tar").unlink()
     sets = shifted_sets(clean, [("fog", 2)], folder=published)
     made = next(iter(sets)).inputs
-    assert sets.source == "generated" and made.shape == clean.test.inputs.shape
-    assert not torch.equal(made, clean.test.inputs) and torch.equal(made, next(iter(sets)).inputs)
+    assert sets.source == "generated"
+    assert made.shape == clean.test.inputs.shape
+    assert not torch.equal(made, clean.test.inputs)
+    assert torch.equal(made, next(iter(sets)).inputs)
     assert torch.equal(load_dataset("cifar10-c", folder=published, corruption="fog", severity=2).test.inputs, made)
     assert made.dtype is corrupt(clean.test.inputs, "fog", 2, seed=0).dtype
 

@@ -30,11 +30,16 @@ def same(one, other):
 
 def test_tokens_and_vectors(folder):
     data = load_dataset("20newsgroups", folder=folder, split="bydate")
-    assert data.kind == "text" and data.input_shape == (1000,) and data.class_names == newsgroups.GROUPS
-    assert (len(data.train), len(data.test)) == (20, 20) and data.train.targets.tolist() == list(range(20))
+    assert data.kind == "text"
+    assert data.input_shape == (1000,)
+    assert data.class_names == newsgroups.GROUPS
+    assert (len(data.train), len(data.test)) == (20, 20)
+    assert data.train.targets.tolist() == list(range(20))
     # the word3, it isn't café-like: alpha beta gamma gamma gamma / end -> 11 words, header gone
     words = [int(token) for token in data.train.inputs[3] if token]
-    assert len(words) == 12 and data.train.inputs[3, :988].eq(0).all() and len(set(words)) == 10
+    assert len(words) == 12
+    assert data.train.inputs[3, :988].eq(0).all()
+    assert len(set(words)) == 10
     assert torch.count_nonzero(data.embeddings[0]) == 0
     the = data.train.inputs[:, 1000 - 9][0]
     assert torch.allclose(data.embeddings[the], torch.arange(100.0))
@@ -44,7 +49,8 @@ def test_tokens_and_vectors(folder):
 
 def test_random_split_pools_and_is_seeded(folder):
     data, again = (load_dataset("20newsgroups", folder=folder) for _ in range(2))
-    assert (len(data.train), len(data.test)) == (32, 8) and same(data, again)
+    assert (len(data.train), len(data.test)) == (32, 8)
+    assert same(data, again)
     assert not same(data, load_dataset("20newsgroups", folder=folder, seed=1))
     assert sorted(torch.cat([data.train.targets, data.test.targets]).tolist()) == sorted([*range(20)] * 2)
 
@@ -56,7 +62,8 @@ def test_folders_give_what_the_archive_gives(folder, tmp_path_factory, layout):
     files.write_folder(place, files.newsgroup_files())
     files.write_glove(other, "plain" if layout == "folders" else "zip")
     one, two = (load_dataset("20newsgroups", folder=place) for place in (folder, other))
-    assert same(one, two) and torch.equal(one.embeddings, two.embeddings)
+    assert same(one, two)
+    assert torch.equal(one.embeddings, two.embeddings)
 
 
 def test_copies_further_down_are_not_read_twice(tmp_path):
@@ -123,8 +130,10 @@ def test_equally_frequent_words_do_not_depend_on_the_order_of_documents():
 @pytest.mark.data
 def test_the_real_documents(data_folder):
     data = load_dataset("20newsgroups", folder=data_folder)
-    assert (len(data.train), len(data.test)) == (15_077, 3_769) and data.embeddings.shape == (20_001, 100)
+    assert (len(data.train), len(data.test)) == (15_077, 3_769)
+    assert data.embeddings.shape == (20_001, 100)
     lengths = np.concatenate([(part.inputs != 0).sum(1).numpy() for part in (data.train, data.test)])
-    assert round(lengths.mean()) == 216 and np.median(lengths) == 148  # known of these documents
+    assert round(lengths.mean()) == 216
+    assert np.median(lengths) == 148
     with_vector = data.embeddings[1:].abs().sum(1) > 0
     assert 0.8 < float(with_vector.double().mean()) < 1.0

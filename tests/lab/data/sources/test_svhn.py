@@ -1,13 +1,16 @@
-"""Arrays of MATLAB files are those that SciPy reads, and no damage gets further than a DamagedFileError."""
+"""SVHN; arrays of MATLAB files are those that SciPy reads, and no damage gets further than a DamagedFileError."""
 
 import struct
 import zlib
 
 import numpy as np
 import pytest
+import torch
 from scipy.io import loadmat, savemat
+from tests.lab.data import files
 
 from metacal.errors import DamagedFileError
+from metacal.lab.data import load_dataset
 from metacal.lab.data.sources.svhn import read_arrays
 
 NUMBERS = np.random.default_rng(0).integers(0, 100, (2, 3, 4))
@@ -56,7 +59,8 @@ def test_what_scipy_writes_is_read_as_scipy_reads_it(tmp_path, kind, compress):
     assert sorted(found) == ["X", "empty", "one", "y"]
     for name, array in found.items():
         np.testing.assert_array_equal(array, wanted[name], strict=True)
-        assert array.flags.writeable and array.flags.f_contiguous
+        assert array.flags.writeable
+        assert array.flags.f_contiguous
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
@@ -70,7 +74,8 @@ def test_both_byte_orders_and_numbers_stored_as_smaller_ones(tmp_path, order, co
     ]
     path = write(tmp_path / "a.mat", *(packed(each, order) if compress else each for each in matrices), order=order)
     found, wanted = read_arrays(path, ("y", "squares")), loadmat(path)
-    assert found["y"].tolist() == [[3], [7]] and found["y"].dtype == np.uint8
+    assert found["y"].tolist() == [[3], [7]]
+    assert found["y"].dtype == np.uint8
     assert found["squares"].tolist() == [[1, -4, 900]]
     for name in found:
         np.testing.assert_array_equal(found[name], wanted[name])
@@ -151,3 +156,42 @@ def test_real_files_are_read_as_scipy_reads_them(data_folder):
         found, wanted = read_arrays(path, ("X", "y")), loadmat(path)
         for name in ("X", "y"):
             np.testing.assert_array_equal(found[name], wanted[name], strict=True)
+
+
+@pytest.mark.parametrize(("prefix", "suffix"), [("", ""), ("svhn_", ".subset")])
+def test_svhn(tmp_path, prefix, suffix):
+    files.write_svhn(tmp_path, prefix, suffix)
+    data = load_dataset("svhn", folder=tmp_path)
+    assert data.train.targets.tolist() == [0, 1, 2, 9]
+    assert data.input_shape == (3, 32, 32)
+    assert not data.augment
+    images = loadmat(data.files[0])["X"]
+    assert np.array_equal(data.train.inputs[2].numpy(), images[:, :, :, 2].transpose(2, 0, 1))
+
+
+def test_damaged_svhn(tmp_path):
+    files.write_svhn(tmp_path)
+    path = tmp_path / "train_32x32.mat"
+    whole = path.read_bytes()
+    for content in (whole[: len(whole) // 2], b"", b"rubbish" * 100, whole[:200]):
+        path.write_bytes(content)
+        with pytest.raises(DamagedFileError, match=r"train_32x32.mat is damaged: .*expected md5:e26dedcc"):
+            load_dataset("svhn", folder=tmp_path)
+    for arrays, message in (
+        ({"X": np.zeros((32, 32, 3, 2), np.uint8)}, "must hold the arrays X and y"),
+        ({"X": np.zeros((32, 32, 3, 2), np.uint8), "y": [[0], [1]]}, "labels must be the numbers 1..10, got 0"),
+        ({"X": np.zeros((32, 32, 3, 2), np.uint8), "y": [[1], [np.nan]]}, "labels must be .* 1..10, got nan"),
+        ({"X": np.zeros((32, 32, 3, 2), np.uint8), "y": [[1], [2.5]]}, "labels must be the numbers 1..10, got 2.5"),
+        ({"X": np.zeros((32, 32, 3, 0), np.uint8), "y": np.zeros((0, 1))}, "for n >= 1 labels, got uint8 .* for 0"),
+        ({"X": np.zeros((32, 32, 3, 2)), "y": [[1], [1]]}, r"X must be uint8 \(32, 32, 3, n\)"),
+    ):
+        savemat(path, arrays)
+        with pytest.raises(DamagedFileError, match=message):
+            load_dataset("svhn", folder=tmp_path)
+
+
+@pytest.mark.data
+def test_real_svhn(data_folder):
+    data = load_dataset("svhn", folder=data_folder)
+    assert (len(data.train), len(data.test)) == (6_000, 3_000)
+    assert int(torch.bincount(data.train.targets).argmax()) == 1  # the first digit of most house numbers

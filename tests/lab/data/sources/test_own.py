@@ -1,75 +1,17 @@
-"""load_dataset: names and near misses, options, paths, the built-in sources, .npz files."""
+"""A user's own data: .npz files and folders of images, good and bad."""
 
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
-from metacal.errors import DamagedFileError, InvalidTypeError, InvalidValueError, MissingDataError
-from metacal.lab.data import data_folder, load_dataset, simulated_oracle
+from metacal.errors import DamagedFileError, InvalidTypeError, InvalidValueError
+from metacal.lab.data import load_dataset
 
 X = np.arange(40, dtype=np.float32).reshape(20, 2)
 Y = np.arange(20) % 2
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("cifar11", "got 'cifar11'; nearest: cifar10"),
-        ("newsgroups", "nearest: 20newsgroups"),
-        ("mnist", "nearest: fashion-mnist"),
-        ("zzz", "got 'zzz'; nearest: digits, simulated, cifar10"),
-        ("none/there.npz", "must name a file or folder that exists, got none/there.npz"),
-    ],
-)
-def test_unknown_names_and_paths(name, message):
-    with pytest.raises((InvalidValueError, MissingDataError), match=message):
-        load_dataset(name)
-
-
-def test_options_are_checked():
-    with pytest.raises(InvalidTypeError, match="simulated takes the options n_train, n_test, seed, got n_tarin"):
-        load_dataset("simulated", n_tarin=3)
-    with pytest.raises(InvalidTypeError, match="`dataset` must be a name or a path, got int"):
-        load_dataset(3)
-
-
-def test_folder_is_argument_then_variable_then_cache(monkeypatch, tmp_path):
-    monkeypatch.setenv("METACAL_DATA", str(tmp_path))
-    assert data_folder() == tmp_path and data_folder("here") == Path("here")
-    monkeypatch.delenv("METACAL_DATA")
-    assert data_folder().name == "metacal"
-
-
-def test_digits():
-    digits = load_dataset("digits")
-    assert digits.train.inputs.dtype is torch.uint8 and int(digits.train.inputs.max()) == 255
-    assert (len(digits.train), len(digits.test), digits.num_classes) == (1438, 359, 10)
-    assert torch.equal(digits.test.inputs, load_dataset("digits").test.inputs)
-    assert int(torch.bincount(digits.test.targets).min()) >= 34 and not digits.augment
-
-
-def test_simulated_data_follow_their_oracle():
-    data = load_dataset("simulated", n_train=200, n_test=20_000, seed=1)
-    weight, bias = simulated_oracle(seed=1)
-    probs = torch.sigmoid(data.test.inputs.double() @ weight + bias)
-    assert abs(float(probs.mean() - data.test.targets.double().mean())) < 0.015
-    sure = probs > 0.9
-    assert abs(float(data.test.targets[sure].double().mean() - probs[sure].mean())) < 0.02
-    more = load_dataset("simulated", n_train=500, n_test=20_000, seed=1)
-    assert torch.equal(more.train.inputs[:200], data.train.inputs)
-    assert torch.equal(more.train.targets[:200], data.train.targets)
-    assert torch.equal(more.test.inputs, data.test.inputs)
-    assert not torch.equal(load_dataset("simulated", seed=2).train.inputs[:200], data.train.inputs)
-
-
-def test_simulated_oracles_spread_as_stated():
-    oracles = [simulated_oracle(seed) for seed in range(2000)]
-    weights = torch.stack([weight for weight, _ in oracles])
-    biases = torch.stack([bias for _, bias in oracles])
-    assert abs(float(weights.std()) - 2.5) < 0.15 and abs(float(biases.std()) - 0.5) < 0.04
 
 
 @pytest.mark.parametrize(
@@ -80,7 +22,9 @@ def test_npz_with_a_test_set(tmp_path, keys):
     path = tmp_path / "mine.npz"
     np.savez(path, **dict(zip(keys, (X, Y, X[:4], Y[:4]))), class_names=np.array(["cat", "dog"]))
     data = load_dataset(path)
-    assert data.name == "mine" and data.class_names == ("cat", "dog") and len(data.test) == 4
+    assert data.name == "mine"
+    assert data.class_names == ("cat", "dog")
+    assert len(data.test) == 4
     assert data.files == (str(path),)
 
 
@@ -100,7 +44,9 @@ def test_npz_of_text(tmp_path):
     path = tmp_path / "text.npz"
     np.savez(path, inputs=np.arange(40).reshape(20, 2), targets=Y, embeddings=np.zeros((40, 5)))
     data = load_dataset(path, kind="text")
-    assert data.kind == "text" and data.train.inputs.dtype is torch.int32 and data.embeddings.shape == (40, 5)
+    assert data.kind == "text"
+    assert data.train.inputs.dtype is torch.int32
+    assert data.embeddings.shape == (40, 5)
 
 
 @pytest.mark.parametrize(
@@ -168,3 +114,89 @@ def test_damaged_npz(tmp_path):
     path.with_suffix(".txt").write_text("x")
     with pytest.raises(InvalidValueError, match=r"must be an .npz file or a folder of images"):
         load_dataset(path.with_suffix(".txt"))
+
+
+def write_images(root, classes=("cat", "dog"), number=5, size=(9, 7), mode="RGB"):
+    for label, name in enumerate(classes):
+        (root / name).mkdir(parents=True, exist_ok=True)
+        for image in range(number):
+            Image.new(mode, size, (label * 100 + image,) * 3 if mode == "RGB" else label).save(
+                root / name / f"{image}.png"
+            )
+
+
+def test_images_by_class_with_a_test_folder(tmp_path):
+    write_images(tmp_path / "train", number=5)
+    write_images(tmp_path / "test", number=2)
+    (tmp_path / "train" / "cat" / "notes.txt").write_text("not an image")
+    (tmp_path / "train" / ".hidden").mkdir()
+    data = load_dataset(tmp_path)
+    assert data.class_names == ("cat", "dog")
+    assert data.input_shape == (3, 7, 9)
+    assert (len(data.train), len(data.test)) == (10, 4)
+    assert data.train.targets.tolist() == [0] * 5 + [1] * 5
+    assert int(data.train.inputs[6, 1, 2, 3]) == 101
+    assert len(data.mean) == 3
+
+
+def test_images_by_class_without_a_test_folder_resized_and_grey(tmp_path):
+    write_images(tmp_path, number=10)
+    Image.new("L", (20, 30), 7).save(tmp_path / "cat" / "other.jpg")
+    data = load_dataset(str(tmp_path), size=8, channels=1, test_share=0.25)
+    assert data.input_shape == (1, 8, 8)
+    assert (len(data.train), len(data.test)) == (16, 5)
+    assert load_dataset(tmp_path, size=(4, 6)).input_shape == (3, 4, 6)
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "error", "message"),
+    [
+        (
+            lambda root: Image.new("RGB", (5, 7)).save(root / "dog" / "9.png"),
+            {},
+            InvalidValueError,
+            r"dog/9.png must be 7 x 9 pixels \(height x width\) like the first image, got 7 x 5; size=32 resizes",
+        ),
+        (
+            lambda root: (root / "dog" / "1.png").write_bytes(b"no"),
+            {},
+            DamagedFileError,
+            r"dog/1.png cannot be read as an im",
+        ),
+        (
+            lambda root: (root / "dog" / "1.png").write_bytes((root / "dog" / "0.png").read_bytes()[:45]),
+            {"size": 8},
+            DamagedFileError,
+            r"dog/1.png cannot be read as an image",
+        ),
+        (
+            lambda root: (root / "dog").rename(root / ".dog"),
+            {},
+            InvalidValueError,
+            "at least 2 folders by class .* got cat",
+        ),
+        (lambda root: None, {"channels": 4}, InvalidValueError, "`channels` must be 1 or 3, got 4"),
+        (lambda root: None, {"size": (1, 2, 3)}, InvalidValueError, "`size` must be a number or"),
+        (lambda root: None, {"size": 0}, InvalidValueError, "`size` must be an integer >= 1"),
+        (lambda root: None, {"sized": 3}, InvalidTypeError, "takes the options size, channels"),
+    ],
+)
+def test_bad_image_folders(tmp_path, change, options, error, message):
+    write_images(tmp_path)
+    change(tmp_path)
+    with pytest.raises(error, match=message):
+        load_dataset(tmp_path, **options)
+
+
+def test_unknown_class_in_the_test_folder(tmp_path):
+    write_images(tmp_path / "train")
+    write_images(tmp_path / "test", classes=("cat", "cow"))
+    with pytest.raises(InvalidValueError, match="only, got cow"):
+        load_dataset(tmp_path)
+
+
+def test_an_image_that_is_too_large_to_be_one(tmp_path, monkeypatch):
+    write_images(tmp_path)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 20)
+    with pytest.raises(DamagedFileError, match="exceeds limit of"):
+        load_dataset(tmp_path)
