@@ -18,7 +18,7 @@ import torch
 
 from metacal.cli import main
 from metacal.errors import InvalidValueError
-from metacal.lab.cli.train import SHOWN, resuming, train
+from metacal.lab.cli.train import SHOWN, resume_command, train
 from metacal.lab.training import Hardware, RunFolder, RunSpec, build_spec
 from metacal.lab.training.checkpoints import Checkpoints, write_checkpoint
 
@@ -164,7 +164,7 @@ def test_a_folder_cannot_have_code_run(train_here, finished, monkeypatch, tmp_pa
 def test_the_command_that_goes_on_trusts_a_model_that_was_typed(tmp_path):
     specs = [build_spec({"dataset": "digits", "model": model}) for model in ("mine:Net", "mlp")]
     folder = RunFolder(tmp_path)
-    own, known = (resuming(["devices=2", "seed=1"], spec, folder, None) for spec in specs)
+    own, known = (resume_command(["devices=2", "seed=1"], spec, folder, None) for spec in specs)
     assert own == f"metacal train devices=2 --run-dir {tmp_path} --resume --trust-model"
     assert known == f"metacal train devices=2 --run-dir {tmp_path} --resume"
 

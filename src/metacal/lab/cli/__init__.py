@@ -12,7 +12,6 @@ DataDir = Annotated[
     Path | None,
     typer.Option("--data-dir", metavar="DIR", help="Data folder; else METACAL_DATA, else the user's cache folder."),
 ]
-JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write this as JSON.")]
 TrustModel = Annotated[
     bool, typer.Option("--trust-model", help="Run the code of a model that the folder of a run names.")
 ]

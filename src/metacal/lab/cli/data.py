@@ -1,5 +1,6 @@
 """``metacal data``: what datasets are there, getting them, checking them, looking at them corrupted."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,11 +9,11 @@ from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
 
-from metacal.cli.options import check_places
+from metacal.cli.options import JSONFile, check_places
 from metacal.cli.terminal import Console, one_line
-from metacal.errors import InvalidValueError, needs
+from metacal.errors import InvalidValueError
 from metacal.files import write_json
-from metacal.lab.cli import DataDir, JsonFile
+from metacal.lab.cli import DataDir
 
 if TYPE_CHECKING:
     from metacal.lab.data.fetch import Stock
@@ -26,8 +27,7 @@ Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Datasets, a
 
 
 @app.command("ls")
-@needs("lab")
-def show_stock(data_dir: DataDir = None, json_file: JsonFile = None) -> None:
+def show_stock(data_dir: DataDir = None, json_file: JSONFile = None) -> None:
     """List the datasets that have names, whether they are there, and where.
 
     Example: [bold]metacal data ls --data-dir ~/datasets[/]
@@ -63,7 +63,6 @@ def show_stock(data_dir: DataDir = None, json_file: JsonFile = None) -> None:
 
 
 @app.command("fetch")
-@needs("lab")
 def fetch(
     names: Names,
     data_dir: DataDir = None,
@@ -93,16 +92,14 @@ def fetch(
         columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
         bar = Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal)
         with bar as progress:
-            files = fetch_dataset(
-                source.name, folder=data_dir, mirror=mirror, progress=lambda remote: RichBar(progress, remote)
-            )
+            bar_of = partial(DownloadBar, progress)
+            files = fetch_dataset(source.name, folder=data_dir, mirror=mirror, progress=bar_of)
         for file in files:
             typer.echo(one_line(str(file)))
 
 
 @app.command("check")
-@needs("lab")
-def check(names: Names, data_dir: DataDir = None, json_file: JsonFile = None) -> None:
+def check(names: Names, data_dir: DataDir = None, json_file: JSONFile = None) -> None:
     """Compare files with their published hashes and read every dataset once; exit status 2 if one is damaged.
 
     Example: [bold]metacal data check cifar10[/]
@@ -129,7 +126,6 @@ def check(names: Names, data_dir: DataDir = None, json_file: JsonFile = None) ->
 
 
 @app.command("corrupt")
-@needs("lab")
 def corrupt(
     name: Annotated[str, typer.Argument(metavar="DATASET", help="A dataset of images, by name or path.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The sheet to write, .png or .svg.")],
@@ -168,24 +164,14 @@ def corrupt(
     Console().say(f"{output}: {len(names)} corruptions at {len(SEVERITIES)} severities")
 
 
-class RichBar:
-    """A progress bar with the methods that pooch calls."""
+class DownloadBar:
+    """A progress bar with what pooch asks of one: it sets `total`, and calls the methods."""
+
+    total = 0
 
     def __init__(self, progress: Progress, remote: "RemoteFile") -> None:
         self.progress = progress
         self.task = progress.add_task(Path(remote.name).name, total=remote.megabytes * 1e6)
-        self._total = 0
-
-    @property
-    def total(self) -> int:
-        """Bytes of the file, as the server says; 0 if it does not."""
-        return self._total
-
-    @total.setter
-    def total(self, value: int) -> None:
-        self._total = value
-        if value:
-            self.progress.update(self.task, total=value)
 
     def update(self, size: int) -> None:
         """So many more bytes."""

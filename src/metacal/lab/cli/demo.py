@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from metacal.cli.options import check_places
+from metacal.cli.options import JSONFile, check_places
 from metacal.cli.terminal import Console
-from metacal.errors import needs
-from metacal.files import write_json
-from metacal.lab.cli import JsonFile
+from metacal.files import write_json, write_text
 
 if TYPE_CHECKING:
     from metacal.lab.paper.simulated import DrawStore
@@ -38,12 +36,11 @@ NAMES = {
 }
 
 
-@needs("lab")
 def demo(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Where runs and report go.")] = Path(
         "metacal-demo"
     ),
-    json_file: JsonFile = None,
+    json_file: JSONFile = None,
 ) -> None:
     """Train with and without meta-calibration on data that ships with the package, and show what comes out.
 
@@ -54,10 +51,9 @@ def demo(
     """
     import torch
 
-    from metacal.files import write_text
-    from metacal.lab.cli.progress import watch_steps
+    import metacal
+    from metacal.lab.cli.progress import exit_when_stopped, watch_steps
     from metacal.lab.paper.simulated import DrawStore
-    from metacal.lab.training import Stopped, StopRequest
     from metacal.lab.training.read_run import read_run
     from metacal.lab.training.run_folder import RunStore
     from metacal.reporting import prepare_report, render_page
@@ -66,29 +62,18 @@ def demo(
     torch.set_num_threads(1)  # networks as small as these gain nothing from more, and lose much on a busy machine
     console = Console()
     store = RunStore(output / "runs")
-    page, stop = output / "report.html", StopRequest()
-    try:
-        with watch_steps() as say, stop.listening():
-            simulated = simulate(DrawStore(store.root), say, stop)
-            digits = train_digits(store, say, stop)
-            say("Writing the report")
-            views = [read_run(store.folder(spec_of(method, 0)).path) for method in METHODS]
-            write_text(page, render_page(prepare_report(views, "metacal demo: digits"), version()))
-    except Stopped as stopped:
-        Console(stderr=True).print("Stopped; what was done is kept. The same command goes on.", highlight=False)
-        raise typer.Exit(128 + stopped.signal) from None
+    page = output / "report.html"
+    with exit_when_stopped() as stop, watch_steps() as say:
+        simulated = simulate(DrawStore(store.root), say, stop)
+        digits = train_digits(store, say, stop)
+        say("Writing the report")
+        views = [read_run(store.folder(spec_of(method, 0)).path) for method in METHODS]
+        write_text(page, render_page(prepare_report(views, "metacal demo: digits"), metacal.__version__))
     print_simulated(console, simulated)
     print_digits(console, digits)
-    console.print(f"The report is {page}: open it in a browser.", highlight=False, markup=False, soft_wrap=True)
+    console.say(f"The report is {page}: open it in a browser.")
     if json_file is not None:
         write_json(json_file, {"simulated": simulated, "digits": digits})
-
-
-def version() -> str:
-    """Of this package."""
-    import metacal
-
-    return metacal.__version__
 
 
 def spec_of(method: str, seed: int) -> Any:

@@ -3,17 +3,14 @@
 from rich.box import SIMPLE
 from rich.table import Table
 
-from metacal.cli.options import check_places
+from metacal.cli.options import JSONFile, check_places
 from metacal.cli.terminal import Console
-from metacal.errors import needs
 from metacal.files import write_json
-from metacal.lab.cli import JsonFile
 from metacal.lab.cli.exhibits import in_order
 
 
-@needs("lab")
 def ls(
-    json_file: JsonFile = None,
+    json_file: JSONFile = None,
 ) -> None:
     """List every table and figure that one command makes: those of the paper, and some of our own.
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
 
+import typer
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -19,11 +20,12 @@ from metacal.cli.terminal import Console
 from metacal.errors import needs
 from metacal.lab.engines import Listener as RunListener
 from metacal.lab.engines import RunEvent, RunFailed, RunFinished, RunProgressed, RunStarted
-from metacal.lab.training import RunFolder, RunSpec
+from metacal.lab.training import RunFolder, RunSpec, Stopped, StopRequest
 from metacal.lab.training.environment import is_first_process
 from metacal.lab.training.events import BatchDone, EpochDone, Event, Listener, Notice, TrainingBegan, silence
 
 DRAW_EVERY = 0.1
+STOPPED = "Stopped; what was done is kept. The same command goes on."
 SAY_EVERY = 30.0
 """Seconds without a line after which a long epoch, or many runs, say how far they are."""
 
@@ -124,6 +126,18 @@ def outcome_line(event: RunFinished | RunFailed) -> str:
         return f"{event.spec.title}: failed, {event.error}"
     test = event.scores["test"]
     return f"{event.spec.title}: error {1 - test['accuracy']:.2%}, ECE {test['ece']:.2%}"
+
+
+@contextmanager
+def exit_when_stopped(message: str = STOPPED) -> Iterator[StopRequest]:
+    """Take signals as requests to stop: what goes on saves, and the command says so and exits."""
+    try:
+        with StopRequest().listening() as stop:
+            yield stop
+    except Stopped as stopped:
+        if is_first_process():
+            Console(stderr=True).say(message)
+        raise typer.Exit(128 + stopped.signal) from None
 
 
 @contextmanager

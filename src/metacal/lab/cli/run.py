@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from metacal.cli.terminal import Console
-from metacal.errors import InvalidValueError, needs
+from metacal.errors import InvalidValueError
 from metacal.lab.cli import DataDir
 from metacal.lab.cli.exhibits import (
     Output,
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from metacal.lab.training import StopRequest
 
 
-@needs("lab")
 def run(
     words: Annotated[
         list[str] | None,
@@ -67,11 +66,10 @@ def run(
       metacal run --all --scale smoke -o tables
     """
     from metacal.functional.arguments import check_choice
-    from metacal.lab.cli.progress import watch_runs, watch_steps
+    from metacal.lab.cli.progress import exit_when_stopped, watch_runs, watch_steps
     from metacal.lab.engines import LocalEngine, RayEngine
     from metacal.lab.paper import EXHIBITS
     from metacal.lab.paper.simulated import DrawStore
-    from metacal.lab.training import Stopped, StopRequest
     from metacal.lab.training.recipes import read_overrides
 
     check_choice("--engine", engine, ("local", "ray"))
@@ -86,18 +84,14 @@ def run(
     selection = Selection(exhibits, open_store(store), scale, settings, overrides, part)
     if overrides and not selection.specs:
         raise InvalidValueError(f"`{next(iter(overrides))}` must not be set: nothing that was named has runs.")
-    runs, stop = selection.runs, StopRequest()
+    runs = selection.runs
     missing = [spec for spec in selection.specs if runs.state(spec) != "complete"]
     chosen = RayEngine(address, gpus=gpus) if engine == "ray" else LocalEngine(jobs)
-    try:
-        with stop.listening():
-            with watch_steps() as say:
-                fit_draws(selection.draws, DrawStore(runs.root), stop, say)
-            with watch_runs(len(missing)) as emit:
-                failed = chosen.execute(missing, runs, data_dir=data_dir, emit=emit, stop=stop)
-    except Stopped as stopped:
-        Console(stderr=True).say("Stopped; what was done is kept. The same command goes on.")
-        raise typer.Exit(128 + stopped.signal) from None
+    with exit_when_stopped() as stop:
+        with watch_steps() as say:
+            fit_draws(selection.draws, DrawStore(runs.root), stop, say)
+        with watch_runs(len(missing)) as emit:
+            failed = chosen.execute(missing, runs, data_dir=data_dir, emit=emit, stop=stop)
     prepared = selection.prepare()
     for data in prepared:
         print_exhibit(data, output)

@@ -10,11 +10,10 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from metacal.cli.options import check_places
+from metacal.cli.options import JSONFile, check_places
 from metacal.cli.terminal import Console
-from metacal.errors import needs
 from metacal.files import write_json
-from metacal.lab.cli import DataDir, JsonFile, TrustModel
+from metacal.lab.cli import DataDir, TrustModel
 
 if TYPE_CHECKING:
     from metacal.reporting.shift import HeatMap, Shift
@@ -23,7 +22,6 @@ HEAT = ("", "on grey11", "on grey15", "on grey19", "on dark_blue", "on navy_blue
 HOTTEST = "bold white on dark_red"
 
 
-@needs("lab")
 def shift(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Folders of complete runs.", show_default=False)],
     on: Annotated[
@@ -38,7 +36,7 @@ def shift(
         Path | None, typer.Option(metavar="DIR", help="Also write the heat maps as PNG and SVG.")
     ] = None,
     data_dir: DataDir = None,
-    json_file: JsonFile = None,
+    json_file: JSONFile = None,
     trust_model: TrustModel = False,
 ) -> None:
     """Measure finished runs on 19 corruptions at 5 severities, and what a temperature fitted on clean data does there.

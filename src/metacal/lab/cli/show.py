@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from metacal.cli.terminal import Console
-from metacal.errors import needs
 from metacal.lab.cli.exhibits import Output, Scale, Selection, Store, find_exhibits, narrow, open_store
 
 if TYPE_CHECKING:
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
     from metacal.lab.training.run_folder import RunStore
 
 
-@needs("lab")
 def show(
     names: Annotated[
         list[str], typer.Argument(metavar="NAME...", help="Tables and figures, as `metacal ls` lists them.")

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from metacal.cli.options import check_places
+from metacal.cli.options import JSONFile, check_places
 from metacal.cli.terminal import Console
-from metacal.errors import needs
 from metacal.files import write_json
-from metacal.lab.cli import DataDir, JsonFile, TrustModel
+from metacal.lab.cli import DataDir, TrustModel
 
 if TYPE_CHECKING:
     from metacal.lab.training import RunFolder, RunSpec
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 SHOWN = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "classwise_ece")
 
 
-@needs("lab")
 def train(
     settings: Annotated[
         list[str] | None, typer.Argument(metavar="KEY=VALUE...", help="What to run; see above.", show_default=False)
@@ -34,7 +32,7 @@ def train(
     trust_model: TrustModel = False,
     data_dir: DataDir = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard events into the run.")] = False,
-    json_file: JsonFile = None,
+    json_file: JSONFile = None,
 ) -> None:
     """Train a model and score it on the test set.
 
@@ -66,18 +64,10 @@ def train(
 
       metacal train dataset=hospitals.npz method=mc domains.train=A,B,C,D domains.test=E
     """
-    from metacal.lab.cli.progress import watch_training
+    from metacal.lab.cli.progress import exit_when_stopped, watch_training
     from metacal.lab.data import SOURCES
     from metacal.lab.models import MODELS
-    from metacal.lab.training import (
-        RunFolder,
-        Stopped,
-        StopRequest,
-        are_of_hardware,
-        read_assignments,
-        read_hardware,
-        run,
-    )
+    from metacal.lab.training import RunFolder, are_of_hardware, read_assignments, read_hardware, run
     from metacal.lab.training.environment import is_first_process
     from metacal.lab.training.run_folder import RunStore
 
@@ -91,27 +81,20 @@ def train(
     home = folder.path.resolve()
     if json_file is not None and json_file.resolve().parent not in (home, *home.parents):  # which the run makes itself
         check_places(json=json_file)
-    stop = StopRequest()
-    try:
-        with stop.listening(), watch_training(spec, folder, tensorboard=tensorboard) as emit:
-            scores = run(spec, folder, hardware=hardware, data_dir=data_dir, resume=resume, emit=emit, stop=stop)
-    except Stopped as stopped:
-        if is_first_process():
-            Console(stderr=True).print(
-                f"Stopped; everything is saved. Go on with: {resuming(words, spec, folder, data_dir)}",
-                highlight=False,
-                markup=False,
-                soft_wrap=True,
-            )
-        raise typer.Exit(128 + stopped.signal) from None
+    command = resume_command(words, spec, folder, data_dir)
+    with (
+        exit_when_stopped(f"Stopped; everything is saved. Go on with: {command}") as stop,
+        watch_training(spec, folder, tensorboard=tensorboard) as emit,
+    ):
+        scores = run(spec, folder, hardware=hardware, data_dir=data_dir, resume=resume, emit=emit, stop=stop)
     if is_first_process():
         print_scores(folder, scores)
         if json_file is not None:
             write_json(json_file, scores)
 
 
-def resuming(words: list[str], spec: "RunSpec", folder: "RunFolder", data_dir: Path | None) -> str:
-    """The command that goes on with a run."""
+def resume_command(words: list[str], spec: "RunSpec", folder: "RunFolder", data_dir: Path | None) -> str:
+    """The command that continues a run."""
     from metacal.lab.training import are_of_hardware
 
     machine = [word for word in words if are_of_hardware([word])]
@@ -123,8 +106,7 @@ def resuming(words: list[str], spec: "RunSpec", folder: "RunFolder", data_dir: P
 def print_scores(folder: "RunFolder", scores: dict[str, Any]) -> None:
     """Draw the scores of the best checkpoint."""
     console = Console()
-    said = f"{folder.path}, epoch {scores['best_epoch']} (best of validation)"
-    console.print(said, highlight=False, markup=False, soft_wrap=True)
+    console.say(f"{folder.path}, epoch {scores['best_epoch']} (best of validation)")
     table = Table()
     table.add_column("measure")
     for part in ("val", "test"):
@@ -133,13 +115,9 @@ def print_scores(folder: "RunFolder", scores: dict[str, Any]) -> None:
         table.add_row(name, *(f"{scores[part][name]:.4f}" for part in ("val", "test")))
     console.print(table)
     if "finish" in scores:
-        console.print(scores["finish"]["verdict"], highlight=False, markup=False, soft_wrap=True)
+        console.say(scores["finish"]["verdict"])
     if "domains" in scores:
         found = scores["domains"]
         for kind in ("average", "worst"):
             figures = ", ".join(f"{name} {found[kind][name]:.4f}" for name in ("error", "ece", "nll"))
-            console.print(
-                f"{kind} of {len(found['each'])} test domains ({found['source']}): {figures}",
-                highlight=False,
-                markup=False,
-            )
+            console.say(f"{kind} of {len(found['each'])} test domains ({found['source']}): {figures}")

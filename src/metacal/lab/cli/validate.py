@@ -5,14 +5,13 @@ from typing import TYPE_CHECKING
 import typer
 
 from metacal.cli.terminal import Console
-from metacal.errors import MetacalError, needs
+from metacal.errors import MetacalError
 from metacal.lab.cli.exhibits import Store
 
 if TYPE_CHECKING:
     from metacal.lab.training import RunFolder
 
 
-@needs("lab")
 def validate(store: Store = "runs") -> None:
     """Check every table and figure at every scale, and all that is in a store. Exit status 1 if something is wrong.
 

@@ -82,8 +82,7 @@ class LocalEngine:
             else:
                 threads = self.hardware.threads or max(1, len(os.sched_getaffinity(0)) // self.jobs)
                 shared = self.hardware.model_copy(update={"threads": threads})
-                workers = [Worker(number, Place(store, shared, data_dir)) for number in range(self.jobs)]
-                execute_in_processes(queue, workers, emit, request)
+                execute_in_processes(self.jobs, queue, Place(store, shared, data_dir), emit, request)
             return queue.failures
 
 
@@ -111,89 +110,76 @@ def execute_here(queue: RunQueue, place: Place, emit: Listener, stop: StopReques
         queue.settle(spec, outcome)
 
 
-def execute_in_processes(queue: RunQueue, workers: "Sequence[Worker]", emit: Listener, stop: StopRequest) -> None:
-    """Execute until nothing is left, or until asked to stop; a worker that dies is replaced, and its run resumed."""
+def execute_in_processes(jobs: int, queue: RunQueue, place: Place, emit: Listener, stop: StopRequest) -> None:
+    """Execute until nothing is left, or until asked to stop; a run whose process dies is resumed in another."""
+    gpus = visible_gpus(place.hardware)
+    running: dict[int, RunProcess] = {}
     deaths: Counter[str] = Counter()
     asked = False
     try:
-        while any(worker.spec for worker in workers) or (len(queue) and not stop):
+        while running or (len(queue) and not stop):
             if stop and not asked:
                 asked = True
-                for worker in workers:
-                    worker.send_stop(stop.signal)
-            for worker in workers:
-                if worker.spec is None and not stop and (spec := queue.take()) is not None:
-                    worker.start(spec)
-            connection.wait([worker.line for worker in workers if worker.spec], timeout=PAUSE)
-            for worker in workers:
-                over = worker.is_over  # asked before its last events are read
-                for event in worker.events():
+                for process in running.values():
+                    process.ask_to_stop()
+            for slot in range(jobs):
+                if slot not in running and not stop and (spec := queue.take()) is not None:
+                    running[slot] = RunProcess(spec, place, gpus[slot % len(gpus)] if gpus else None)
+            connection.wait([process.line for process in running.values()], timeout=PAUSE)
+            for slot, process in list(running.items()):
+                is_over = process.future.done()  # asked before its last events are read
+                for event in process.events():
                     emit(event)
-                if not over:
+                if not is_over:
                     continue
-                spec, outcome = worker.finish()
-                if outcome is None and not asked:
+                del running[slot]
+                spec, outcome = process.spec, process.close()
+                if outcome is None:
                     deaths[spec.hash] += 1
-                    if deaths[spec.hash] < ATTEMPTS:
+                    outcome = Outcome("failed", error=f"Its process died {ATTEMPTS} times: killed, or out of memory?")
+                    if asked or deaths[spec.hash] < ATTEMPTS:
                         queue.put_back(spec)
-                    else:
-                        error = f"Its process died {ATTEMPTS} times: killed, or out of memory?"
-                        queue.settle(spec, Outcome("failed", error=error))
-                elif outcome is not None and not (asked and outcome.kind == "stopped"):
+                        continue
+                if not (asked and outcome.kind == "stopped"):
                     queue.settle(spec, outcome)
         if asked or len(queue):
             raise Stopped(stop.signal)
     finally:
-        for worker in workers:
-            worker.close()
+        for process in running.values():
+            process.close()
 
 
-class Worker:
-    """A process with one run at a time, in an executor of its own: when it dies, no other executor is broken.
+class RunProcess:
+    """A run in a process of its own, the only one of its executor: when it dies, no other run is touched.
 
-    It is forked from a fresh process that has imported all it needs and nothing else: no GPU, no threads, no data.
-    Events come through a pipe. What goes the other way asks for a stop, and so does its end: this process is gone then.
+    The process is forked from a fresh one that has imported all it needs and nothing else: no GPU, no threads, no data.
+    Events come through a pipe. A word through it asks for a stop; its end means that this process is gone.
 
     Attributes:
-        spec: of the run it has.
-        line: the pipe.
+        spec: of the run.
+        line: this end of the pipe.
+        future: what comes of the run.
     """
 
-    def __init__(self, number: int, place: Place) -> None:
-        self.place = place
-        self.spec: RunSpec | None = None
-        gpus = visible_gpus(place.hardware)
-        self._gpu = {"CUDA_VISIBLE_DEVICES": gpus[number % len(gpus)]} if gpus else {}
-        self._future: Future[Outcome] | None = None
-        self._open()
-
-    def _open(self) -> None:
+    def __init__(self, spec: RunSpec, place: Place, gpu: str | None) -> None:
         context = get_context("forkserver")
         context.set_forkserver_preload([__name__])
-        self.line: Connection
-        self.line, self._theirs = context.Pipe()
-        # The environment as it is now: the process that workers are forked from may be older.
-        arguments = (self._theirs, {**os.environ, **self._gpu})
-        self._executor = ProcessPoolExecutor(1, context, initializer=set_up_worker, initargs=arguments)
-
-    def start(self, spec: RunSpec) -> None:
-        """Give it a run."""
         self.spec = spec
-        # Ctrl-C reaches every process of a terminal; a worker is asked by this one, and does not hear it itself.
+        self.line, self._theirs = context.Pipe()
+        # The environment as it is now: the process that this one is forked from may be older.
+        environment = {**os.environ, **({} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu})}
+        self._executor = ProcessPoolExecutor(1, context, initializer=set_up, initargs=(self._theirs, environment))
+        # Ctrl-C reaches every process of a terminal; runs are asked to stop by this one, and do not hear it themselves.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            try:
-                self._future = self._executor.submit(work, spec, self.place)
-            except BrokenProcessPool:  # it died while it had no run
-                self._replace()
-                self._future = self._executor.submit(work, spec, self.place)
+            self.future: Future[Outcome] = self._executor.submit(work, spec, place)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    def send_stop(self, number: int | None) -> None:
-        """Ask it to save its run and stop."""
+    def ask_to_stop(self) -> None:
+        """Ask the run to save and stop."""
         with suppress(OSError):
-            self.line.send(number)
+            self.line.send("stop")
 
     def events(self) -> Iterator[RunEvent]:
         """What it has told since the last time."""
@@ -201,79 +187,60 @@ class Worker:
             try:
                 if not self.line.poll():
                     return
-                message = self.line.recv()
+                event = self.line.recv()
             except (EOFError, OSError):  # it died
                 return
-            self._theirs.close()  # it has its own by now; with this one open, its death would not end the line
-            yield message
+            self._theirs.close()  # the process has its own by now; with this one open, its death would not end the line
+            yield event
 
-    @property
-    def is_over(self) -> bool:
-        """Whether its run has ended, or its process."""
-        return self._future is not None and self._future.done()
-
-    def finish(self) -> tuple[RunSpec, Outcome | None]:
-        """Take its run from it: the spec, and what came of it; None if the process died."""
-        assert self.spec is not None
-        assert self._future is not None
-        spec, future, self.spec, self._future = self.spec, self._future, None, None
-        try:
-            outcome = future.result()
-        except BrokenProcessPool:
-            self._replace()
-            return spec, None
-        except Exception as error:
-            return spec, Outcome("failed", error=sentence(error))
-        if outcome.kind == "stopped":  # it would stop at once again
-            self._replace()
-        return spec, outcome
-
-    def _replace(self) -> None:
-        self.close()
-        self._open()
-
-    def close(self) -> None:
-        """End the process; if it still has a run, after that is saved."""
-        if self.spec is not None:
+    def close(self) -> Outcome | None:
+        """End the process, after a run that still goes on is saved; None if it died."""
+        if not self.future.done():
             self.line.close()
         self._executor.shutdown()
         self.line.close()
         self._theirs.close()
+        try:
+            return self.future.result()
+        except BrokenProcessPool:
+            return None
+        except Exception as error:
+            return Outcome("failed", error=sentence(error))
 
 
-stop_of_worker = StopRequest()
+line_to_parent: list[Connection] = []
+stop_of_run = StopRequest()
 busy = threading.Lock()
-lines: list[Connection] = []
-"""Of a worker's process: its request to stop, held while it has a run, and the pipe to the process that started it."""
+"""In the process of a run: its end of the pipe, its request to stop, and what is held while the run goes on."""
 
 
-def set_up_worker(line: Connection, environment: dict[str, str]) -> None:
-    """Begin a worker's process."""
+def set_up(line: Connection, environment: dict[str, str]) -> None:
+    """Begin the process of a run."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     os.environ.update(environment)
-    lines.append(line)
+    line_to_parent.append(line)
     threading.Thread(target=obey, args=(line,), daemon=True).start()
 
 
 def obey(line: Connection) -> None:
-    """Take requests to stop; leave when the process that started this one is gone, once the run is saved."""
+    """Stop the run when asked to; leave when the process that started this one is gone, once the run is saved."""
     with suppress(EOFError, OSError):
-        while True:
-            stop_of_worker.signal = line.recv()
-    stop_of_worker.signal = signal.SIGTERM
+        while line.recv():
+            stop_of_run.signal = signal.SIGTERM
+    stop_of_run.signal = signal.SIGTERM
     with busy:
         os._exit(1)
 
 
 def work(spec: RunSpec, place: Place) -> Outcome:
-    """What a worker does with a spec."""
+    """What the process does."""
 
     def tell(event: RunEvent) -> None:
-        with suppress(OSError):  # nobody is there any more: it is asked to stop
-            lines[0].send(event)
+        with suppress(OSError):  # nobody is there any more: the run is stopped
+            line_to_parent[0].send(event)
 
-    with busy, stop_of_worker.listening():
-        return attempt(spec, place, tell, stop_of_worker)
+    with busy, stop_of_run.listening():
+        return attempt(spec, place, tell, stop_of_run)
 
 
 def visible_gpus(hardware: Hardware) -> list[str]:
