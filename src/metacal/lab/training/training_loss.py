@@ -31,9 +31,11 @@ class TrainingLoss:
 
     Attributes:
         reduction: whether the loss is the ``"mean"`` or the ``"sum"`` over the batch.
+        hyperparameters: what is learned about it.
     """
 
     reduction: str
+    hyperparameters = nn.Module()
 
     def __call__(self, x: Any, y: Tensor, *, boundary: bool) -> tuple[Tensor, Tensor]:
         """Loss with history, and detached logits; ``boundary`` is False for all but the last part of a batch."""
@@ -41,10 +43,11 @@ class TrainingLoss:
 
     def learned(self) -> dict[str, Tensor]:
         """Every hyper-parameter in full, by name, as it is now."""
-        return {}
+        return {name: value.detach().clone() for name, value in self.hyperparameters.named_parameters()}
 
     def load_learned(self, learned: dict[str, Tensor]) -> None:
         """Restore what `learned` gave."""
+        self.hyperparameters.load_state_dict(learned, strict=False)
 
     def export(self) -> dict[str, Any]:
         """What `learned` gives, as plain numbers; soft labels among them."""
@@ -86,21 +89,13 @@ class MetaCalibratedLoss(TrainingLoss):
 
     def __init__(self, calibrator: MetaCalibrator) -> None:
         self.calibrator, self.reduction = calibrator, calibrator.reduction
+        self.hyperparameters = calibrator.hyperparameters
 
     def __call__(self, x: Any, y: Tensor, *, boundary: bool) -> tuple[Tensor, Tensor]:
         """The loss after a meta step, if one is due; a sum is that of this process, as the loop expects."""
         loss = self.calibrator.step(x, y, boundary)
         assert self.calibrator.last_logits is not None
         return (loss / world_size() if self.reduction == "sum" else loss), self.calibrator.last_logits
-
-    def learned(self) -> dict[str, Tensor]:
-        """Omega."""
-        named = self.calibrator.hyperparameters.named_parameters()
-        return {name: value.detach().clone() for name, value in named}
-
-    def load_learned(self, learned: dict[str, Tensor]) -> None:
-        """Restore omega."""
-        self.calibrator.hyperparameters.load_state_dict(learned, strict=False)
 
     def export(self) -> dict[str, Any]:
         """Omega in plain numbers."""
