@@ -18,7 +18,7 @@ from metacal.evaluation.evaluation import MEASURES
 from metacal.evaluation.scores import Binned
 from metacal.evaluation.streaming import StreamedScores
 from metacal.functional.binning import calibration_error, equal_width_index, equal_width_statistics
-from metacal.functional.smooth_calibration_error import smooth_error
+from metacal.functional.calibration_errors import smooth_error
 
 NUM_BINS = 15
 NUM_CLASSES = 10

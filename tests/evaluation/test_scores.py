@@ -11,7 +11,7 @@ from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.evaluation import Predictions, evaluate_predictions
 from metacal.evaluation.evaluation import ERRORS
 from metacal.evaluation.scores import Binned, class_cells, only_bound, reflected_kernel, score_predictions
-from metacal.functional.classwise_calibration_error import class_statistics
+from metacal.functional.calibration_errors import class_statistics
 
 FUNCTIONS = {
     "nll": F.negative_log_likelihood,

@@ -14,7 +14,7 @@ from metacal.functional import (
     equal_mass_statistics,
     equal_width_statistics,
 )
-from metacal.functional.debiased_calibration_error import debiased_error, folded_normal_mean
+from metacal.functional.calibration_errors import debiased_error, folded_normal_mean
 
 
 def equal_width_l2(confidences, correct, num_bins):

@@ -7,7 +7,7 @@ from tests import oracles
 from tests.functional import samples
 
 from metacal.functional import calibration_error, sweep_calibration_error
-from metacal.functional.sweep_calibration_error import sweep_statistics
+from metacal.functional.calibration_errors import sweep_statistics
 
 
 @pytest.mark.parametrize("inputs", ["logits", "probs"])

@@ -16,8 +16,7 @@ from metacal.evaluation.rejection import ood_figures, risk_coverage
 from metacal.evaluation.scores import RESAMPLES, Binned, Bound, by_end, only_bound
 from metacal.evaluation.streaming import SAMPLE, Reservoir, StreamedScores
 from metacal.evaluation.temperature_gain import TemperatureGain, temperature_gain
-from metacal.functional.binning import BinStatistics, calibration_error
-from metacal.functional.expected_calibration_error import sample_size_warning
+from metacal.functional.binning import BinStatistics, calibration_error, sample_size_warning
 
 STREAMED = ("accuracy", "nll", "brier", "ece", "mce")
 ERRORS = ("ece", "mce", "adaptive_ece", "classwise_ece", "debiased_ece", "sweep_ece", "smooth_ece")

@@ -20,14 +20,11 @@ from metacal.functional.binning import (
     equal_width_statistics,
 )
 from metacal.functional.boundary import public
-from metacal.functional.classwise_calibration_error import class_statistics
+from metacal.functional.calibration_errors import class_statistics, debiased_error, smooth_error, sweep_statistics
 from metacal.functional.confidence import confidence_and_correctness
-from metacal.functional.debiased_calibration_error import debiased_error
 from metacal.functional.inputs import Inputs, at_least_float32, read_inputs
 from metacal.functional.intervals import error_interval, mean_interval, power_sums, share_interval
 from metacal.functional.proper_scores import brier_sums, likelihood_sums, split_brier
-from metacal.functional.smooth_calibration_error import smooth_error
-from metacal.functional.sweep_calibration_error import sweep_statistics
 
 RESAMPLES = 1000
 SMOOTH_CELLS = 128

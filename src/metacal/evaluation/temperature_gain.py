@@ -8,7 +8,7 @@ from torch import Tensor
 from metacal.errors import InvalidValueError
 from metacal.functional.arguments import check_integer
 from metacal.functional.boundary import public
-from metacal.functional.expected_calibration_error import expected_calibration_error
+from metacal.functional.calibration_errors import expected_calibration_error
 from metacal.functional.proper_scores import negative_log_likelihood
 from metacal.functional.temperature import fit_temperature
 

@@ -1,15 +1,22 @@
 """Pure tensor functions: calibration errors, proper scores, differentiable calibration losses. Torch only, no state."""
 
 from metacal.functional.batch_losses import dece, mmce, mmce_weighted, soft_avuc, soft_binned_ece
-from metacal.functional.binning import BinStatistics, calibration_error, equal_mass_statistics, equal_width_statistics
-from metacal.functional.classwise_calibration_error import classwise_calibration_error
-from metacal.functional.debiased_calibration_error import debiased_calibration_error
-from metacal.functional.expected_calibration_error import (
-    adaptive_calibration_error,
-    bin_statistics,
-    expected_calibration_error,
+from metacal.functional.binning import (
+    BinStatistics,
+    calibration_error,
+    equal_mass_statistics,
+    equal_width_statistics,
     noise_floor,
     sample_size_warning,
+)
+from metacal.functional.calibration_errors import (
+    adaptive_calibration_error,
+    bin_statistics,
+    classwise_calibration_error,
+    debiased_calibration_error,
+    expected_calibration_error,
+    smooth_calibration_error,
+    sweep_calibration_error,
 )
 from metacal.functional.intervals import Interval, bootstrap_interval, calibration_error_interval
 from metacal.functional.proper_scores import (
@@ -28,8 +35,6 @@ from metacal.functional.sample_losses import (
     smooth_labels,
     soft_cross_entropy,
 )
-from metacal.functional.smooth_calibration_error import smooth_calibration_error
-from metacal.functional.sweep_calibration_error import sweep_calibration_error
 from metacal.functional.temperature import TemperatureFit, fit_temperature, temperature_with_prior
 from metacal.functional.temperature_recipes import (
     fit_temperature_by_grid,

@@ -192,11 +192,6 @@ def mmce_weighted(*, logits: Tensor, targets: Tensor) -> Tensor:
 
     The published code divides each mean over pairs by the number of pairs once more; so do we, since its weight of 2 in
     the paper's runs belongs to that scale. Without right or without wrong predictions the value is 0.
-
-    Examples:
-        >>> import torch
-        >>> round(mmce_weighted(logits=torch.tensor([[4.0, 0.0], [4.0, 0.0]]), targets=torch.tensor([0, 1])).item(), 3)
-        0.964
     """
     confidences, correct = _confidences_and_correct(logits, targets)
     rights, wrongs = correct.sum(), (1.0 - correct).sum()

@@ -41,13 +41,8 @@ def is_first_top(scores: Tensor, targets: Tensor, top: Tensor, is_unique: Tensor
     """Whether each target is the first class with the top score: ``scores.argmax(1) == targets``, but cheaper.
 
     On a CPU ``argmax`` costs several times ``amax``. The target is right if its score is the top one, except
-    where an earlier class has the same score; only rows that may hold such a tie are looked at again.
-
-    Args:
-        scores: ``(n, K)``.
-        targets: ``(n,)``.
-        top: ``(n,)``, each row's highest score.
-        is_unique: ``(n,)``, rows known to hold no tie at the top.
+    where an earlier class has the same score; only rows that may hold such a tie, those not known to have a unique
+    ``top`` (each row's highest score), are compared again.
     """
     if scores.device.type != "cpu":
         return scores.argmax(dim=1) == targets

@@ -18,14 +18,7 @@ def logit_gradient(probs: Tensor, soft_labels: Tensor) -> Tensor:
 def head_gradient(probs: Tensor, soft_labels: Tensor, features: Tensor, num_outputs: int) -> tuple[Tensor, Tensor]:
     """Gradient of the summed soft-label cross-entropy with respect to weight and bias of a linear head.
 
-    Args:
-        probs: ``(n, K)``.
-        soft_labels: ``(n, K)``.
-        features: ``(n, d)``.
-        num_outputs: rows of the weight: K, or 1 for a binary head, whose one logit belongs to the last class.
-
-    Returns:
-        ``(num_outputs, d)`` and ``(num_outputs,)``.
+    The weight has ``num_outputs`` rows: K, or 1 for a binary head, whose one logit belongs to the last class.
     """
     residuals = logit_gradient(probs, soft_labels)[:, -num_outputs:].to(features.dtype)
     return residuals.T @ features, residuals.sum(dim=0)
@@ -34,11 +27,7 @@ def head_gradient(probs: Tensor, soft_labels: Tensor, features: Tensor, num_outp
 def label_hypergradient(probs: Tensor, features: Tensor, weight_grad: Tensor, bias_grad: Tensor | None) -> Tensor:
     """``(n, K)``: gradient with respect to s of ``L(head - (S p - s)^T h)``: a step of size 1 on the summed loss.
 
-    Args:
-        probs: ``(n, K)``, softmax of the training logits.
-        features: ``(n, d)``, what the head was given.
-        weight_grad: ``(K, d)``, or ``(1, d)`` for a binary head: gradient of L at the stepped weight.
-        bias_grad: the same for the bias, or None.
+    ``weight_grad``, ``(K, d)`` or ``(1, d)`` for a binary head, is the gradient of L at the stepped weight.
 
     Examples:
         >>> import torch

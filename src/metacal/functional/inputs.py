@@ -75,8 +75,7 @@ class Inputs:
     def chunks(self, temporaries: int = 1) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield ``(scores, targets)`` in blocks of rows, in float32 or wider, values checked if asked for.
 
-        Args:
-            temporaries: how many times the size of a block the caller needs beside it; blocks are so much smaller.
+        ``temporaries`` is how many times the size of a block the caller needs beside it; blocks are so much smaller.
         """
         rows = max(1, CHUNK_ELEMENTS // temporaries // self.num_classes)
         first_row = 0

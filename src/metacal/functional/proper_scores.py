@@ -9,7 +9,7 @@ from typing_extensions import Unpack
 
 from metacal.functional.binning import BinStatistics
 from metacal.functional.boundary import public
-from metacal.functional.classwise_calibration_error import class_statistics
+from metacal.functional.calibration_errors import class_statistics
 from metacal.functional.inputs import Inputs, ScoreArguments, log_probs, logits_against, read_inputs
 from metacal.functional.temperature import fit_temperature
 
@@ -109,11 +109,6 @@ def brier_score(**scores: Unpack[ScoreArguments]) -> Tensor:
 
     For binary and multilabel scores it is the mean of ``(p - y) ** 2`` over all events, in [0, 1]. Args and errors as
     in `expected_calibration_error`.
-
-    Examples:
-        >>> import torch
-        >>> round(brier_score(probs=torch.tensor([[0.8, 0.2]]), targets=torch.tensor([0])).item(), 4)
-        0.08
     """
     total, count = brier_sums(read_inputs(**scores))
     return total / count

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 from metacal.bf16 import check_bf16
 from metacal.errors import InvalidValueError, needs
-from metacal.functional.expected_calibration_error import expected_calibration_error
+from metacal.functional.calibration_errors import expected_calibration_error
 from metacal.functional.proper_scores import brier_score, negative_log_likelihood
 from metacal.losses import AfterTemperature, CrossEntropyLoss
 from metacal.metalearning import Finish, MetaCalibrator

@@ -106,20 +106,14 @@ class ScoreMetric(Metric):
     def add_identity(self, *what: object) -> None:
         """State that tells metrics apart: a MetricCollection shares one state among metrics whose states look alike.
 
-        Args:
-            what: all that decides, besides the arguments known here, what an update adds to the state.
+        ``what`` is all that decides, besides the arguments known here, what an update adds to the state.
         """
         told = (*what, self.num_classes, self.num_labels, self.inputs, self.ignore_index)
         digest = hashlib.sha256(repr(told).encode()).digest()
         self.add_state("identity", torch.tensor(list(digest[:16])), dist_reduce_fx="max")
 
     def add_bin_state(self, *shape: int, of: str) -> None:
-        """State of O(bins) integers that adds up exactly over batches, workers and ranks.
-
-        Args:
-            shape: ``(..., M)``.
-            of: what is counted in the bins.
-        """
+        """State of integers ``(..., M)`` that adds up exactly over batches and ranks; ``of`` says what they count."""
         self.add_identity(of, tuple(map(int, shape)))
         for name in ("counts", "correct_sums", "confidence_units"):
             self.add_state(name, torch.zeros(shape, dtype=torch.int64), dist_reduce_fx="sum")

@@ -10,11 +10,13 @@ from torch import Tensor
 
 from metacal.functional.arguments import check_choice, check_num_bins, check_threshold
 from metacal.functional.binning import calibration_error, equal_mass_statistics
-from metacal.functional.classwise_calibration_error import class_statistics
-from metacal.functional.debiased_calibration_error import debiased_error
-from metacal.functional.expected_calibration_error import confidence_statistics
-from metacal.functional.smooth_calibration_error import smooth_error
-from metacal.functional.sweep_calibration_error import sweep_statistics
+from metacal.functional.calibration_errors import (
+    class_statistics,
+    confidence_statistics,
+    debiased_error,
+    smooth_error,
+    sweep_statistics,
+)
 from metacal.metrics.base import SampleMetric, ScoreMetric
 
 

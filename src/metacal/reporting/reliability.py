@@ -14,10 +14,10 @@ from metacal.functional.binning import (
     calibration_error,
     equal_width_edges,
     equal_width_index,
+    noise_floor,
 )
-from metacal.functional.classwise_calibration_error import class_statistics
+from metacal.functional.calibration_errors import bin_statistics, class_statistics
 from metacal.functional.confidence import confidence_and_correctness
-from metacal.functional.expected_calibration_error import bin_statistics, noise_floor
 from metacal.functional.intervals import share_interval
 from metacal.functional.temperature import fit_temperature
 from metacal.functional.temperature_recipes import GRID, scan_temperatures

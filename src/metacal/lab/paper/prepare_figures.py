@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from metacal.functional import dece, expected_calibration_error, soft_binned_ece
-from metacal.functional.expected_calibration_error import bin_statistics
+from metacal.functional.calibration_errors import bin_statistics
 from metacal.lab.paper.exhibits import PaperFigure, Plan, SimulatedStudy
 from metacal.lab.paper.simulated import DrawStore, prepare_boundary, prepare_sweep
 from metacal.lab.training.read_run import read_run
