@@ -50,7 +50,7 @@ class InvalidFileError(InvalidValueError):
 
 
 class MissingDataError(MetacalError, FileNotFoundError):
-    """A dataset is not where it was looked for."""
+    """A dataset is not where it should be."""
 
 
 class DownloadError(MetacalError, OSError):

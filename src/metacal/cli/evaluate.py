@@ -32,9 +32,9 @@ ROWS = {
     "sweep_ece": "bins by monotony",
     "smooth_ece": "no bins: a kernel",
     "aurc": "mean selective risk",
-    "ood_auroc_max_prob": "OOD told by confidence",
+    "ood_auroc_max_prob": "OOD by confidence",
     "ood_fpr95_max_prob": "FPR at 95 % TPR",
-    "ood_auroc_entropy": "OOD told by entropy",
+    "ood_auroc_entropy": "OOD by entropy",
     "ood_fpr95_entropy": "FPR at 95 % TPR",
 }
 

@@ -31,7 +31,7 @@ class Layout:
         target: the target's column, or None.
         class_names: the classes in order, where the columns (or the caller) name them.
         numbers: what an integer target stands for: position k's number; None if numbers are positions.
-        positive: the class that the name of a single column tells, if it holds numbers: that of class 1.
+        positive: class 1 by the name of a single column of numbers.
     """
 
     scores: tuple[str, ...]
@@ -110,7 +110,7 @@ def match_columns(names: Sequence[str], pattern: str) -> list[str]:
 
 
 def _match(names: Sequence[str], pattern: str, option: str) -> tuple[list[str], list[str]]:
-    """Columns that a pattern names, and the part of each name that tells it from the others."""
+    """Columns that a pattern names, and the part of each name that differs from the others."""
     parts = [part.strip() for part in pattern.split(",") if part.strip()]
     found = [pattern] if pattern in names else []
     if not found:

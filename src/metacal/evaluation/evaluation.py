@@ -1,4 +1,4 @@
-"""`Evaluation`: everything that one file of predictions tells, from one pass over it."""
+"""`Evaluation`: all figures of one file of predictions, from one pass over it."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ CONFUSED = 10
 """Pairs of classes to list."""
 
 LARGE = 1.96
-"""Standard errors beyond which a difference is told from chance."""
+"""Standard errors beyond which chance does not explain a difference."""
 
 
 class ClassFigures(NamedTuple):
@@ -168,7 +168,7 @@ def evaluate_file(
             reservoir.add(batch.scores, batch.targets)
             if on_rows is not None:
                 on_rows(reservoir.seen)
-    kept = _as_predictions(file, reservoir)
+    kept = file.as_predictions(*reservoir.rows())
     evaluation = evaluate_predictions(kept, num_bins=num_bins, num_resamples=num_resamples, seed=seed)
     evaluation = replace(evaluation, path=file.place)
     if streamed is not None:
@@ -303,18 +303,12 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _as_predictions(file: PredictionFile, reservoir: Reservoir) -> Predictions:
-    """Rows that the file has checked already."""
-    scores, targets = reservoir.rows()
-    return Predictions(scores, file.is_logits, targets, file.class_names, file.name)
-
-
 def _ood_probs(ood: PredictionFile, sample: int, seed: int) -> Tensor:
     reservoir = Reservoir.for_classes(ood.num_classes, sample, seed)
     with one_thread():
         for batch in ood.batches():
             reservoir.add(batch.scores, torch.zeros(len(batch.scores), dtype=torch.int64))
-    return _as_predictions(ood, reservoir).probs
+    return ood.as_predictions(*reservoir.rows()).probs
 
 
 def _is_streamed(name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,23 +47,14 @@ class Batch(NamedTuple):
 class PredictionFile:
     """An opened file whose columns have been found; its rows are read in batches, as often as wanted.
 
-    Args:
-        path: a CSV, Parquet, Arrow, Feather, NPZ, NPY or JSON lines file.
-        probs: columns (or key) that hold probabilities; see `find_layout`.
-        logits: columns (or key) that hold logits.
-        target: column (or key, or NPY file) of the target.
-        class_names: the classes in order, if the columns do not say.
-        needs_target: whether a file without a target is refused.
-        table: the file, if it has been opened already.
+    The arguments are those of `read_predictions`; a file without a target is refused if it ``needs_target``, and
+    ``table`` is the file if it has been opened already.
 
     Attributes:
         name: what to call these predictions.
         place: where they are, for people: the path, and the array where it is one of several.
         is_logits: whether the scores are logits.
         class_names: K names.
-
-    Raises:
-        InvalidFileError: it cannot be read as predictions, here or while its batches are read.
     """
 
     def __init__(
@@ -166,6 +158,10 @@ class PredictionFile:
             raise InvalidFileError(f"{self.path}: row {first_row + bad.row + 1}: {bad.problem}.") from None
         if not first_row:
             raise InvalidFileError(f"{self.path}: holds no rows, only a header; write the predictions again.")
+
+    def as_predictions(self, scores: Tensor, targets: Tensor) -> Predictions:
+        """Rows of this file, which `batches` has checked."""
+        return Predictions(scores, self.is_logits, targets, self.class_names, self.name)
 
     def _batch(self, table: dict[str, Column]) -> Batch:
         scores, target = self._scores(table), self._layout.target
@@ -314,9 +310,10 @@ def sample_predictions(file: PredictionFile, sample: int = SAMPLE, seed: int = 0
     for batch in file.batches():
         assert batch.targets is not None
         reservoir.add(batch.scores, batch.targets)
-    total, row_numbers = (None, None) if reservoir.is_complete else (reservoir.seen, reservoir.row_numbers)
-    scores, targets = reservoir.rows()
-    return Predictions(scores, file.is_logits, targets, file.class_names, file.name, total, row_numbers)
+    kept = file.as_predictions(*reservoir.rows())
+    if reservoir.is_complete:
+        return kept
+    return replace(kept, total=reservoir.seen, row_numbers=reservoir.row_numbers)
 
 
 def gather(file: PredictionFile) -> Predictions:
@@ -324,4 +321,4 @@ def gather(file: PredictionFile) -> Predictions:
     batches = list(file.batches())
     scores = torch.cat([batch.scores for batch in batches]).contiguous()
     targets = torch.cat([batch.targets for batch in batches if batch.targets is not None])
-    return Predictions(scores, file.is_logits, targets, file.class_names, file.name)
+    return file.as_predictions(scores, targets)

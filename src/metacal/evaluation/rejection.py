@@ -11,11 +11,11 @@ from metacal.functional.boundary import public
 
 
 class RiskCoverage(NamedTuple):
-    """Risk at every coverage, from the surest sample to all.
+    """Risk at every coverage, from the most confident sample to all.
 
     Attributes:
         coverages: float64 ``(n,)``: 1/n, 2/n, ... 1.
-        risks: float64 ``(n,)``: share wrong among so many of the surest; tied samples count as in random order.
+        risks: float64 ``(n,)``: share wrong among so many of the most confident; tied samples count as in random order.
         is_cut: bool ``(n,)``: where a threshold on the confidence can cut, that is not within a run of ties.
     """
 
@@ -61,7 +61,7 @@ def risk_coverage(confidences: Tensor, correct: Tensor) -> RiskCoverage:
 
 
 class Detection(NamedTuple):
-    """How well a score tells samples from inside the distribution from those outside.
+    """How well a score separates samples inside the distribution from those outside.
 
     Attributes:
         auroc: chance that a sample from inside scores higher than one from outside; ties count half.

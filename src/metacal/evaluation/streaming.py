@@ -81,7 +81,7 @@ class StreamedScores:
             ends[name] = interval.low.item(), interval.high.item()
         return ends
 
-    @np.errstate(divide="ignore", over="ignore")  # a class that came and was given 0: its loss is infinite
+    @np.errstate(divide="ignore", over="ignore")  # a target of probability 0: its loss is infinite
     def _add(self, by_class: NDArray[Any], targets: NDArray[np.int64]) -> None:
         """Add a chunk ``(K, m)`` that fits in cache; every pass runs along whole rows of it, one for each class."""
         count = len(targets)
@@ -121,7 +121,7 @@ class StreamedScores:
 
 
 class Reservoir:
-    """Keeps at most ``capacity`` rows, each as likely as any other, in the order they came; all of them if they fit.
+    """Keeps at most ``capacity`` rows, each as likely as any other, in their order; all of them if they fit.
 
     Every row has a random number, and those with the lowest stay. Once there are enough, a row matters only if its
     number is below a bar that sinks: how many rows come before the next such one is drawn, not a number for each. The

@@ -21,7 +21,7 @@ class TemperatureGain:
 
     Attributes:
         temperature: fitted on all samples: the one to use on new ones.
-        at_bound: whether the temperature lies at an end of its range: these samples do not tell it.
+        at_bound: whether the temperature lies at an end of its range: these samples do not determine it.
         temperatures: float64 ``(n,)``: of each sample, fitted on the parts that it is not in.
     """
 

@@ -1,4 +1,4 @@
-"""Arrays and tensors on their way in and out: what came as NumPy leaves as NumPy, in its shape and a fitting dtype."""
+"""Scores on their way in and out: NumPy arrays come back as NumPy arrays, tensors as tensors, in the same shape."""
 
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -26,7 +26,7 @@ class Given:
 
     @property
     def name(self) -> str:
-        """The keyword that the scores came in by."""
+        """The keyword that the scores were passed by."""
         return "logits" if self.is_logits else "probs"
 
     @property
@@ -42,7 +42,7 @@ class Given:
         return self.scores / self.scores.sum(dim=1, keepdim=True)
 
     def give_back(self, probs: Tensor) -> Any:
-        """Probabilities ``(n, K)`` in the kind, dtype and shape of what came in."""
+        """Probabilities ``(n, K)`` in the kind, dtype and shape of what was passed."""
         out = probs.to(self.scores.dtype)
         out = out[:, 1] if self.is_flat else out
         return out if self.is_tensor else out.numpy()

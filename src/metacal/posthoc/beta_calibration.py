@@ -1,5 +1,7 @@
 """Beta calibration: each class's probability through a curve of three parameters."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -43,12 +45,11 @@ class BetaCalibration(Calibrator):
     coefficients: NDArray[np.float64]
 
     def _fit(self, scores: Tensor, targets: Tensor) -> FitReport:
-        first, second = _features(scores)
-        came = is_class(targets, scores.shape[1]).double()
+        features, outcomes = _features(scores), is_class(targets, scores.shape[1]).double()
         is_free = torch.ones(scores.shape[1], 3, dtype=torch.bool, device=scores.device)
         iterations = 0
         for _ in range(3):  # a coefficient that comes out negative is set to 0, and the others are fitted again
-            coefficients, used, converged = _newton(first, second, came, is_free)
+            coefficients, used, converged = _newton(features, outcomes, is_free)
             iterations += used
             is_negative = (coefficients < 0.0) & is_free
             is_negative[:, 2] = False
@@ -63,29 +64,37 @@ class BetaCalibration(Calibrator):
         check_fitted("a and b", self.coefficients[:, :2], (self.num_classes, 2), least=0.0)
 
     def _apply(self, scores: Tensor) -> Tensor:
-        a, b, c = like(self.coefficients, scores).T
-        first, second = _features(scores)
-        return normalised(torch.sigmoid(a * first + b * second + c), scores)
+        return normalised(torch.sigmoid(_curve(like(self.coefficients, scores), _features(scores))), scores)
 
 
-def _features(probs: Tensor) -> tuple[Tensor, Tensor]:
+def _features(probs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """``log p``, ``-log(1 - p)`` and 1, each ``(n, K)``."""
     inside = probs.double().clamp(LEAST, 1.0 - LEAST)
-    return inside.log(), -(-inside).log1p()
+    return inside.log(), -(-inside).log1p(), torch.ones_like(inside)
 
 
-def _newton(first: Tensor, second: Tensor, came: Tensor, is_free: Tensor) -> tuple[Tensor, int, bool]:
-    """Best a, b, c of all classes at once: Newton steps, halved for classes whose loss would grow.
+def _curve(at: Tensor, features: Sequence[Tensor]) -> Tensor:
+    return at[:, 0] * features[0] + at[:, 1] * features[1] + at[:, 2]
 
-    The first three are ``(n, K)``: ``log p``, ``-log(1 - p)``, and 1 where the class is the target. Coefficients that
-    are not free ``(K, 3)`` stay 0.
+
+def _losses(at: Tensor, start: Tensor, features: Sequence[Tensor], outcomes: Tensor) -> Tensor:
+    """Mean NLL of each class ``(K,)``, with the ridge."""
+    scores = _curve(at, features)
+    nll = (torch.nn.functional.softplus(scores) - outcomes * scores).mean(0)
+    return nll + 0.5 * RIDGE * (at - start).square().sum(1)
+
+
+def _newton(features: Sequence[Tensor], outcomes: Tensor, is_free: Tensor) -> tuple[Tensor, int, bool]:
+    """Best a, b, c of all classes at once, iterations, and whether they converged.
+
+    Newton steps, halved for classes whose loss would grow. Coefficients that are not free ``(K, 3)`` stay 0.
     """
-    start = torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64, device=first.device)
+    start = torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64, device=outcomes.device)
     at = torch.where(is_free, start, 0.0)
-    loss = _losses(at, start, first, second, came)
+    loss = _losses(at, start, features, outcomes)
     for iteration in range(1, MAX_ITERATIONS + 1):
-        said = torch.sigmoid(_curve(at, first, second))
-        residuals, weights = said - came, said * (1.0 - said)
-        features = (first, second, torch.ones_like(first))
+        said = torch.sigmoid(_curve(at, features))
+        residuals, weights = said - outcomes, said * (1.0 - said)
         slope = torch.stack([(residuals * each).mean(0) for each in features], dim=1) + RIDGE * (at - start)
         slope = torch.where(is_free, slope, 0.0)
         if float(slope.abs().max()) <= FLAT:
@@ -97,7 +106,7 @@ def _newton(first: Tensor, second: Tensor, came: Tensor, is_free: Tensor) -> tup
         scale = torch.ones_like(loss)
         for _ in range(30):
             following = at - scale.unsqueeze(1) * step
-            new_loss = _losses(following, start, first, second, came)
+            new_loss = _losses(following, start, features, outcomes)
             is_worse = new_loss > loss + 1e-15
             if not bool(is_worse.any()):
                 break
@@ -107,13 +116,3 @@ def _newton(first: Tensor, second: Tensor, came: Tensor, is_free: Tensor) -> tup
             return at, iteration, float(slope.abs().max()) <= 1e3 * FLAT
         at, loss = moved, torch.where(is_worse, loss, new_loss)
     return at, MAX_ITERATIONS, False
-
-
-def _curve(at: Tensor, first: Tensor, second: Tensor) -> Tensor:
-    return at[:, 0] * first + at[:, 1] * second + at[:, 2]
-
-
-def _losses(at: Tensor, start: Tensor, first: Tensor, second: Tensor, came: Tensor) -> Tensor:
-    """Mean NLL of each class ``(K,)``, with the ridge."""
-    scores = _curve(at, first, second)
-    return (torch.nn.functional.softplus(scores) - came * scores).mean(0) + 0.5 * RIDGE * (at - start).square().sum(1)

@@ -13,7 +13,7 @@ from metacal.posthoc.base import Calibrator, FitReport, check_fitted, like, to_a
 
 
 class HistogramBinning(Calibrator):
-    """How often a class came among samples of a like probability, one against the rest (Zadrozny and Elkan 2001).
+    """How often a class occurs among samples of a similar probability, one against the rest (Zadrozny and Elkan 2001).
 
     Needs probabilities (of logits the softmax is taken) and some dozens of samples per bin. Only so many different
     values come out, ties are common, and the predicted class may change.
@@ -59,10 +59,10 @@ class HistogramBinning(Calibrator):
             inner = probs.sort(dim=1).values[:, (ranks - 1).clamp(min=0)]
             edges = torch.cat((edges[:, :1], inner, edges[:, -1:]), dim=1)
         bins = torch.searchsorted(edges[:, 1:-1].contiguous(), probs)
-        came = is_class(targets, num_classes).T.double()
+        outcomes = is_class(targets, num_classes).T.double()
         empty = torch.zeros(num_classes, self.num_bins, dtype=torch.float64, device=scores.device)
         counts = empty.scatter_add(1, bins, torch.ones_like(probs))
-        sums = empty.scatter_add(1, bins, came)
+        sums = empty.scatter_add(1, bins, outcomes)
         middles = (edges[:, 1:] + edges[:, :-1]) / 2.0
         self.edges = to_array(edges)
         self.frequencies = to_array(torch.where(counts > 0, sums / counts.clamp(min=1.0), middles))
@@ -109,9 +109,9 @@ class IsotonicCalibration(Calibrator):
     starts: NDArray[np.float64]
 
     def _fit(self, scores: Tensor, targets: Tensor) -> FitReport:
-        probs, came = to_array(scores), to_array(is_class(targets, scores.shape[1]))
+        probs, is_target = to_array(scores), to_array(is_class(targets, scores.shape[1]))
         corners = []
-        for column, outcomes in zip(probs.T, came.T, strict=True):
+        for column, outcomes in zip(probs.T, is_target.T, strict=True):
             staircase = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(column, outcomes)
             corners.append((staircase.X_thresholds_, staircase.y_thresholds_))
         self.thresholds = np.concatenate([places for places, _ in corners]).astype(np.float64)

@@ -15,7 +15,7 @@ class TemperatureScaling(Calibrator):
     """``softmax(logits / T)``, one T > 0 for all (Guo et al. 2017).
 
     Needs logits, or probabilities, whose logarithms serve; a few hundred samples suffice for its one parameter.
-    Changes how sure the model is, never which class it names: accuracy stays.
+    Changes confidences, never the predicted class: accuracy stays.
 
     Args:
         method: ``"nll"``, the best likelihood, found exactly (`metacal.functional.fit_temperature`); ``"grid"``, the
