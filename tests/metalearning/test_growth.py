@@ -8,8 +8,6 @@ import pytest
 import torch
 from tests.metalearning.models import batches, both_ways, calibrator, make_net, sgd
 
-from metacal.metalearning import progress
-
 MOST_RECORDS = 64
 
 
@@ -25,13 +23,13 @@ def resident_bytes():
 
 @pytest.mark.slow
 @both_ways
-def test_twenty_thousand_steps_without_growth(through, monkeypatch):
-    monkeypatch.setattr(progress, "MOST_RECORDS", MOST_RECORDS)
+def test_twenty_thousand_steps_without_growth(through):
     net = make_net()
     optimizer, training = sgd(net, lr=0.01, momentum=0.9), batches(20)
     meta = calibrator(
         net, optimizer=optimizer, meta=batches(20, n=10, seed=500), through=through, every=4, memory=64, scaled=True
     )
+    meta._history.most = MOST_RECORDS
     found = []
     for step in range(20_001):
         if step in (5_000, 20_000):

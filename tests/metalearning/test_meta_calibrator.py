@@ -449,13 +449,16 @@ def test_summary_says_when_omega_does_not_move(through):
     assert "every entry of 0.strength is on a bound" in meta.summary()
 
 
-def test_history_is_thinned_out(monkeypatch):
-    monkeypatch.setattr("metacal.metalearning.progress.MOST_RECORDS", 8)
+def test_history_is_thinned_out():
     meta = calibrator()
+    meta._history.most = 8
     for x, y in batches(20):
         meta.step(x, y)
     steps = [record["step"] for record in meta.history]
-    assert len(steps) < 8 and steps[0] == 0 and steps == sorted(steps) and steps[-1] >= 16
+    assert len(steps) < 8
+    assert steps == sorted(steps)
+    assert steps[0] == 0
+    assert steps[-1] >= 16
 
 
 @both_ways

@@ -338,6 +338,18 @@ def test_no_samples(empty):
         next(MetaStream(empty))
 
 
+def test_workers_that_stay_are_not_shared_with_other_passes_of_the_loader():
+    samples = TensorDataset(torch.arange(6.0), torch.arange(6))
+    in_order = [[number] for number in range(6)]  # cannot be reordered: the loader itself is gone through
+    loader = DataLoader(samples, batch_sampler=in_order, num_workers=1, persistent_workers=True)
+    stream = MetaStream(loader)
+    drawn = []
+    for _ in range(2):
+        drawn += [next(stream)[1].item() for _ in range(2)]
+        assert len(list(loader)) == 6
+    assert drawn == [0, 1, 2, 3]
+
+
 X, Y = torch.zeros(2, 3), torch.tensor([1, 0])
 
 

@@ -137,10 +137,10 @@ def test_state_dict_loads_with_weights_only(tmp_path, through):
 
 
 @pytest.mark.parametrize("steps", [0, 1, 7, 8, 20, 21])
-def test_the_numbers_of_the_last_meta_step_are_restored(monkeypatch, tmp_path, steps):
-    monkeypatch.setattr("metacal.metalearning.progress.MOST_RECORDS", 8)  # the last row is not always one that is kept
+def test_the_numbers_of_the_last_meta_step_are_restored(tmp_path, steps):
     net = make_net()
     meta, other = (calibrator(net) for _ in range(2))
+    meta._history.most = other._history.most = 8  # the last row is not always one that is kept
     for x, y in batches(steps):
         meta.step(x, y)
     other.step(*batch(12, 1))

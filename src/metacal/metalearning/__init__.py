@@ -1,4 +1,10 @@
-"""Meta-learned hyper-parameters: training learns, as it runs, what makes held-out calibration best."""
+"""Meta-learned hyper-parameters: training learns, as it runs, what makes held-out calibration best.
+
+One `MetaCalibrator.step`, in reading order: ``meta_calibrator`` runs the model and asks whether a meta step is due;
+``meta_stream`` gives a held-out batch; ``through_model``, or ``through_head`` with ``estimators``, finds the gradient
+of the held-out objective through a simulated training step, scaled by ``optimizer_step``; ``outer_step`` moves omega;
+``meta_task`` gives the training loss, whose slots the hyper-parameters fill (``hyperparameter``, ``label_smoothing``).
+"""
 
 from metacal.metalearning.estimators import MetaProblem
 from metacal.metalearning.finish import Finish, TemperatureScaled

@@ -96,7 +96,7 @@ class MetaCalibrator:
         checks.check_model(model, steps)
         check_choice("reduction", reduction, ("mean", "sum"))
         self.model, self.seed = model, seed
-        self.stream = MetaStream(meta, seed=seed)
+        self.stream = meta if isinstance(meta, MetaStream) else MetaStream(meta, seed=seed)
         if outer is not None and not isinstance(outer, OuterStep):
             raise InvalidTypeError(f"`outer` must be a metacal.OuterStep, got {type(outer).__name__}.")
         self.outer = OuterStep() if outer is None else outer

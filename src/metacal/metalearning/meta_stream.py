@@ -1,6 +1,7 @@
 """`MetaStream`: held-out batches without end, in a seeded order, that can be resumed at any place."""
 
-from collections.abc import Iterable, Iterator, Mapping
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -65,10 +66,11 @@ class MetaStream(Iterator[Batch]):
     The samples of a `DataLoader` come in an order of our own, reshuffled each pass, in batches of its size, loaded as
     it does. What cannot be reordered (a loader with a sampler of its own or over a stream, any other iterable of
     batches) is gone through again and again as it is. Random numbers that are drawn meanwhile are a function of the
-    seed and of the place in the stream, ``drawn``; the caller's stay as they are.
+    seed and of the place in the stream, ``drawn``; the caller's stay as they are. ``split`` makes input and labels of a
+    batch.
     """
 
-    def __init__(self, meta: Any, *, seed: int = 0) -> None:
+    def __init__(self, meta: Any, *, seed: int = 0, split: Callable[[Any], Batch] | None = None) -> None:
         if isinstance(meta, Iterator):
             raise InvalidTypeError(
                 f"`meta` must be a loader or another iterable of batches that can be gone through again and again, got "
@@ -78,7 +80,10 @@ class MetaStream(Iterator[Batch]):
             raise InvalidTypeError(f"`meta` must be a loader or an iterable of batches, got {type(meta).__name__}.")
         # Accelerate's loaders tell the training loop which of them is in use: that must stay the training's.
         self.meta: Any = getattr(meta, "base_dataloader", meta)
-        self.seed, self.drawn = seed, 0
+        if isinstance(self.meta, DataLoader) and self.meta.persistent_workers:  # its workers serve one pass at a time
+            self.meta = copy.copy(self.meta)
+            self.meta._iterator = None
+        self.seed, self.drawn, self.split = seed, 0, split or split_batch
         self._batches: Iterator[Any] | None = None
 
     def __next__(self) -> Batch:
@@ -87,7 +92,7 @@ class MetaStream(Iterator[Batch]):
         with self._random_numbers_of(self.drawn):
             batch = next(self._batches)
         self.drawn += 1
-        return split_batch(batch)
+        return self.split(batch)
 
     @property
     def samples(self) -> int | None:
@@ -95,7 +100,7 @@ class MetaStream(Iterator[Batch]):
         samples = samples_of(self.meta)
         if samples is not None:
             return len(samples)
-        return sum(len(y) for _, y in self.meta) if isinstance(self.meta, (list, tuple)) else None
+        return sum(len(self.split(batch)[1]) for batch in self.meta) if isinstance(self.meta, (list, tuple)) else None
 
     def go_to(self, drawn: int) -> None:
         """Go on as if so many batches had been drawn."""
@@ -105,18 +110,18 @@ class MetaStream(Iterator[Batch]):
         """Every sample once, in order; under DDP this process's share."""
         samples = samples_of(self.meta)
         if samples is None:
-            return map(split_batch, self.meta)
+            return map(self.split, self.meta)
         own = Subset(samples, range(own_rank(), len(samples), world_size()))
         batch_size = batches_of(self.meta).batch_size
-        return map(split_batch, DataLoader(own, batch_size=batch_size, **loading_of(self.meta)))
+        return map(self.split, DataLoader(own, batch_size=batch_size, **loading_of(self.meta)))
 
     def peek(self) -> Batch:
         """A few samples, to see what they look like; nothing is drawn."""
         samples = samples_of(self.meta)
         with self._random_numbers_of(0):
             if samples is None:
-                return split_batch(next(cycle(self.meta)))
-            return split_batch(self.meta.collate_fn([samples[number] for number in range(min(2, len(samples)))]))
+                return self.split(next(cycle(self.meta)))
+            return self.split(self.meta.collate_fn([samples[number] for number in range(min(2, len(samples)))]))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_batches": None}

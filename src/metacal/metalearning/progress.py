@@ -27,8 +27,7 @@ class History:
         self.names: list[str] = []
         self.steps: list[int] = []
         self.rows: list[Tensor] = []
-        self.stride = 1
-        self.seen = 0
+        self.most, self.stride, self.seen = MOST_RECORDS, 1, 0
         self.last: Tensor | None = None
 
     def add(self, step: int, values: dict[str, Tensor]) -> None:
@@ -42,7 +41,7 @@ class History:
             self.steps.append(step)
             self.rows.append(self.last)
         self.seen += 1
-        if len(self.rows) >= MOST_RECORDS:
+        if len(self.rows) >= self.most:
             self.steps, self.rows, self.stride = self.steps[::2], self.rows[::2], 2 * self.stride
 
     def latest(self) -> dict[str, Tensor]:

@@ -403,7 +403,7 @@ def test_no_held_out_samples(tmp_path):
     with pytest.raises(InvalidValueError, match="Got several such loaders"):
         trainer(tmp_path, callback(meta=None)).fit(Plain(), loader(), [loader(30, 1), loader(30, 2)])
     for wrong in (0.1, iter(loader()), "net.2"):
-        with pytest.raises(InvalidTypeError, match=r"`meta` must be a DataLoader, or another iterable of batches"):
+        with pytest.raises(InvalidTypeError, match=r"`meta` must be a loader or an"):
             trainer(tmp_path, callback(meta=wrong)).fit(Plain(), loader())
 
 

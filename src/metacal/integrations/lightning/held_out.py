@@ -1,8 +1,7 @@
 """Held-out batches of a LightningModule, their labels, and its own steps run on them as far as the logits."""
 
-import copy
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -10,7 +9,6 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.utilities import CombinedLoader
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.metalearning.checks import find_head
@@ -85,45 +83,9 @@ def labels_of(batch: Any, targets: Targets = None) -> Tensor:
     return found
 
 
-class WholeBatch:
-    """Makes a batch ``((batch,), labels)``: the input of `UpToHead`, and its labels.
-
-    Args:
-        targets: where the labels are.
-        collate: makes the batch of samples; None if it is made already.
-    """
-
-    def __init__(self, targets: Targets, collate: Callable[[Any], Any] | None = None) -> None:
-        self.targets, self.collate = targets, collate
-
-    def __call__(self, samples: Any) -> tuple[tuple[Any], Tensor]:
-        """Collate, and find the labels."""
-        batch = samples if self.collate is None else self.collate(samples)
-        return (batch,), labels_of(batch, self.targets)
-
-
-class WholeBatches:
-    """`WholeBatch` of each of some batches."""
-
-    def __init__(self, batches: Iterable[Any], targets: Targets) -> None:
-        self.batches, self.whole = batches, WholeBatch(targets)
-
-    def __iter__(self) -> Iterator[tuple[tuple[Any], Tensor]]:
-        return map(self.whole, self.batches)
-
-
-def with_labels(batches: Any, targets: Targets) -> Any:
-    """Held-out batches as a calibrator takes them; a loader stays one, so that its samples can be reordered."""
-    if isinstance(batches, DataLoader) and type(batches).__iter__ is DataLoader.__iter__:
-        loader = copy.copy(batches)
-        loader.collate_fn, loader._iterator = WholeBatch(targets, batches.collate_fn), None
-        return loader
-    if not isinstance(batches, Iterable) or isinstance(batches, (Iterator, str)):
-        raise InvalidTypeError(
-            "`meta` must be a DataLoader, or another iterable of batches that can be gone through again and again, got "
-            f"{type(batches).__name__}."
-        )
-    return WholeBatches(batches, targets)
+def with_labels(batch: Any, targets: Targets = None) -> tuple[tuple[Any], Tensor]:
+    """A batch as ``(batch,)``, the input of `UpToHead`, and its labels."""
+    return (batch,), labels_of(batch, targets)
 
 
 def find_logits_layer(module: LightningModule, head: str | None, batch: Any) -> nn.Module:

@@ -2,6 +2,7 @@
 
 import copy
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -104,8 +105,8 @@ class MetaCalibration(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Make the calibrator: by now there are optimizers and loaders, and a checkpoint is restored."""
         batches, is_validation = find_held_out(self.meta, trainer, pl_module)
-        meta = with_labels(batches, self.targets)
-        (few,), _ = MetaStream(meta, seed=self.seed).peek()
+        meta = MetaStream(batches, seed=self.seed, split=partial(with_labels, targets=self.targets))
+        (few,), _ = meta.peek()
         head = find_logits_layer(pl_module, self.head, as_steps_get_it(few, pl_module, trainer))
         model = UpToHead(pl_module, head, trainer, validates=is_validation)
         settings = {"head": None if self.head is None else head, "seed": self.seed, **self.settings}
