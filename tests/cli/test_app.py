@@ -1,6 +1,5 @@
 """The command as a shell meets it: help, version, unknown verbs, and one line for an error."""
 
-import importlib
 import inspect
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from typer.testing import CliRunner
 
 from metacal.cli.app import VERBS, app
 from metacal.cli.evaluate import evaluate
-from metacal.errors import InvalidValueError, MissingExtraError, needs
+from metacal.errors import InvalidValueError
 from metacal.evaluation import evaluate_file
 
 
@@ -179,28 +178,6 @@ def test_a_warning_of_ours_is_one_line(metacal, tmp_path):
     assert "warning: `logits` look like probabilities: all 3 rows lie in [0, 1] and sum to 1." in errors
 
 
-def test_what_is_missing_without_a_name_is_called_after_its_extra():
-    """Lightning's TensorBoard logger raises such an error."""
-    with (
-        pytest.raises(MissingExtraError, match=r"`tensorboard` must be .*: pip install 'metacal\[tensorboard\]'"),
-        needs("tensorboard"),
-    ):
-        raise ModuleNotFoundError("Neither `tensorboard` nor `tensorboardX` is available.")
-
-
-@pytest.mark.parametrize("said", ["metacal.lab.training", "metacal.lab.engines", "metacal.lab.paper.tables"])
-def test_the_lab_names_its_extra_to_who_imports_it(said):
-    script = f"import sys; sys.modules['pydantic'] = None; import {said}"
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert "MissingExtraError: `pydantic` must be installed for this: pip install 'metacal[lab]'" in run.stderr
-
-
-@pytest.mark.parametrize(("package", "extra"), [("safetensors", "lab"), ("transformers", "transformers")])
-def test_a_missing_package_is_named_with_an_extra_that_brings_it(package, extra):
-    with pytest.raises(MissingExtraError, match=rf"`{package}` .* 'metacal\[{extra}\]'"), needs("lab"):
-        raise ModuleNotFoundError(name=package)
-
-
 def test_a_package_that_only_the_users_model_needs_is_no_missing_extra(metacal, tmp_path, monkeypatch):
     """No extra of ours would install it."""
     model = ["from torch import nn", "class Net(nn.Module):", "    def __init__(self, num_classes):"]
@@ -209,8 +186,3 @@ def test_a_package_that_only_the_users_model_needs_is_no_missing_extra(metacal, 
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="their_package"):
         metacal("train", "dataset=digits", "model=their_model:Net", "epochs=1", "--run-dir", tmp_path / "run")
-
-
-def test_a_module_of_ours_that_is_missing_is_no_missing_extra():
-    with pytest.raises(ModuleNotFoundError, match=r"metacal\.nothing"), needs("cli"):
-        importlib.import_module("metacal.nothing")

@@ -1,6 +1,5 @@
-"""Streams: the figures of all rows at once, whatever the batches; a fair sample; a reader that can be left early."""
+"""Streams: the figures of all rows at once, whatever the batches; a fair sample."""
 
-import threading
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +10,6 @@ from tests.evaluation.files import NAMES, columns, draw, write
 from metacal import functional as F
 from metacal.evaluation import PredictionFile, Predictions, StreamedScores, evaluate_file, evaluate_predictions
 from metacal.evaluation.streaming import Reservoir
-from metacal.evaluation.tables import read_ahead
 from metacal.functional.intervals import mean_interval, power_sums
 
 FUNCTIONS = {
@@ -103,25 +101,6 @@ def test_a_reservoir_that_is_large_enough_keeps_all():
     reservoir = Reservoir(10)
     reservoir.add(torch.zeros(10, 2), torch.arange(10))
     assert reservoir.is_complete and reservoir.rows()[1].tolist() == list(range(10))
-
-
-def test_reading_ahead():
-    assert list(read_ahead(range(100))) == list(range(100))
-
-    def fails():
-        yield 1
-        raise RuntimeError("no more")
-
-    items = read_ahead(fails())
-    assert next(items) == 1
-    with pytest.raises(RuntimeError, match="no more"):
-        next(items)
-    before = set(threading.enumerate())
-    endless = read_ahead(iter(int, 1))
-    next(endless)
-    (reader,) = set(threading.enumerate()) - before
-    endless.close()
-    reader.join()  # it ends: one that did not would hold the test up
 
 
 def test_a_large_file_is_sampled_and_says_so(tmp_path):
