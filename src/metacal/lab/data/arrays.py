@@ -146,9 +146,7 @@ def _examples(part: str, inputs: Any, targets: Any, kind: str | None) -> Example
     if not len(y):
         raise InvalidValueError(f"`{part}_targets` must hold at least one sample, got none.")
     if int(y.max()) >= MOST_CLASSES:
-        raise InvalidValueError(
-            f"`{part}_targets` must be class labels 0..K-1, got {int(y.max())}; number the classes."
-        )
+        raise InvalidValueError(f"`{part}_targets` must be class labels 0..K-1, got {int(y.max())}; number them.")
     found_kind = kind or _kind(x, f"{part}_inputs")
     if found_kind == "image" and x.ndim == 3:
         x = x.unsqueeze(1)
@@ -186,9 +184,7 @@ def _class_names(class_names: Sequence[str] | None, num_classes: int | None, tar
         return tuple(map(str, class_names))
     if num_classes is None:
         if not bool(targets.any()):
-            raise InvalidValueError(
-                "`num_classes` must be given when every label is 0: there must be at least 2 classes."
-            )
+            raise InvalidValueError("`num_classes` must be given when every label is 0: at least 2 are needed.")
         num_classes = max(2, int(targets.max()) + 1)
     return tuple(map(str, range(num_classes)))
 

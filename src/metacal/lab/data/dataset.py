@@ -20,12 +20,7 @@ KINDS = {
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Inputs and their labels, in memory.
-
-    Attributes:
-        inputs: ``(n, ...)``.
-        targets: int64 ``(n,)``.
-        domains: int64 ``(n,)``, the number of each sample's domain, where the data says where it comes from.
+    """Inputs ``(n, ...)``, labels int64 ``(n,)`` and, where the data says it, the number of each sample's domain.
 
     Examples:
         >>> import torch
@@ -141,9 +136,7 @@ class Dataset:
         """Domains and superclasses have names."""
         for part, examples in (("train", self.train), ("test", self.test)):
             if (examples.domains is None) != (self.domain_names is None):
-                raise InvalidValueError(
-                    f"`domain_names` and domains of the {part} samples must be given both or neither."
-                )
+                raise InvalidValueError(f"`domain_names` and domains of {part} samples must be given both or neither.")
             if self.domain_names is not None and examples.domains is not None:
                 check_label_range(f"{part}_domains", examples.domains, self.domain_names)
         numbers, count = self.superclasses, len(self.superclass_names or ())
@@ -190,9 +183,8 @@ def check_inputs(name: str, inputs: Tensor, kind: str) -> None:
         raise InvalidValueError(f"`{name}` must hold tokens >= 0, got {int(inputs.min())}.")
     if kind == "vector" and not bool(torch.isfinite(inputs).all()):
         row, column = (int(i) for i in (~torch.isfinite(inputs)).nonzero()[0])
-        raise InvalidValueError(
-            f"`{name}` must be finite, got {float(inputs[row, column])} in row {row}, column {column}."
-        )
+        value = float(inputs[row, column])
+        raise InvalidValueError(f"`{name}` must be finite, got {value} in row {row}, column {column}.")
 
 
 def check_label_range(name: str, targets: Tensor, class_names: tuple[str, ...]) -> None:
@@ -200,7 +192,5 @@ def check_label_range(name: str, targets: Tensor, class_names: tuple[str, ...]) 
     count = len(class_names)
     outside = ((targets < 0) | (targets >= count)).nonzero()
     if len(outside):
-        row = int(outside[0])
-        raise InvalidValueError(
-            f"`{name}` must lie in 0..{count - 1} ({count} classes), got {int(targets[row])} in row {row}."
-        )
+        row, wanted = int(outside[0]), f"0..{count - 1} ({count} classes)"
+        raise InvalidValueError(f"`{name}` must lie in {wanted}, got {int(targets[row])} in row {row}.")

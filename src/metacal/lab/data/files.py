@@ -192,18 +192,14 @@ def read_members(path: Path, wanted: Callable[[PurePosixPath], bool]) -> Iterato
             with tarfile.open(fileobj=stream, mode="r|") as archive:
                 for member in archive:
                     name = PurePosixPath(member.name)
+                    refused = f"{path} is refused: its member {member.name!r}"
                     if name.is_absolute() or ".." in name.parts:
-                        raise DamagedFileError(
-                            f"{path} is refused: its member {member.name!r} leads out of the archive."
-                        )
-                    if not member.isreg() or not wanted(name):
-                        continue
-                    if member.size > MOST_BYTES:
-                        raise DamagedFileError(
-                            f"{path} is refused: its member {member.name!r} has {member.size:,} bytes."
-                        )
-                    content = archive.extractfile(member)
-                    yield name, content.read() if content is not None else b""
+                        raise DamagedFileError(f"{refused} leads out of the archive.")
+                    if member.isreg() and wanted(name):
+                        if member.size > MOST_BYTES:
+                            raise DamagedFileError(f"{refused} has {member.size:,} bytes.")
+                        content = archive.extractfile(member)
+                        yield name, content.read() if content is not None else b""
             while stream.read(2**20):
                 pass
     except READ_ERRORS as error:

@@ -63,9 +63,8 @@ def create_model(
     arguments: dict[str, Any] = {"num_classes": num_classes}
     if takes == IMAGE:
         if len(input_shape) != 3:
-            raise InvalidValueError(
-                f"`model` must fit inputs of shape {tuple(input_shape)}, got {name}: it takes images."
-            )
+            shape = tuple(input_shape)
+            raise InvalidValueError(f"`model` must fit inputs of shape {shape}, got {name}: it takes images.")
         arguments["in_channels"] = input_shape[0]
     elif takes == VECTOR:
         arguments["in_features"] = math.prod(input_shape)

@@ -6,13 +6,7 @@ from torch import Tensor, nn
 
 
 class MLP(nn.Module):
-    """Linear layers with ReLU between them; inputs of any shape are flattened.
-
-    Args:
-        in_features: d.
-        num_classes: K.
-        hidden: widths of the hidden layers.
-        dropout: share of hidden units dropped in training.
+    """Linear layers of these ``hidden`` widths with ReLU between them; inputs of any shape are flattened.
 
     Examples:
         >>> import torch

@@ -9,9 +9,7 @@ from torch import Tensor, nn
 class Block(nn.Module):
     """Convolutions and a shortcut: ``relu(body(x) + shortcut(x))``.
 
-    Args:
-        layers: convolutions, each given by channels in and out, size and stride; each is normalised, and followed by
-            ReLU if another one comes after it.
+    A layer is given by channels in and out, size and stride; it is normalised, with ReLU between two of them.
     """
 
     expansion = 1
@@ -102,13 +100,9 @@ class ResNet(nn.Module):
 
 
 class WideResNet(ResNet):
-    """Three stages of basic blocks, k times as wide as usual, behind a stem of 16 channels.
+    """Three stages of basic blocks, ``widen`` times as wide as usual, behind a stem of 16 channels.
 
-    Args:
-        blocks: of each stage; 4 make what the paper calls WideResNet-26.
-        widen: k.
-        num_classes: K.
-        in_channels: channels of the images.
+    Four blocks in each stage make what the paper calls WideResNet-26.
 
     Examples:
         >>> WideResNet(blocks=4, widen=10, num_classes=10).head.in_features

@@ -134,7 +134,7 @@ def load_image_folder(
     else:
         is_split = all((path / part).is_dir() for part in PARTS)
         roots = [path / part for part in PARTS] if is_split else [path]
-        names = _class_names(path, roots)
+        names = _class_names(roots)
     arrays: list[torch.Tensor] = []
     for root in roots:
         files = [(file, number) for number, name in enumerate(names) for file in _images(root / name)]
@@ -204,9 +204,8 @@ def _height_and_width(size: int | Sequence[int] | None) -> tuple[int, int] | Non
 
 def _domain_folders(path: Path) -> list[Path]:
     """Folders that hold folders of images."""
-    found = [
-        each for each in sorted(path.iterdir()) if not each.name.startswith(".") and each.is_dir() and _classes(each)
-    ]
+    folders = [each for each in sorted(path.iterdir()) if each.is_dir() and not each.name.startswith(".")]
+    found = [each for each in folders if _classes(each)]
     if len(found) < 2:
         raise InvalidValueError(
             f"{path} must hold images in at least 2 folders by domain (<domain>/<class>/*.png), got "
@@ -215,7 +214,7 @@ def _domain_folders(path: Path) -> list[Path]:
     return found
 
 
-def _class_names(path: Path, roots: Sequence[Path]) -> list[str]:
+def _class_names(roots: Sequence[Path]) -> list[str]:
     """Names of the folders that hold images; those of training and test must be the same."""
     found = [_classes(root) for root in roots]
     if len(found[0]) < 2:
@@ -225,9 +224,7 @@ def _class_names(path: Path, roots: Sequence[Path]) -> list[str]:
         )
     unknown = sorted(set(found[-1]) - set(found[0]))
     if unknown:
-        raise InvalidValueError(
-            f"{path / 'test'} must hold classes of {path / 'train'} only, got {', '.join(unknown)}."
-        )
+        raise InvalidValueError(f"{roots[-1]} must hold classes of {roots[0]} only, got {', '.join(unknown)}.")
     return found[0]
 
 
