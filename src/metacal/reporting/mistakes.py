@@ -17,21 +17,13 @@ POINTS = 200
 
 @dataclass(frozen=True)
 class Mistake:
-    """One wrong prediction.
+    """One wrong prediction."""
 
-    Attributes:
-        row: of the sample, counted from 0.
-        predicted: name of the class that the model said.
-        confidence: how sure it was.
-        actual: name of the true class.
-        actual_prob: the probability that the model gave to it.
-    """
-
-    row: int
-    predicted: str
-    confidence: float
-    actual: str
-    actual_prob: float
+    row: int  # of the sample, counted from 0
+    predicted: str  # name of the class that the model said
+    confidence: float  # how sure it was
+    actual: str  # name of the true class
+    actual_prob: float  # the probability that the model gave to it
 
 
 @dataclass(frozen=True)
@@ -46,39 +38,24 @@ class Confusion:
 
 @dataclass(frozen=True)
 class Mistakes:
-    """All mistakes in short.
+    """All mistakes in short."""
 
-    Attributes:
-        count: wrong predictions in all.
-        confident: those of them with a confidence of at least 0.9.
-        surest: the most confident ones, surest first; rows in order where confidences are equal.
-        pairs: the most frequent confusions.
-    """
-
-    count: int
-    confident: int
-    surest: list[Mistake]
-    pairs: list[Confusion]
+    count: int  # wrong predictions in all
+    confident: int  # those of them with a confidence of at least 0.9
+    surest: list[Mistake]  # the most confident ones, surest first; rows in order where confidences are equal
+    pairs: list[Confusion]  # the most frequent confusions
 
 
 @dataclass(frozen=True)
 class RiskCoverageCurve:
-    """Risk (share of wrong answers among those given) against coverage (share of samples answered).
+    """Risk (share of wrong answers among those given) against coverage (share of samples answered)."""
 
-    Attributes:
-        coverages: rising, about `POINTS` of them; the last is 1.
-        risks: risk at each coverage, over the most confident samples.
-        thresholds: the least confidence that is answered at each coverage.
-        aurc: area under the full curve (mean risk over all coverages).
-        best_aurc: that of a model with as many mistakes that ranks every one of them last.
-        coverage_at: for each risk in `RISKS` (as text), the largest coverage whose risk is no higher; 0 if none is.
-    """
-
-    coverages: list[float]
-    risks: list[float]
-    thresholds: list[float]
-    aurc: float
-    best_aurc: float
+    coverages: list[float]  # rising, about `POINTS` of them; the last is 1
+    risks: list[float]  # risk at each coverage, over the most confident samples
+    thresholds: list[float]  # the least confidence that is answered at each coverage
+    aurc: float  # area under the full curve (mean risk over all coverages)
+    best_aurc: float  # that of a model with as many mistakes that ranks every one of them last
+    # for each risk in `RISKS` (as text), the largest coverage whose risk is no higher; 0 if none is
     coverage_at: dict[str, float]
 
 
@@ -86,7 +63,6 @@ def prepare_mistakes(predictions: Predictions, most: int = 15, most_pairs: int =
     """The ``most`` surest mistakes and the ``most_pairs`` most frequent confusions.
 
     Examples:
-        >>> import torch
         >>> probs = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]])
         >>> mistakes = prepare_mistakes(Predictions.from_probs(probs, torch.tensor([1, 0, 0]), ("cat", "dog")))
         >>> [(one.row, one.predicted, one.actual) for one in mistakes.surest]
@@ -132,7 +108,6 @@ def prepare_risk_coverage(predictions: Predictions) -> RiskCoverageCurve:
     """The risk-coverage curve of the top probability; samples of equal confidence are answered together.
 
     Examples:
-        >>> import torch
         >>> said = Predictions.from_probs(torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]]), torch.tensor([0, 1, 1]))
         >>> curve = prepare_risk_coverage(said)
         >>> [round(risk, 3) for risk in curve.risks], round(curve.aurc, 3)

@@ -29,20 +29,22 @@ def render_page(report: Report, version: str = "") -> str:
     """
     if not isinstance(report, Report):
         raise InvalidTypeError(f"`report` must be what prepare_report returns, got {type(report).__name__}.")
-    style, script = page_assets()
-    return (
-        template_environment()
-        .get_template("report.html.j2")
-        .render(
-            report=report,
-            data=embedded_json(report.as_dict()),
-            style=style,
-            style_hash=policy_hash(style),
-            script=script,
-            script_hash=policy_hash(script),
-            version=version,
-        )
+    _, script = page_assets()
+    return render(
+        "report.html.j2",
+        report=report,
+        data=embedded_json(report.as_dict()),
+        script=script,
+        script_hash=policy_hash(script),
+        version=version,
     )
+
+
+def render(template: str, **values: Any) -> str:
+    """A template of this package with the style sheet and these values."""
+    style, _ = page_assets()
+    found = template_environment().get_template(template)
+    return found.render(style=style, style_hash=policy_hash(style), **values)
 
 
 def embedded_json(value: Any) -> str:
@@ -93,11 +95,13 @@ def template_environment() -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["fraction"] = _fraction
-    environment.filters["percent"] = _percent
-    environment.filters["near_one"] = _near_one
-    environment.filters["points"] = _points
-    environment.filters["thousands"] = _thousands
+    environment.filters |= {
+        "fraction": _fraction,
+        "percent": _percent,
+        "near_one": lambda value: ">\u00a099.99\u00a0%" if value > 0.9999 else _percent(value, 2),
+        "points": lambda value: f"{value * 100:+.1f} points".replace("-", "−"),
+        "thousands": lambda value: f"{value:,}",
+    }
     return environment
 
 
@@ -109,15 +113,3 @@ def _fraction(value: float | None, digits: int = 4) -> str:
 
 def _percent(value: float | None, digits: int = 1) -> str:
     return "–" if value is None else f"{value * 100:.{digits}f}\u00a0%"
-
-
-def _near_one(value: float) -> str:
-    return ">\u00a099.99\u00a0%" if value > 0.9999 else _percent(value, 2)
-
-
-def _points(value: float) -> str:
-    return f"{value * 100:+.1f} points".replace("-", "−")
-
-
-def _thousands(value: int) -> str:
-    return f"{value:,}"

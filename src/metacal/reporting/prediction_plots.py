@@ -36,16 +36,13 @@ def plot_reliability(reliability: Reliability) -> Figure:
     figure = new_figure(8.0, 5.2)
     axes = figure.subplots(2, 2, sharex=True, height_ratios=(4, 1))
     temperature = reliability.temperatures[reliability.fitted_step]
-    columns = (
-        ("As given", reliability.given),
-        (f"At temperature {temperature:.1f}", reliability.scaled[reliability.fitted_step]),
-    )
-    for column, (title, bins) in enumerate(columns):
-        upper, lower = axes[0][column], axes[1][column]
-        upper.set_title(f"{title}: ECE {bins.ece:.4f}")
-        draw_bins(upper, reliability.edges, bins, whiskers=True)
-        upper.set_ylabel("Share right")
-        draw_counts(lower, reliability.edges, bins)
+    diagrams = {
+        "As given": reliability.given,
+        f"At temperature {temperature:.1f}": reliability.scaled[reliability.fitted_step],
+    }
+    for (upper, lower), (title, bins) in zip(axes.T, diagrams.items(), strict=True):
+        draw_diagram(upper, lower, reliability.edges, bins)
+        upper.set(title=f"{title}: ECE {bins.ece:.4f}", ylabel="Share right")
         lower.set_ylabel("Samples")
     return figure
 
@@ -137,13 +134,14 @@ def plot_comparison(comparison: Comparison) -> Figure:
     return figure
 
 
-def draw_counts(axis: Axes, edges: Sequence[float], bins: Bins) -> None:
-    """Bars of the share of samples in each bin."""
+def draw_diagram(upper: Axes, lower: Axes, edges: Sequence[float], bins: Bins) -> None:
+    """A reliability diagram above, the share of samples in each bin below."""
+    draw_bins(upper, edges, bins, whiskers=True)
     total = sum(bins.counts)
     shares = [count / total for count in bins.counts]
-    axis.bar(edges[:-1], shares, 0.94 * (edges[1] - edges[0]), align="edge", color=COUNT)
-    axis.set(xlim=(0.0, 1.0), xlabel="Confidence")
-    in_percent(axis)
+    lower.bar(edges[:-1], shares, 0.94 * (edges[1] - edges[0]), align="edge", color=COUNT)
+    lower.set(xlim=(0.0, 1.0), xlabel="Confidence")
+    in_percent(lower)
 
 
 def draw_bins(axis: Axes, edges: Sequence[float], bins: Bins, whiskers: bool) -> None:

@@ -28,92 +28,54 @@ MOST_SHOWN = 200
 
 @dataclass(frozen=True)
 class Bins:
-    """One reliability diagram: a value a bin, None where a bin is empty.
+    """One reliability diagram: a value a bin, None where a bin is empty."""
 
-    Attributes:
-        counts: samples.
-        confidences: their mean confidence.
-        accuracies: the share of them that was right.
-        lows: lower end of the accuracy's 95 % interval (see `share_interval`).
-        highs: upper end of it.
-        ece: expected calibration error over these bins; None without samples.
-        chance: the ECE that chance alone would give a perfectly calibrated model (see `noise_floor`).
-    """
-
-    counts: list[int]
-    confidences: list[float | None]
-    accuracies: list[float | None]
-    lows: list[float | None]
-    highs: list[float | None]
-    ece: float | None
-    chance: float
+    counts: list[int]  # samples
+    confidences: list[float | None]  # their mean confidence
+    accuracies: list[float | None]  # the share of them that was right
+    lows: list[float | None]  # lower end of the accuracy's 95 % interval (see `share_interval`)
+    highs: list[float | None]  # upper end of it
+    ece: float | None  # expected calibration error over these bins; None without samples
+    chance: float  # the ECE that chance alone would give a perfectly calibrated model (see `noise_floor`)
 
 
 @dataclass(frozen=True)
 class Reliability:
-    """Reliability as given, and at each temperature of the grid.
+    """Reliability as given, and at each temperature of the grid."""
 
-    Attributes:
-        edges: M + 1 edges of the bins.
-        given: the diagram of the predictions as they are.
-        temperatures: the grid.
-        scaled: a diagram for each temperature.
-        nll: mean negative log-likelihood at each temperature, nats.
-        fitted: the temperature with the best likelihood on these very samples; None where it lies at a bound.
-        fitted_step: the place in the grid nearest to it: where the slider starts.
-        best_step: the place in the grid with the least ECE, the first of equals.
-    """
-
-    edges: list[float]
-    given: Bins
-    temperatures: list[float]
-    scaled: list[Bins]
-    nll: list[float]
+    edges: list[float]  # M + 1 edges of the bins
+    given: Bins  # the diagram of the predictions as they are
+    temperatures: list[float]  # the grid
+    scaled: list[Bins]  # a diagram for each temperature
+    nll: list[float]  # mean negative log-likelihood at each temperature, nats
+    # the temperature with the best likelihood on these very samples; None where it lies at a bound
     fitted: float | None
-    fitted_step: int
-    best_step: int
+    fitted_step: int  # the place in the grid nearest to it: where the slider starts
+    best_step: int  # the place in the grid with the least ECE, the first of equals
 
 
 @dataclass(frozen=True)
 class ClassReliability:
-    """One class.
+    """One class."""
 
-    Attributes:
-        name: of the class.
-        support: samples of this class.
-        predicted: samples that the model takes for this class.
-        accuracy: the share of those that it is right about (precision); None where it never says this class.
-        confidence: its mean confidence in them; None where it never says this class.
-        recall: the share of this class's samples that it finds; None where the class does not occur.
-        classwise_ece: calibration error of this class's probability over all samples, one against the rest.
-        ece: calibration error of the samples that the model takes for this class; None without such samples.
-        bins: their reliability diagram; None for classes that are not among the `MOST_SHOWN` worst.
-    """
-
-    name: str
-    support: int
-    predicted: int
-    accuracy: float | None
-    confidence: float | None
-    recall: float | None
-    classwise_ece: float
-    ece: float | None
-    bins: Bins | None
+    name: str  # of the class
+    support: int  # samples of this class
+    predicted: int  # samples that the model takes for this class
+    accuracy: float | None  # the share of those that it is right about (precision); None where it never says this class
+    confidence: float | None  # its mean confidence in them; None where it never says this class
+    recall: float | None  # the share of this class's samples that it finds; None where the class does not occur
+    classwise_ece: float  # calibration error of this class's probability over all samples, one against the rest
+    ece: float | None  # calibration error of the samples that the model takes for this class; None without such samples
+    bins: Bins | None  # their reliability diagram; None for classes that are not among the `MOST_SHOWN` worst
 
 
 @dataclass(frozen=True)
 class Classes:
-    """All classes.
+    """All classes."""
 
-    Attributes:
-        edges: M + 1 edges of the bins.
-        rows: one a class, in their order.
-        worst_first: numbers of the classes that were ever predicted, the largest calibration error first, at most
-            `MOST_SHOWN`.
-    """
-
-    edges: list[float]
-    rows: list[ClassReliability]
+    edges: list[float]  # M + 1 edges of the bins
+    rows: list[ClassReliability]  # one a class, in their order
+    # numbers of the classes that were ever predicted, the largest calibration error first, at most `MOST_SHOWN`
     worst_first: list[int]
 
 
@@ -121,7 +83,6 @@ def prepare_reliability(predictions: Predictions, num_bins: int = 15) -> Reliabi
     """Bin the confidences as given and at every temperature of `GRID`.
 
     Examples:
-        >>> import torch
         >>> said = Predictions.from_logits(torch.tensor([[4.0, 0.0]] * 4), torch.tensor([0, 0, 0, 1]))
         >>> reliability = prepare_reliability(said)
         >>> round(reliability.given.ece, 3), round(reliability.fitted, 2)
@@ -157,7 +118,6 @@ def prepare_classes(predictions: Predictions, num_bins: int = 10) -> Classes:
     """Reliability of each class among the samples predicted as it, with the worst singled out.
 
     Examples:
-        >>> import torch
         >>> probs = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]])
         >>> first, second = prepare_classes(Predictions.from_probs(probs, torch.tensor([0, 1, 1]))).rows
         >>> first.predicted, first.accuracy, second.recall

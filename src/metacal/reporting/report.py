@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain, count
 from typing import Any
 
 from metacal.errors import InvalidTypeError, InvalidValueError
@@ -110,21 +111,15 @@ def prepare_report(
     for subject in subjects:
         if not isinstance(subject, Predictions | RunView):
             raise InvalidTypeError(f"`subjects` must be of type Predictions or RunView, got {type(subject).__name__}.")
-        name = _unused(subject.name, {part.name for part in parts})
+        name = unused_name(subject.name, {part.name for part in parts})
         if progress is not None:
             progress(name)
-        parts.append(_prepare_subject(subject, name, num_resamples))
+        predictions = subject if isinstance(subject, Predictions) else subject.predictions
+        run = _prepare_run(subject) if isinstance(subject, RunView) else None
+        part = None if predictions is None else _prepare_predictions(predictions, num_resamples)
+        parts.append(Subject(name, run, part))
     named = [(part.name, part.predictions.summary) for part in parts if part.predictions is not None]
     return Report(title, parts, prepare_comparison(named))
-
-
-def _prepare_subject(subject: Predictions | RunView, name: str, num_resamples: int) -> Subject:
-    predictions = subject if isinstance(subject, Predictions) else subject.predictions
-    return Subject(
-        name,
-        _prepare_run(subject) if isinstance(subject, RunView) else None,
-        None if predictions is None else _prepare_predictions(predictions, num_resamples),
-    )
 
 
 def _prepare_predictions(predictions: Predictions, num_resamples: int) -> PredictionPart:
@@ -156,8 +151,12 @@ def _prepare_run(run: RunView) -> RunPart:
     )
 
 
-def _unused(name: str, taken: set[str]) -> str:
-    candidate, number = name, 2
-    while candidate in taken:
-        candidate, number = f"{name} ({number})", number + 1
-    return candidate
+def unused_name(name: str, taken: set[str], pattern: str = "{} ({})") -> str:
+    """The name, or the first of ``name (2)``, ``name (3)``, ... that is not taken.
+
+    Examples:
+        >>> unused_name("run", {"run", "run (2)"})
+        'run (3)'
+    """
+    candidates = chain([name], (pattern.format(name, number) for number in count(2)))
+    return next(candidate for candidate in candidates if candidate not in taken)

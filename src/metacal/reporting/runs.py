@@ -241,12 +241,7 @@ def prepare_strengths(run: RunView) -> Strengths | None:
 def prepare_smoothing(
     smoothing: Tensor, class_names: Sequence[str], superclasses: Sequence[int] | None = None
 ) -> SmoothingMatrix:
-    """A learned smoothing matrix ``(K, K)``; classes of one superclass are side by side.
-
-    Examples:
-        >>> prepare_smoothing(torch.tensor([[0.0, 0.05], [0.02, 0.0]]), ("a", "b")).highest
-        0.05000000074505806
-    """
+    """A learned smoothing matrix ``(K, K)``; classes of one superclass are side by side."""
     matrix = _off_diagonal(smoothing)
     busiest = (matrix.sum(dim=0) + matrix.sum(dim=1)).argsort(descending=True, stable=True)[:MOST_CLASSES]
     groups = superclasses or (0,) * len(class_names)
@@ -296,12 +291,7 @@ def learning_rate_drops(run: RunView) -> list[int]:
 
 
 def correlation(first: Tensor, second: Tensor) -> Tensor:
-    """Pearson's over the last dimension; 0 where one of them does not vary.
-
-    Examples:
-        >>> round(correlation(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([2.0, 4.0, 6.0])).item(), 6)
-        1.0
-    """
+    """Pearson's over the last dimension; 0 where one of them does not vary."""
     a, b = (values - values.mean(dim=-1, keepdim=True) for values in (first, second))
     spread = a.square().sum(dim=-1).sqrt() * b.square().sum(dim=-1).sqrt()
     return (a * b).sum(dim=-1) / spread.clamp(min=1e-30)

@@ -11,56 +11,32 @@ SHADES = 10
 
 @dataclass(frozen=True)
 class HeatMap:
-    """One figure over corruptions and severities.
+    """One figure over corruptions and severities."""
 
-    Attributes:
-        figure: its key.
-        title: what it is.
-        values: a row a corruption, a value a severity; fractions.
-        shades: the same from 0 to `SHADES`, darkest for the highest value.
-        clean: on clean test data.
-        by_severity: mean over corruptions.
-        average: mean over all domains.
-        worst: the highest value.
-        worst_at: the domain that has it, ``fog:5``.
-    """
-
-    figure: str
-    title: str
-    values: list[list[float]]
-    shades: list[list[int]]
-    clean: float
-    by_severity: list[float]
-    average: float
-    worst: float
-    worst_at: str
+    figure: str  # its key
+    title: str  # what it is
+    values: list[list[float]]  # a row a corruption, a value a severity; fractions
+    shades: list[list[int]]  # the same from 0 to `SHADES`, darkest for the highest value
+    clean: float  # on clean test data
+    by_severity: list[float]  # mean over corruptions
+    average: float  # mean over all domains
+    worst: float  # the highest value
+    worst_at: str  # the domain that has it, ``fog:5``
 
 
 @dataclass(frozen=True)
 class Shift:
-    """A run under one shift.
+    """A run under one shift."""
 
-    Attributes:
-        name: of the shift.
-        source: ``real`` or ``generated``.
-        samples: test images of each domain.
-        temperature: fitted on clean validation data.
-        corruptions: names of the rows.
-        severities: of the columns.
-        maps: of every figure.
-        hurt: domains whose ECE the clean temperature makes worse.
-        reading: what it says, in a sentence or two.
-    """
-
-    name: str
-    source: str
-    samples: int
-    temperature: float
-    corruptions: list[str]
-    severities: list[int]
-    maps: list[HeatMap]
-    hurt: int
-    reading: str
+    name: str  # of the shift
+    source: str  # ``real`` or ``generated``
+    samples: int  # test images of each domain
+    temperature: float  # fitted on clean validation data
+    corruptions: list[str]  # names of the rows
+    severities: list[int]  # of the columns
+    maps: list[HeatMap]  # of every figure
+    hurt: int  # domains whose ECE the clean temperature makes worse
+    reading: str  # what it says, in a sentence or two
 
 
 def prepare_shift(study: Mapping[str, Any]) -> Shift:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from metacal.reporting import prediction_plots, run_plots
-from metacal.reporting.report import Report, Subject
+from metacal.reporting.report import Report, Subject, unused_name
 from metacal.reporting.shift_plots import plot_shift
 from metacal.reporting.style import FORMATS, house_style, save_figure
 
@@ -16,6 +16,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LONGEST_NAME = 80
+RUN_FIGURES: dict[str, tuple[str, Callable[[Any], Figure]]] = {
+    "curves": ("curves", run_plots.plot_curves),
+    "agreement": ("dece-against-ece", run_plots.plot_agreement),
+    "strengths": ("strengths", run_plots.plot_strengths),
+    "smoothing": ("smoothing", run_plots.plot_smoothing),
+    "superclasses": ("superclasses", run_plots.plot_superclasses),
+    "l2": ("l2", run_plots.plot_l2),
+}
+"""By part of a run's report: the name of its figure, and what draws it."""
 
 
 def write_figures(report: Report, folder: Path) -> list[Path]:
@@ -56,18 +65,9 @@ def draw_report(report: Report) -> Iterator[tuple[str, Figure]]:
 def draw_subject(subject: Subject) -> Iterator[tuple[str, Figure]]:
     """Yield ``(kind, figure)`` of one subject."""
     if (run := subject.run) is not None:
-        if run.curves is not None:
-            yield "curves", run_plots.plot_curves(run.curves)
-        if run.agreement is not None:
-            yield "dece-against-ece", run_plots.plot_agreement(run.agreement)
-        if run.strengths is not None:
-            yield "strengths", run_plots.plot_strengths(run.strengths)
-        if run.smoothing is not None:
-            yield "smoothing", run_plots.plot_smoothing(run.smoothing)
-        if run.superclasses is not None:
-            yield "superclasses", run_plots.plot_superclasses(run.superclasses)
-        if run.l2:
-            yield "l2", run_plots.plot_l2(run.l2)
+        for name, (kind, plot) in RUN_FIGURES.items():
+            if numbers := getattr(run, name):
+                yield kind, plot(numbers)
         for shift in run.shifts:
             yield f"shift-{shift.name}", plot_shift(shift)
     if (part := subject.predictions) is not None:
@@ -85,7 +85,4 @@ def file_stem(name: str, taken: set[str]) -> str:
         ('a-b-c-.npz', 'x-2')
     """
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-")[:LONGEST_NAME] or "subject"
-    candidate, number = stem, 2
-    while candidate in taken:
-        candidate, number = f"{stem}-{number}", number + 1
-    return candidate
+    return unused_name(stem, taken, "{}-{}")

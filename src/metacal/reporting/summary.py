@@ -49,29 +49,18 @@ class ScoreRow:
 
 @dataclass(frozen=True)
 class Summary:
-    """What to know first.
+    """What to know first."""
 
-    Attributes:
-        samples: n.
-        total: rows that the samples were drawn from at random; None if they are all there are.
-        num_classes: K.
-        accuracy: share of right answers.
-        confidence: mean confidence.
-        sentences: over- or under-confidence and what temperature scaling would do, in words.
-        warning: too few samples to tell, or None.
-        scores: the measures.
-        temperature: fitted on all samples; None where there are too few. "After" figures are cross-fitted: each part of
-            the samples has the temperature of the others.
-    """
-
-    samples: int
-    total: int | None
-    num_classes: int
-    accuracy: float
-    confidence: float
-    sentences: list[str]
-    warning: str | None
-    scores: list[ScoreRow]
+    samples: int  # n
+    total: int | None  # rows that the samples were drawn from at random; None if they are all there are
+    num_classes: int  # K
+    accuracy: float  # share of right answers
+    confidence: float  # mean confidence
+    sentences: list[str]  # over- or under-confidence and what temperature scaling would do, in words
+    warning: str | None  # too few samples to tell, or None
+    scores: list[ScoreRow]  # the measures
+    # fitted on all samples; None where there are too few. "After" figures are cross-fitted: each part of the samples
+    # has the temperature of the others.
     temperature: float | None
 
 
@@ -133,12 +122,7 @@ def prepare_summary(predictions: Predictions, num_resamples: int = RESAMPLES) ->
 
 
 def prepare_comparison(named: Sequence[tuple[str, Summary]]) -> Comparison | None:
-    """Scores side by side; None for fewer than two sets.
-
-    Examples:
-        >>> prepare_comparison([]) is None
-        True
-    """
+    """Scores side by side; None for fewer than two sets."""
     if len(named) < 2:
         return None
     scores = []

@@ -25,20 +25,12 @@ class Published(NamedTuple):
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table.
+    """A row of a table."""
 
-    Attributes:
-        dataset: as the paper calls it.
-        model: as the paper calls it.
-        settings: of its runs.
-        over: how a figure comes from the test domains of a run: their ``average``, or the ``worst`` of them; None where
-            there are no domains.
-    """
-
-    dataset: str
-    model: str
-    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    over: str | None = None
+    dataset: str  # as the paper calls it
+    model: str  # as the paper calls it
+    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)  # of its runs
+    over: str | None = None  # how a figure comes from test domains, if there are any: ``average`` or ``worst``
 
     @property
     def name(self) -> str:
@@ -48,17 +40,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: a method.
+    """A column of a table: a method."""
 
-    Attributes:
-        label: as the paper calls it.
-        settings: of its runs, ``method`` among them; None for figures quoted from the literature, which are never run.
-        calibrated: how its temperature is chosen, where that is part of the column.
-    """
-
-    label: str
+    label: str  # as the paper calls it
+    # of its runs, ``method`` among them; None for figures quoted from the literature, which are never run
     settings: Mapping[str, Any] | None = field(default_factory=dict, hash=False)
-    calibrated: str | None = None
+    calibrated: str | None = None  # how its temperature is chosen, where that is part of the column
 
 
 class Draw(NamedTuple):
@@ -81,19 +68,11 @@ class PlannedCell:
 
 @dataclass(frozen=True)
 class Plan:
-    """What an exhibit needs at a scale, with settings of the user: every spec is built once, here.
-
-    Attributes:
-        exhibit: what is planned.
-        scale: ``full``, ``cpu`` or ``smoke``.
-        overrides: settings for all of its runs.
-        cells: rows x columns.
-        draws: of simulated data.
-    """
+    """What an exhibit needs at a scale, with settings of the user: every spec is built once, here."""
 
     exhibit: "Exhibit"
     scale: str = "full"
-    overrides: Mapping[str, Any] = field(default_factory=dict)
+    overrides: Mapping[str, Any] = field(default_factory=dict)  # settings for all of its runs
     cells: tuple[PlannedCell, ...] = ()
     draws: tuple[Draw, ...] = ()
 
@@ -138,29 +117,17 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Exhibit:
-    """Something the paper shows: rows x columns x seeds give its runs.
+    """Something the paper shows: rows x columns x seeds give its runs."""
 
-    Attributes:
-        name: for commands.
-        number: in the paper; empty for what is not in it.
-        label: in the paper's source, and in the published figures.
-        title: what it shows.
-        claim: what the paper concludes from it.
-        cost: of making it in full: how many runs or draws, a comma, and what they take or share.
-        rows: data sets and models.
-        columns: methods.
-        seeds: of each cell.
-    """
-
-    name: str
-    number: str = ""
-    label: str = ""
-    title: str
-    claim: str = NOT_IN_THE_PAPER
-    cost: str
-    rows: tuple[Row, ...] = ()
-    columns: tuple[Column, ...] = ()
-    seeds: tuple[int, ...] = SEEDS
+    name: str  # for commands
+    number: str = ""  # in the paper; empty for what is not in it
+    label: str = ""  # in the paper's source, and in the published figures
+    title: str  # what it shows
+    claim: str = NOT_IN_THE_PAPER  # what the paper concludes from it
+    cost: str  # of making it in full: how many runs or draws, a comma, and what they take or share
+    rows: tuple[Row, ...] = ()  # data sets and models
+    columns: tuple[Column, ...] = ()  # methods
+    seeds: tuple[int, ...] = SEEDS  # of each cell
 
     @property
     def kind(self) -> str:
@@ -204,15 +171,10 @@ class Exhibit:
 
 @dataclass(frozen=True, kw_only=True)
 class PaperTable(Exhibit):
-    """A table of the paper.
+    """A table of the paper."""
 
-    Attributes:
-        metrics: what is shown of a run; keys of the published figures.
-        ranked: whether the paper closes it with average ranks.
-    """
-
-    metrics: tuple[str, ...]
-    ranked: bool = False
+    metrics: tuple[str, ...]  # what is shown of a run; keys of the published figures
+    ranked: bool = False  # whether the paper closes it with average ranks
 
     def published(self, row: Row, column: Column, metric: str) -> Published | None:
         """What the paper says."""
@@ -230,15 +192,10 @@ class PaperTable(Exhibit):
 
 @dataclass(frozen=True, kw_only=True)
 class PaperFigure(Exhibit):
-    """A figure of the paper, drawn from what runs have stored.
+    """A figure of the paper, drawn from what runs have stored."""
 
-    Attributes:
-        drawing: one of ``DRAWINGS`` in `metacal.lab.paper.prepare_figures`.
-        options: of the drawing.
-    """
-
-    drawing: str
-    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    drawing: str  # a key of ``PREPARE`` in `prepare_figures` and of ``PLOTS`` in `plot_figures`
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)  # of the drawing
 
     @property
     def kind(self) -> str:
@@ -248,17 +205,11 @@ class PaperFigure(Exhibit):
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedStudy(Exhibit):
-    """A table or figure of the study on simulated data, whose models are fitted in seconds and have no spec.
+    """A table or figure of the study on simulated data, whose models are fitted in seconds and have no spec."""
 
-    Attributes:
-        drawing: ``table``, ``sweep`` or ``boundary``.
-        sizes: n, for each of its draws.
-        test_points: fresh points that accuracy and ECE are measured on.
-    """
-
-    drawing: str
-    sizes: tuple[int, ...]
-    test_points: int = 100_000
+    drawing: str  # ``table``, ``sweep`` or ``boundary``
+    sizes: tuple[int, ...]  # n, for each of its draws
+    test_points: int = 100_000  # fresh points that accuracy and ECE are measured on
 
     @property
     def kind(self) -> str:
@@ -293,12 +244,7 @@ def published_figures() -> dict[tuple[str, str, str, str, str], Published]:
 
 @lru_cache(maxsize=1)
 def published_cells() -> frozenset[tuple[str, str, str]]:
-    """Dataset, model and method of every published figure.
-
-    Examples:
-        >>> ("20 Newsgroups", "Global Pooling CNN", "MC") in published_cells()
-        True
-    """
+    """Dataset, model and method of every published figure."""
     return frozenset((dataset, model, method) for _, dataset, model, method, _ in published_figures())
 
 

@@ -15,7 +15,7 @@ from metacal.lab.paper.simulated import DrawStore, prepare_study_table
 from metacal.lab.paper.table_formats import write_table
 from metacal.lab.training.environment import provenance
 from metacal.lab.training.run_folder import RunStore
-from metacal.reporting.page import page_assets, policy_hash, template_environment
+from metacal.reporting.page import render
 from metacal.reporting.style import FORMATS, save_figure
 
 
@@ -47,17 +47,8 @@ def write_exhibits(prepared: Sequence[TableData | FigureData], folder: Path) -> 
 
 
 def render_paper_page(prepared: Sequence[TableData | FigureData], title: str, version: str = "") -> str:
-    """The page's HTML: no script, no request, all text from data escaped.
-
-    Args:
-        prepared: tables and figures in the order they are shown.
-        title: heading of the page.
-        version: of metacal, for the page's foot.
-    """
-    style, _ = page_assets()
-    exhibits = [_exhibit(data) for data in prepared]
-    template = template_environment().get_template("paper.html.j2")
-    return template.render(title=title, exhibits=exhibits, style=style, style_hash=policy_hash(style), version=version)
+    """The page's HTML: no script, no request, all text from data escaped."""
+    return render("paper.html.j2", title=title, exhibits=[_exhibit(data) for data in prepared], version=version)
 
 
 def _exhibit(data: TableData | FigureData) -> dict[str, Any]:
@@ -78,12 +69,8 @@ def _cells(line: tuple[Cell, ...]) -> list[PageCell]:
 def prepare_provenance(command: Sequence[str], plans: Iterable[Plan], store: RunStore) -> dict[str, Any]:
     """Plain values for ``about.json``: what was run, with which versions, where, and how long all of it trained.
 
-    Date and commit are those of the gathering; a run that knows its own commit says it.
-
-    Args:
-        command: word by word.
-        plans: of the tables and figures; their complete runs and draws count.
-        store: where runs are.
+    Runs and draws that are not complete are left out. Date and commit are those of now; a run that knows the commit it
+    was made at says it.
     """
     plans, kept = list(plans), DrawStore(store.root)
     draws = list(dict.fromkeys(draw for plan in plans for draw in plan.draws))

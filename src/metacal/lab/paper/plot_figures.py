@@ -19,7 +19,7 @@ from metacal.lab.paper.prepare_figures import (
     SuperclassPanel,
 )
 from metacal.lab.paper.simulated import Boundary, SweepLine
-from metacal.reporting.prediction_plots import draw_bins, draw_counts
+from metacal.reporting.prediction_plots import draw_diagram
 from metacal.reporting.run_plots import draw_drops, draw_matrix, plot_l2, plot_superclasses
 from metacal.reporting.style import BLUE, INK, OVER, SERIES, figure_bytes, house_style, in_percent, new_figure, short
 
@@ -120,10 +120,9 @@ def plot_reliability_panels(panels: Sequence[ReliabilityPanel]) -> Figure:
     """Diagrams above, shares of samples below."""
     figure = new_figure(3.4 * len(panels), 4.8)
     axes = figure.subplots(2, len(panels), sharex=True, squeeze=False, height_ratios=(4, 1))
-    for upper, lower, panel in zip(axes[0], axes[1], panels, strict=True):
-        draw_bins(upper, panel.edges, panel.bins, whiskers=True)
+    for (upper, lower), panel in zip(axes.T, panels, strict=True):
+        draw_diagram(upper, lower, panel.edges, panel.bins)
         upper.set_title(f"{panel.name}\nECE {panel.bins.ece or 0.0:.2%}", fontsize=8)
-        draw_counts(lower, panel.edges, panel.bins)
     axes[0][0].set_ylabel("Share right")
     axes[1][0].set_ylabel("Samples")
     return figure

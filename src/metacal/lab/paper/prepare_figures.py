@@ -93,21 +93,13 @@ class StrengthsPanel:
 
 @dataclass(frozen=True)
 class ClassSmoothing:
-    """Learned smoothing, mean over seeds.
+    """Learned smoothing, mean over seeds."""
 
-    Attributes:
-        name: of the panel.
-        class_names: K names.
-        strength: what each class gives away in all.
-        spread: standard deviation of it over seeds.
-        values: what each class (row) gives to each other (column).
-    """
-
-    name: str
-    class_names: list[str]
-    strength: list[float]
-    spread: list[float]
-    values: list[list[float]]
+    name: str  # of the panel
+    class_names: list[str]  # K names
+    strength: list[float]  # what each class gives away in all
+    spread: list[float]  # standard deviation of it over seeds
+    values: list[list[float]]  # what each class (row) gives to each other (column)
 
 
 @dataclass(frozen=True)
@@ -137,31 +129,18 @@ class ReliabilityPanel:
 
 @dataclass(frozen=True)
 class FigureData:
-    """The numbers of a figure.
+    """The numbers of a figure."""
 
-    Attributes:
-        name: of the figure.
-        title: with the setting in it, if it is not the published one.
-        claim: what the paper concludes from it.
-        note: what a reader must know before comparing.
-        drawing: which plot draws it.
-        panels: the numbers of each panel; empty where no run is complete.
-        done: runs (or draws) that are behind it.
-        wanted: how many there should be.
-        setting: what is not as published, such as ``cpu scale``; empty where nothing is.
-        command: fills what is missing.
-    """
-
-    name: str
-    title: str
-    claim: str
-    note: str
-    drawing: str
-    panels: list[Any]
-    done: int
-    wanted: int
-    setting: str = ""
-    command: str = ""
+    name: str  # of the figure
+    title: str  # with the setting in it, if it is not the published one
+    claim: str  # what the paper concludes from it
+    note: str  # what a reader must know before comparing
+    drawing: str  # which plot draws it
+    panels: list[Any]  # the numbers of each panel; empty where no run is complete
+    done: int  # runs (or draws) that are behind it
+    wanted: int  # how many there should be
+    setting: str = ""  # what is not as published, such as ``cpu scale``; empty where nothing is
+    command: str = ""  # fills what is missing
 
     @property
     def missing(self) -> int:
@@ -219,10 +198,7 @@ def prepare_agreement_over_training(
 ) -> AgreementPanel:
     """How near differentiable stand-ins come to ECE, over minibatches of 128 validation samples (or half of them).
 
-    Args:
-        panel: the runs.
-        sbece_temperature: adds SB-ECE at that temperature.
-        spearman: adds the correlation of ranks.
+    SB-ECE is one of them if a temperature for it is given; ``spearman`` adds the correlation of ranks.
     """
     stand_ins: dict[str, Callable[..., Tensor]] = {"DECE": dece}
     if sbece_temperature is not None:
@@ -258,12 +234,7 @@ def figures_of_epoch(run: RunFolder, epoch: int, stand_ins: Mapping[str, Callabl
 
 
 def ranks(values: Tensor) -> Tensor:
-    """Ranks over the last dimension, ties sharing their mean rank.
-
-    Examples:
-        >>> ranks(torch.tensor([0.3, 0.1, 0.3])).tolist()
-        [1.5, 0.0, 1.5]
-    """
+    """Ranks over the last dimension, ties sharing their mean rank."""
     wide = values.unsqueeze(-1)
     below = (values.unsqueeze(-2) < wide).sum(dim=-1)
     equal = (values.unsqueeze(-2) == wide).sum(dim=-1)

@@ -31,31 +31,18 @@ WORTH: dict[str, Callable[[float], float]] = {
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: ours over the seeds that are done, and the published figure.
+    """One cell: ours over the seeds that are done, and the published figure."""
 
-    Attributes:
-        row: name of the row.
-        column: label of the column.
-        metric: what is shown.
-        values: one a seed.
-        wanted: how many seeds there should be.
-        temperature: mean over seeds, where a temperature was fitted.
-        published: what the paper says.
-        is_quoted: figures from the literature, never run.
-        is_reduced: ours is of another setting than the published one, and does not stand against it.
-        is_in_paper: the paper has this method on this data, if not this figure of it.
-    """
-
-    row: str
-    column: str
-    metric: str
-    values: tuple[float, ...]
-    wanted: int
-    temperature: float | None
-    published: Published | None
-    is_quoted: bool = False
-    is_reduced: bool = False
-    is_in_paper: bool = False
+    row: str  # name of the row
+    column: str  # label of the column
+    metric: str  # what is shown
+    values: tuple[float, ...]  # one a seed
+    wanted: int  # how many seeds there should be
+    temperature: float | None  # mean over seeds, where a temperature was fitted
+    published: Published | None  # what the paper says
+    is_quoted: bool = False  # figures from the literature, never run
+    is_reduced: bool = False  # ours is of another setting than the published one, and does not stand against it
+    is_in_paper: bool = False  # the paper has this method on this data, if not this figure of it
 
     @property
     def mean(self) -> float | None:
@@ -109,29 +96,18 @@ def _figure(mean: float, std: float | None, temperature: float | None) -> str:
 
 @dataclass(frozen=True)
 class TableData:
-    """The numbers of a table.
+    """The numbers of a table."""
 
-    Attributes:
-        name: of the table.
-        title: with the setting in it, if it is not the published one.
-        claim: what the paper concludes from it.
-        note: what a reader must know before comparing.
-        columns: labels.
-        cells: row by row, metric by metric.
-        ranks: average rank of each column, ours; None where cells are missing.
-        published_ranks: those of the paper, over all of its rows and columns; None where it has none.
-        command: fills what is missing.
-    """
-
-    name: str
-    title: str
-    claim: str
-    note: str
-    columns: tuple[str, ...]
-    cells: tuple[tuple[Cell, ...], ...]
-    ranks: tuple[float, ...] | None
+    name: str  # of the table
+    title: str  # with the setting in it, if it is not the published one
+    claim: str  # what the paper concludes from it
+    note: str  # what a reader must know before comparing
+    columns: tuple[str, ...]  # labels
+    cells: tuple[tuple[Cell, ...], ...]  # row by row, metric by metric
+    ranks: tuple[float, ...] | None  # average rank of each column, ours; None where cells are missing
+    # those of the paper, over all of its rows and columns; None where it has none
     published_ranks: tuple[float, ...] | None = None
-    command: str = ""
+    command: str = ""  # fills what is missing
 
     @property
     def missing(self) -> int:

@@ -74,10 +74,7 @@ class Boundary:
 
 
 class DrawStore:
-    """What was fitted on draws, one small file each, beside the runs.
-
-    Args:
-        root: the folder of all runs.
+    """What was fitted on draws, one small file each, beside the runs of a folder.
 
     Examples:
         >>> DrawStore("runs").path(Draw(20, 0, 100_000)).as_posix()
@@ -221,12 +218,7 @@ def meta_calibrated(x: Tensor, y: Tensor, x_meta: Tensor, y_meta: Tensor) -> nn.
 
 
 def prepare_study_table(plan: Plan, root: Path) -> TableData:
-    """The study as a table: a line for each size, and the published line, whose size is not known.
-
-    Args:
-        plan: of the study.
-        root: the folder of all runs.
-    """
+    """The study as a table: a line for each size, and the published line, whose size is not known."""
     study, store, lines = plan.exhibit, DrawStore(root), []
     records = {draw: store.read(draw)["methods"] for draw in plan.draws if store.has(draw)}
     for metric, key in METRICS.items():

@@ -9,6 +9,7 @@ from metacal.lab.paper.exhibits import Published
 from metacal.lab.paper.prepare_tables import TableData, best_of, metric_name
 
 PUBLISHED = "published, and by how much ours is above it where both are of the same setting."
+OURS = ("row", "method", "metric", "mean", "std", "seeds", "temperature")
 LATEX = {
     **{special: f"\\{special}" for special in "&%$#_{}"},
     **{"\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}"},
@@ -70,12 +71,7 @@ def latex_table(data: TableData) -> str:
 
 
 def _latex(text: str) -> str:
-    r"""Text as LaTeX shows it.
-
-    Examples:
-        >>> _latex("5 % ± 1_0")
-        '5 \\% $\\pm$ 1\\_0'
-    """
+    """Text with what is special to LaTeX escaped."""
     return "".join(LATEX.get(letter, letter) for letter in text)
 
 
@@ -83,21 +79,7 @@ def csv_table(data: TableData) -> str:
     """One line a cell; no difference where ours is not of the published setting."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    names = (
-        "row",
-        "method",
-        "metric",
-        "mean",
-        "std",
-        "seeds",
-        "temperature",
-        "published_mean",
-        "published_std",
-        "published_temperature",
-        "difference",
-        "setting",
-    )
-    writer.writerow(names)
+    writer.writerow([*OURS, *(f"published_{name}" for name in Published._fields), "difference", "setting"])
     for cell in (cell for line in data.cells for cell in line):
         said = cell.published or Published(float("nan"), None, None)
         ours = (cell.mean, cell.std, len(cell.values), cell.temperature)

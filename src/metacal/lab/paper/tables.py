@@ -60,22 +60,9 @@ ABLATION_COLUMNS = (
     method("M4: Meta-Calibration [meta-loss DECE, loss CE]", "mc-dece"),
     method("M5: Meta-Calibration [meta-loss CE + DECE, loss CE]", "mc"),
 )
-SOFT_CALIBRATION_COLUMNS = (
-    method("CE+SBECE", "ce+sbece"),
-    method("CE+SAvUC", "ce+savuc"),
-    method("FL3+SBECE", "fl3+sbece"),
-    method("FL3+SAvUC", "fl3+savuc"),
-    method("MC-SBECE", "mc-sbece"),
-    method("MC-SAvUC", "mc-savuc"),
-    MC,
-)
-INTERLEAVED_COLUMNS = (
-    method("CE+SBECE", "ce-interleaved-sbece"),
-    method("CE+SAvUC", "ce-interleaved-savuc"),
-    method("FL3+SBECE", "fl3-interleaved-sbece"),
-    method("FL3+SAvUC", "fl3-interleaved-savuc"),
-    MC,
-)
+REGULARISED = ("CE+SBECE", "CE+SAvUC", "FL3+SBECE", "FL3+SAvUC")
+SOFT_CALIBRATION_COLUMNS = (*(method(x, x.lower()) for x in (*REGULARISED, "MC-SBECE", "MC-SAvUC")), MC)
+INTERLEAVED_COLUMNS = (*(method(x, x.lower().replace("+", "-interleaved-")) for x in REGULARISED), MC)
 GUO = {"method": "ce", "batch_size": 64, "epochs": 500, "milestones": [250, 375], "nesterov": True}
 GUO_COLUMNS = (
     *(Column(f"{who} model", None) for who in ("Guo2017 standard", "Guo2017 stochastic depth", "Mukhoti2020 standard")),
