@@ -36,7 +36,7 @@ def test_over_here_and_under_there_is_not_called_fine():
     probs = torch.cat((torch.tensor([[0.6, 0.4]]).repeat(500, 1), torch.tensor([[0.9, 0.1]]).repeat(500, 1)))
     right = torch.cat((torch.arange(500) < 450, torch.arange(500) < 300))
     summary = prepare_summary(Predictions.from_probs(probs, (~right).long()), 10)
-    assert summary.sentences[0].startswith("Neither") and "too sure at some levels" in summary.sentences[1]
+    assert summary.sentences[0].startswith("Neither") and "over-confident at some levels" in summary.sentences[1]
 
 
 def test_temperature_is_cross_fitted():
@@ -48,7 +48,7 @@ def test_temperature_is_cross_fitted():
     assert ece.after == pytest.approx(gain.ece_after, abs=1e-6) and ece.after < ece.value / 4
     assert f"A temperature of {gain.temperature:.2f} would take its ECE from" in summary.sentences[1]
     assert summary.scores[0].after == summary.scores[0].value
-    assert "would not mend it" in prepare_summary(some_predictions(sharpness=1.0, seed=3), 10).sentences[1]
+    assert "would not fix it" in prepare_summary(some_predictions(sharpness=1.0, seed=3), 10).sentences[1]
 
 
 def test_few_samples_are_warned_of_and_not_fitted():

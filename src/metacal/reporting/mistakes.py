@@ -21,7 +21,7 @@ class Mistake:
 
     row: int  # of the sample, counted from 0
     predicted: str  # name of the class that the model said
-    confidence: float  # how sure it was
+    confidence: float
     actual: str  # name of the true class
     actual_prob: float  # the probability that the model gave to it
 
@@ -42,7 +42,7 @@ class Mistakes:
 
     count: int  # wrong predictions in all
     confident: int  # those of them with a confidence of at least 0.9
-    surest: list[Mistake]  # the most confident ones, surest first; rows in order where confidences are equal
+    surest: list[Mistake]  # most confident first; rows in order where confidences are equal
     pairs: list[Confusion]  # the most frequent confusions
 
 
@@ -60,7 +60,7 @@ class RiskCoverageCurve:
 
 
 def prepare_mistakes(predictions: Predictions, most: int = 15, most_pairs: int = 10) -> Mistakes:
-    """The ``most`` surest mistakes and the ``most_pairs`` most frequent confusions.
+    """The ``most`` most confident mistakes and the ``most_pairs`` most frequent confusions.
 
     Examples:
         >>> probs = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]])

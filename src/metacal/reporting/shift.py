@@ -69,7 +69,7 @@ def prepare_shift(study: Mapping[str, Any]) -> Shift:
 def _heat_map(figure: str, study: Mapping[str, Any], corruptions: list[str], severities: list[int]) -> HeatMap:
     found = {(each["corruption"], each["severity"]): float(each[figure]) for each in study["domains"]}
     values = [[found[name, severity] for severity in severities] for name in corruptions]
-    # The two calibration errors share their shades: what a temperature mends is seen at a glance.
+    # The two calibration errors share their shades: what a temperature fixes shows at once.
     shared = ("error",) if figure == "error" else ("ece", "ece_after_temperature")
     highest = max(float(each[one]) for each in study["domains"] for one in shared)
     worst_at = max(found, key=lambda domain: found[domain])

@@ -24,7 +24,7 @@ def plot_shift(shift: Shift) -> Figure:
     rows = len(shift.corruptions)
     figure = new_figure(3.6 + 2.5 * len(shift.maps), 1.4 + 0.27 * rows)
     axes = figure.subplots(1, len(shift.maps), sharey=True, squeeze=False)[0]
-    # The two calibration errors share a scale: what a temperature mends is seen at a glance.
+    # The two calibration errors share a scale: what a temperature fixes shows at once.
     together = max(max(map(max, each.values)) for each in shift.maps if each.figure != "error")
     for axis, each in zip(axes, shift.maps, strict=True):
         highest = max(map(max, each.values)) if each.figure == "error" else together

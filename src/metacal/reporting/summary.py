@@ -158,10 +158,10 @@ def _with_ends(
 def _sentences(before: Evaluation, gain: TemperatureGain | None) -> list[str]:
     sentences = [before.verdict]
     if before.verdict.startswith("Neither") and before.figures["ece_low"] > 0.0:
-        sentences.append("But it is too sure at some levels of confidence and not sure enough at others.")
+        sentences.append("But it is over-confident at some levels of confidence and under-confident at others.")
     if gain is not None:
         temperature = f"{gain.temperature:g} (the end of its range)" if gain.at_bound else f"{gain.temperature:.2f}"
-        effect = "would take" if gain.helps else "would not mend it, taking"
+        effect = "would take" if gain.helps else "would not fix it, taking"
         sentences.append(
             f"A temperature of {temperature} {effect} its ECE from "
             f"{gain.ece_before * 100:.2f} % to {gain.ece_after * 100:.2f} %, and change no answer (cross-fitted: each "

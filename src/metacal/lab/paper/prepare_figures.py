@@ -56,7 +56,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Band:
-    """A line with its spread: mean and population standard deviation over seeds (and whatever else is said)."""
+    """A line with its spread: mean and population standard deviation over seeds (and classes, for strengths)."""
 
     name: str
     mean: list[float]
