@@ -2,7 +2,9 @@
 
 import json
 
+import numpy as np
 import pytest
+from PIL import Image
 from tests.lab.data import files
 from tests.lab.data.test_fetch import server  # noqa: F401
 from typer.testing import CliRunner
@@ -21,15 +23,18 @@ def data(metacal):
 def test_ls_shows_what_is_there_and_how_to_get_the_rest(data, tmp_path):
     files.write_tar(tmp_path / "cifar-100-binary.subset.tar.gz", files.cifar100_files())
     status, output, errors = data("ls", "--data-dir", tmp_path, "--json", tmp_path / "ls.json")
-    assert status == 0 and errors == "" and f"Data folder: {tmp_path}" in output
+    assert status == 0
+    assert errors == ""
+    assert f"Data folder: {tmp_path}" in output
     lines = {line.split()[1]: line for line in output.splitlines() if line.startswith("│")}
-    assert "built in" in lines["digits"] and "subset" in lines["cifar100"]
+    assert "built in" in lines["digits"]
+    assert "subset" in lines["cifar100"]
     assert "cifar-100-binary.subset.tar.gz" in lines["cifar100"]
-    assert "not here" in lines["cifar10"] and "metacal data fetch cifar10" in lines["cifar10"]
+    assert "not here" in lines["cifar10"]
+    assert "metacal data fetch cifar10" in lines["cifar10"]
     found = json.loads((tmp_path / "ls.json").read_text())
-    assert found["cifar100"]["subset"] and found["cifar100"]["files"] == [
-        str(tmp_path / "cifar-100-binary.subset.tar.gz")
-    ]
+    assert found["cifar100"]["subset"]
+    assert found["cifar100"]["files"] == [str(tmp_path / "cifar-100-binary.subset.tar.gz")]
     assert found["svhn"] == {**found["svhn"], "here": False, "files": [], "built_in": False}
 
 
@@ -42,15 +47,21 @@ def test_fetch_then_check_then_damage(data, tmp_path, server):  # noqa: F811
     url, _ = server
     folder = tmp_path / "data"
     status, output, errors = data("fetch", "cifar10", "digits", "--data-dir", folder, "--mirror", url)
-    assert status == 0 and output.split() == [str(folder / "cifar-10-binary.tar.gz")]
+    assert status == 0
+    assert output.split() == [str(folder / "cifar-10-binary.tar.gz")]
     assert "digits is built in" in errors
     status, output, _ = data("check", "cifar10", "--data-dir", folder, "--json", tmp_path / "check.json")
-    assert status == 0 and "as published" in output and "read without an error" in output
+    assert status == 0
+    assert "as published" in output
+    assert "read without an error" in output
     (verdict,) = json.loads((tmp_path / "check.json").read_text())["cifar10"]
-    assert verdict["good"] and verdict["expected"] == verdict["found"]
+    assert verdict["good"]
+    assert verdict["expected"] == verdict["found"]
     (folder / "cifar-10-binary.tar.gz").write_bytes(b"rubbish")
     status, output, errors = data("check", "cifar10", "--data-dir", folder)
-    assert status == 2 and output == "" and errors.count("\n") == 1
+    assert status == 2
+    assert output == ""
+    assert errors.count("\n") == 1
     assert f"expected {verdict['expected']}, found md5:" in errors
 
 
@@ -66,7 +77,10 @@ def test_fetch_then_check_then_damage(data, tmp_path, server):  # noqa: F811
 def test_errors_are_one_line_and_status_2(data, tmp_path, monkeypatch, arguments, message):
     monkeypatch.setenv("METACAL_DATA", str(tmp_path))
     status, output, errors = data(*arguments)
-    assert status == 2 and output == "" and message in errors and errors.count("\n") == 1
+    assert status == 2
+    assert output == ""
+    assert message in errors
+    assert errors.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
 
@@ -75,15 +89,40 @@ def test_a_source_without_an_address_says_where_its_files_go(data, tmp_path, mon
     monkeypatch.setitem(SOURCES, "own", own)
     monkeypatch.setenv("METACAL_DATA", str(tmp_path))
     status, output, errors = data("ls")
-    assert status == 0 and errors == "" and "not here" in output and "putting its files" in output
+    assert status == 0
+    assert errors == ""
+    assert "not here" in output
+    assert "putting its files" in output
     status, output, errors = data("fetch", "cifar10", "own")
-    assert (status, output) == (2, "") and errors.count("\n") == 1
+    assert (status, output) == (2, "")
+    assert errors.count("\n") == 1
     assert f"own cannot be fetched: put its files into the data folder, {tmp_path}." in errors
     status, output, errors = data("check", "own")
-    assert status == 2 and f"get it by: putting its files into {tmp_path}" in errors and "data fetch" not in errors
+    assert status == 2
+    assert f"get it by: putting its files into {tmp_path}" in errors
+    assert "data fetch" not in errors
 
 
 @pytest.mark.parametrize("verb", ["ls", "fetch", "check"])
 def test_help_has_an_example(verb):
     run = CliRunner().invoke(app, ["data", verb, "--help"])
-    assert run.exit_code == 0 and f"Example: metacal data {verb}" in run.stdout and "--data-dir" in run.stdout
+    assert run.exit_code == 0
+    assert f"Example: metacal data {verb}" in run.stdout
+    assert "--data-dir" in run.stdout
+
+
+def test_a_contact_sheet(metacal, tmp_path):
+    status, output, errors = metacal("data", "corrupt", "digits", "-o", tmp_path / "sheet.png", "--only", "fog,snow")
+    assert status == 0, errors
+    assert "2 corruptions at 5 severities" in output
+    with Image.open(tmp_path / "sheet.png") as image:
+        assert np.asarray(image.convert("L")).std() > 10
+    for words, message in (
+        (("digits", "-o", tmp_path / "sheet.pdf"), ".png or .svg"),
+        (("digits", "-o", tmp_path / "s.png", "--only", "fgo"), "nearest: fog"),
+        (("digits", "-o", tmp_path / "no" / "s.png"), "a file in a folder that exists"),
+        (("simulated", "-o", tmp_path / "s.png"), "`images` must"),
+    ):
+        status, _, errors = metacal("data", "corrupt", *words)
+        assert status == 2
+        assert message in errors

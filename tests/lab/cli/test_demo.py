@@ -37,16 +37,19 @@ def test_tables_page_and_json(tmp_path, monkeypatch):
         *(f"Digits: {demo.NAMES[name]}, seed {seed}" for name in ("ce", "ls", "meta") for seed in range(2)),
         "Writing the report",
     ]
-    assert "meta-calibration" in first.output and "open it in a browser" in first.output
+    assert "meta-calibration" in first.output
+    assert "open it in a browser" in first.output
     page = (tmp_path / "out" / "report.html").read_text()
-    assert "digits-mlp-meta-seed0" in page and "What was learned" in page
+    assert "digits-mlp-meta-seed0" in page
+    assert "What was learned" in page
 
     def never(*arguments, **keywords):
         raise AssertionError("done twice")
 
     monkeypatch.setattr(simulated, "fit_draw", never)
     again = CliRunner().invoke(app, arguments)
-    assert again.exit_code == 0 and json.loads((tmp_path / "figures.json").read_text()) == figures
+    assert again.exit_code == 0
+    assert json.loads((tmp_path / "figures.json").read_text()) == figures
 
 
 @pytest.mark.usefixtures("quick")
@@ -64,16 +67,19 @@ def test_stopped_in_the_middle_it_goes_on(tmp_path, monkeypatch, part):
     monkeypatch.setattr(home, part, interrupted)
     arguments = ["demo", "-o", str(tmp_path / "out")]
     first = CliRunner().invoke(app, arguments)
-    assert first.exit_code == 130 and "The same command goes on" in first.output, first.output
+    assert first.exit_code == 130, first.output
+    assert "The same command goes on" in first.output
     again = CliRunner().invoke(app, arguments)
-    assert again.exit_code == 0 and "open it in a browser" in again.output
+    assert again.exit_code == 0
+    assert "open it in a browser" in again.output
     if part == "fit_draw":
         assert len(calls) == 2  # each draw once
 
 
 def test_a_place_that_cannot_be_written_is_said_first(tmp_path):
     found = CliRunner().invoke(app, ["demo", "-o", str(tmp_path), "--json", str(tmp_path / "no" / "figures.json")])
-    assert isinstance(found.exception, InvalidValueError) and not list(tmp_path.iterdir())
+    assert isinstance(found.exception, InvalidValueError)
+    assert not list(tmp_path.iterdir())
 
 
 def test_equal_labels():

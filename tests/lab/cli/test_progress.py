@@ -47,7 +47,8 @@ def test_a_notice_and_a_title(capsys, tmp_path):
     with watch_training(spec, RunFolder(tmp_path)) as emit:
         emit(Notice(HOSTILE))
     said = plain(capsys.readouterr().err)
-    assert HOSTILE in said and ("━" not in said or spec.title in said)
+    assert HOSTILE in said
+    assert "━" not in said or spec.title in said
 
 
 def test_an_epoch_that_takes_long_says_how_far_it_is():
@@ -72,7 +73,8 @@ def test_only_the_first_process_is_heard(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("RANK", "1")
     with watch_training(SPEC, RunFolder(tmp_path), tensorboard=True) as emit:
         emit(Notice("Stopped early."))
-    assert capsys.readouterr() == ("", "") and not list(tmp_path.iterdir())
+    assert capsys.readouterr() == ("", "")
+    assert not list(tmp_path.iterdir())
 
 
 def test_runs_that_start_and_end_and_epochs_now_and_then():
@@ -100,19 +102,24 @@ def test_failures_at_the_end_of_a_command(metacal, monkeypatch, tmp_path):
     words = ["hyperparameters", "--scale", "smoke", "--rows", "cifar-10/", "--methods", "ce", "--seeds", "0"]
     output = tmp_path / "[x]" / "tables"
     status, printed, errors = metacal("run", *words, "--store", tmp_path / "runs", "-o", output)
-    assert status == 1 and errors == f"failed: {HOSTILE}\n" and f"{output}/report.html: open it" in printed
+    assert status == 1
+    assert errors == f"failed: {HOSTILE}\n"
+    assert f"{output}/report.html: open it" in printed
 
 
 def test_paths_with_brackets(metacal, monkeypatch, tmp_path):
     odd = tmp_path / "[x]" / "a[" / "b]"
     status, output, errors = metacal("data", "ls", "--data-dir", odd)
-    assert status == 0 and f"--data-dir {odd} " in output, errors
+    assert status == 0, errors
+    assert f"--data-dir {odd} " in output
     status, output, errors = metacal("validate", "--store", odd)
-    assert status == 0 and f"0 runs in {odd}, 0 complete" in output, errors
+    assert status == 0, errors
+    assert f"0 runs in {odd}, 0 complete" in output
     scores = dict.fromkeys(("val", "test"), dict.fromkeys(SHOWN, 0.5))
     monkeypatch.setattr("metacal.lab.training.pipeline.run", lambda *_, **__: {"best_epoch": 1, **scores})
     status, output, errors = metacal("train", "dataset=digits", "--run-dir", odd)
-    assert status == 0 and output.startswith(f"{odd}, epoch 1"), errors
+    assert status == 0, errors
+    assert output.startswith(f"{odd}, epoch 1")
 
 
 def test_figures_that_go_to_a_path_with_brackets(capsys, tmp_path, monkeypatch):

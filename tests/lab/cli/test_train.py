@@ -73,10 +73,13 @@ def test_scores_that_were_cut_short_are_made_again(train_here, copied):
     whole = path.read_text()
     path.write_text(whole[:-9])
     status, complaint = train_here("--run-dir", str(copied), "--resume")
-    assert status == 2 and f"Delete {path} and finish the run again" in complaint and complaint.count("\n") == 1
+    assert status == 2
+    assert f"Delete {path} and finish the run again" in complaint
+    assert complaint.count("\n") == 1
     path.unlink()
     status, _ = train_here("--run-dir", str(copied), "--resume")
-    assert status == 0 and json.loads(path.read_text())["test"] == json.loads(whole)["test"]
+    assert status == 0
+    assert json.loads(path.read_text())["test"] == json.loads(whole)["test"]
 
 
 @pytest.mark.parametrize("verb", [["report"], ["validate", "--store"]])
@@ -103,7 +106,8 @@ def test_a_run_whose_files_do_not_fit_together(copied, monkeypatch, capsys):
     with pytest.raises(SystemExit) as left:
         main()
     errors = capsys.readouterr().err
-    assert left.value.code == 2 and f"{copied} is damaged: its files do not fit together (ValueError: " in errors
+    assert left.value.code == 2
+    assert f"{copied} is damaged: its files do not fit together (ValueError: " in errors
 
 
 STATES = {
@@ -128,7 +132,8 @@ def test_checkpoints_of_something_else(train_here, copied, change):
     checkpoints.previous.unlink(missing_ok=True)
     write_checkpoint(STATES[change](state), checkpoints.last)
     status, complaint = train_here("--run-dir", str(copied), "--resume")
-    assert status == 2 and "Traceback" not in complaint
+    assert status == 2
+    assert "Traceback" not in complaint
     last = complaint.splitlines()[-1]
     assert last.startswith(f"error: The checkpoints in {checkpoints.folder} are not those of this run (")
     assert last.endswith("or delete them: the run then starts again.")
@@ -139,7 +144,8 @@ def test_a_best_checkpoint_of_something_else(train_here, copied):
     checkpoints = Checkpoints(copied / "checkpoints")
     write_checkpoint({"epoch": 1}, checkpoints.best, checkpoints.spare)
     status, complaint = train_here("--run-dir", str(copied), "--resume")
-    assert status == 2 and "are not those of this run (KeyError: 'model')" in complaint
+    assert status == 2
+    assert "are not those of this run (KeyError: 'model')" in complaint
 
 
 def test_a_folder_cannot_have_code_run(train_here, finished, monkeypatch, tmp_path, capsys):
@@ -152,13 +158,18 @@ def test_a_folder_cannot_have_code_run(train_here, finished, monkeypatch, tmp_pa
     with pytest.raises(SystemExit) as left:
         main()
     errors = capsys.readouterr().err
-    assert left.value.code == 2 and refusal in errors and errors.count("\n") == 1
+    assert left.value.code == 2
+    assert refusal in errors
+    assert errors.count("\n") == 1
     (folder.path / "scores.json").unlink()
     status, complaint = train_here("--run-dir", str(folder.path), "--resume")
-    assert status == 2 and refusal in complaint and complaint.count("\n") == 1
+    assert status == 2
+    assert refusal in complaint
+    assert complaint.count("\n") == 1
     assert not Path("ran").exists()
     status, complaint = train_here("--run-dir", str(folder.path), "--resume", "--trust-model")
-    assert Path("ran").exists() and "must be importable as 'module:Class'" in complaint
+    assert Path("ran").exists()
+    assert "must be importable as 'module:Class'" in complaint
 
 
 def test_the_command_that_goes_on_trusts_a_model_that_was_typed(tmp_path):
@@ -172,9 +183,11 @@ def test_the_command_that_goes_on_trusts_a_model_that_was_typed(tmp_path):
 def test_scores_may_go_where_the_run_makes_a_folder(train_here, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     status, complaint = train_here(*QUICK, "epochs=1", "--json", "runs/scores.json")
-    assert status == 0 and "ece" in json.loads(Path("runs/scores.json").read_text())["test"], complaint
+    assert status == 0, complaint
+    assert "ece" in json.loads(Path("runs/scores.json").read_text())["test"]
     status, complaint = train_here(*QUICK, "epochs=1", "seed=1", "--json", "elsewhere/scores.json")
-    assert status == 2 and "folder that exists" in complaint
+    assert status == 2
+    assert "folder that exists" in complaint
 
 
 def test_a_run_from_names_to_scores(finished):
@@ -218,7 +231,8 @@ def test_figures_that_are_not_finite(tmp_path, train_here, capsys, monkeypatch):
 def test_a_place_for_json_that_cannot_be(tmp_path, train_here):
     place = tmp_path / "no" / "s.json"
     status, complaint = train_here(*QUICK, "--run-dir", str(tmp_path / "run"), "--json", str(place))
-    assert status == 2 and complaint == f"error: `--json` must name a file in a folder that exists, got {place}.\n"
+    assert status == 2
+    assert complaint == f"error: `--json` must name a file in a folder that exists, got {place}.\n"
     assert not (tmp_path / "run").exists()
 
 
@@ -329,7 +343,8 @@ def test_two_processes_stop_and_go_on_to_the_same_end(tmp_path):
 def test_bad_input_is_one_clear_line_and_nothing_is_written(words, messages, tmp_path, train_here):
     status, complaint = train_here(*words, "--run-dir", str(tmp_path / "run"))
     assert status == 2
-    assert complaint.startswith("error: ") and complaint.count("\n") == 1, complaint
+    assert complaint.startswith("error: "), complaint
+    assert complaint.count("\n") == 1
     for message in messages:
         assert message in complaint
     assert not (tmp_path / "run").exists()
@@ -346,12 +361,15 @@ def test_labels_out_of_range_in_the_users_own_data(tmp_path, train_here):
     arrays = {"inputs": np.zeros((20, 4), np.float32), "targets": np.full(20, -1)}
     np.savez(tmp_path / "own.npz", **arrays)
     status, complaint = train_here(f"dataset={tmp_path / 'own.npz'}", "--run-dir", str(tmp_path / "run"))
-    assert status == 2 and "targets" in complaint and "-1" in complaint, complaint
+    assert status == 2, complaint
+    assert "targets" in complaint
+    assert "-1" in complaint
 
 
 def test_a_folder_in_use(tmp_path, train_here):
     folder = RunFolder(tmp_path / "run")
     with folder.lock():
         status, complaint = train_here(*QUICK, "epochs=1", "--run-dir", str(folder.path))
-    assert status == 2 and "in use by another process" in complaint
+    assert status == 2
+    assert "in use by another process" in complaint
     assert not folder.exists

@@ -43,7 +43,8 @@ def test_two_processes_give_what_one_gives(tmp_path):
     heard = Record()
     assert engine(1).execute(runs, alone) == {}
     failures = engine(2).execute([bad, *runs, runs[0]], shared, emit=heard)
-    assert list(failures) == [bad.hash] and "loss became" in failures[bad.hash]
+    assert list(failures) == [bad.hash]
+    assert "loss became" in failures[bad.hash]
     assert figures(alone, runs) == figures(shared, runs)
     for spec in runs:
         assert len(heard.of(RunStarted, spec)) == len(heard.of(RunFinished, spec)) == 1
@@ -66,7 +67,8 @@ def test_a_failing_run_takes_no_other_with_it(tmp_path):
     store, heard = RunStore(tmp_path), Record()
     good, bad = specs(2), specs(1, method="ce", lr=1e30, seed=7)
     failures = engine().execute([*bad, *good], store, emit=heard)
-    assert list(failures) == [bad[0].hash] and "loss became" in failures[bad[0].hash]
+    assert list(failures) == [bad[0].hash]
+    assert "loss became" in failures[bad[0].hash]
     assert [event.error for event in heard.of(RunFailed)] == list(failures.values())
     assert [store.state(spec) for spec in good] == ["complete", "complete"]
 
@@ -95,11 +97,14 @@ def test_a_stop_saves_and_a_second_call_goes_on(jobs, tmp_path):
 
     with pytest.raises(Stopped) as stopped:
         engine(jobs).execute(runs, store, emit=Record(at_the_fifth_epoch), stop=stop)
-    assert stopped.value.signal == signal.SIGINT and not workers()
-    assert store.state(runs[0]) == "begun" and store.state(runs[2]) == "missing"
+    assert stopped.value.signal == signal.SIGINT
+    assert not workers()
+    assert store.state(runs[0]) == "begun"
+    assert store.state(runs[2]) == "missing"
     heard = Record()
     assert engine().execute(runs, store, emit=heard) == {}
-    assert heard.epochs(runs[0])[0] > 5 and heard.starts_from_zero(runs[0]) == 0
+    assert heard.epochs(runs[0])[0] > 5
+    assert heard.starts_from_zero(runs[0]) == 0
     whole = RunStore(tmp_path / "whole")
     engine().execute(runs, whole)
     assert figures(store, runs) == figures(whole, runs)
@@ -117,7 +122,8 @@ def test_ctrl_c_stops_the_workers_of_a_command(tmp_path):
         assert process.stdout.readline() == "told\n"
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate()
-    assert "Stopped: stopped by SIGINT" in said and "KeyboardInterrupt" not in said
+    assert "Stopped: stopped by SIGINT" in said
+    assert "KeyboardInterrupt" not in said
     wait_until_nobody_is_left(process.pid)
 
 
@@ -162,7 +168,8 @@ def test_two_engines_on_one_store_train_each_run_once(tmp_path):
     assert other.returncode == 0
     by_other = [tuple(map(int, line.split())) for line in lines]
     by_us = [(spec.seed, epoch) for spec in runs for epoch in heard.epochs(spec)]
-    assert by_us and sorted(by_us + by_other) == [(seed, epoch) for seed in range(6) for epoch in range(1, 21)]
+    assert by_us
+    assert sorted(by_us + by_other) == [(seed, epoch) for seed in range(6) for epoch in range(1, 21)]
 
 
 @pytest.mark.slow
@@ -180,7 +187,9 @@ def test_killed_workers_are_replaced_and_their_runs_go_on(tmp_path):
     heard = Record(kill)
     failures = engine(2).execute([doomed, cut, *others], store, emit=heard)
     assert failures == {doomed.hash: "Its process died 2 times: killed, or out of memory?"}
-    assert len(kills) == 1 and len(heard.of(RunStarted, cut)) == 2 and heard.starts_from_zero(cut) == 1
+    assert len(kills) == 1
+    assert len(heard.of(RunStarted, cut)) == 2
+    assert heard.starts_from_zero(cut) == 1
     whole = RunStore(tmp_path / "whole")
     engine().execute([cut, *others], whole)
     assert figures(store, [cut, *others]) == figures(whole, [cut, *others])

@@ -79,9 +79,11 @@ def test_a_worker_killed_and_a_node_removed(cluster, tmp_path):
     LocalEngine(hardware=Hardware(accelerator="cpu", threads=1)).execute(runs, alone)
     assert figures(store, runs) == figures(alone, runs)
     for spec in runs:  # what a process was about to tell when it was killed is not heard: at most, not exactly
-        assert heard.starts_from_zero(spec) <= 1 and len(heard.of(RunFinished, spec)) == 1
+        assert heard.starts_from_zero(spec) <= 1
+        assert len(heard.of(RunFinished, spec)) == 1
     for spec in runs[2:]:
-        assert len(heard.of(RunStarted, spec)) <= 1 and len(heard.epochs(spec)) == len(set(heard.epochs(spec)))
+        assert len(heard.of(RunStarted, spec)) <= 1
+        assert len(heard.epochs(spec)) == len(set(heard.epochs(spec)))
     assert not list(store.root.glob(".shared-*"))
 
     again = Record()
@@ -105,7 +107,8 @@ def test_a_failure_and_a_stop(cluster, tmp_path):
     heard = Record(at_the_fifth_epoch)
     with pytest.raises(Stopped):
         RayEngine(cluster.address, cpus=0.5).execute([bad, long], store, emit=heard, stop=stop)
-    assert store.state(long) == "begun" and (store.folder(long).checkpoints / "last.ckpt").exists()
+    assert store.state(long) == "begun"
+    assert (store.folder(long).checkpoints / "last.ckpt").exists()
     assert any("loss became" in getattr(event, "error", "") for event in heard.events)
     with pytest.raises(InvalidValueError, match=r"must be what some machine of the cluster has \(.*\), got 1 and 1"):
         RayEngine(cluster.address, gpus=1).execute([long], store)

@@ -45,19 +45,20 @@ WIDE = 240
 
 @dataclass(frozen=True)
 class Selection:
-    """What a command is about: tables and figures, at a scale, with the store of their runs.
-
-    Attributes:
-        settings: ``KEY=VALUE`` for all runs, as typed, and what they mean.
-        part: the options that chose a part, as typed, for the command that makes it.
-    """
+    """What a command is about: tables and figures, at a scale, with the store of their runs."""
 
     exhibits: "Sequence[Exhibit]"
     runs: "RunStore"
     scale: str
-    settings: Sequence[str] = ()
-    overrides: dict[str, Any] = field(default_factory=dict)
-    part: dict[str, str] = field(default_factory=dict)
+    settings: Sequence[str] = ()  # KEY=VALUE for all runs, as typed
+    part: dict[str, str] = field(default_factory=dict)  # the options that chose a part, as typed
+
+    @cached_property
+    def overrides(self) -> dict[str, Any]:
+        """What the settings mean."""
+        from metacal.lab.training.recipes import read_overrides
+
+        return read_overrides(self.settings)
 
     @cached_property
     def plans(self) -> "list[Plan]":

@@ -70,20 +70,20 @@ def run(
     from metacal.lab.engines import LocalEngine, RayEngine
     from metacal.lab.paper import EXHIBITS
     from metacal.lab.paper.simulated import DrawStore
-    from metacal.lab.training.recipes import read_overrides
 
     check_choice("--engine", engine, ("local", "ray"))
     names = [word for word in words or [] if "=" not in word]
     settings = [word for word in words or [] if "=" in word]
-    overrides = read_overrides(settings)
     if bool(names) == everything:
         raise InvalidValueError("`NAME` must be given, or --all, but not both; `metacal ls` lists the names.")
     named = in_order(EXHIBITS.values()) if everything else [found for name in names for found in find_exhibits(name)]
     exhibits = narrow(named, split_words(rows), split_words(methods), read_seeds(seeds))
     part = {"rows": rows, "methods": methods, "seeds": seeds}
-    selection = Selection(exhibits, open_store(store), scale, settings, overrides, part)
-    if overrides and not selection.specs:
-        raise InvalidValueError(f"`{next(iter(overrides))}` must not be set: nothing that was named has runs.")
+    selection = Selection(exhibits, open_store(store), scale, settings, part)
+    if settings and not selection.specs:
+        raise InvalidValueError(
+            f"`{next(iter(selection.overrides))}` must not be set: nothing that was named has runs."
+        )
     runs = selection.runs
     missing = [spec for spec in selection.specs if runs.state(spec) != "complete"]
     chosen = RayEngine(address, gpus=gpus) if engine == "ray" else LocalEngine(jobs)
@@ -109,14 +109,7 @@ def fit_draws(
     say: Callable[[str], None] = lambda text: None,
     fit: Callable[..., dict[str, Any]] | None = None,
 ) -> None:
-    """Fit the study's models on every draw of simulated data that the store does not have.
-
-    Args:
-        draws: which.
-        store: where they are kept.
-        stop: asks to stop.
-        say: is told of each draw before it is fitted.
-        fit: how; by default `metacal.lab.paper.simulated.fit_draw`.
+    """Fit the study's models, by default with `fit_draw`, on every draw that the store does not have.
 
     Raises:
         Stopped: it was asked for; the draws before are kept.

@@ -59,19 +59,12 @@ def silence(event: RunEvent) -> None:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How an attempt ended; a value that any engine can send.
+    """How an attempt ended; a value that any engine can send."""
 
-    Attributes:
-        kind: ``in use`` if another process holds the run.
-        scores: if finished.
-        error: if failed.
-        signal: if stopped.
-    """
-
-    kind: Literal["finished", "failed", "in use", "stopped"]
-    scores: dict[str, Any] = field(default_factory=dict)
-    error: str = ""
-    signal: int | None = None
+    kind: Literal["finished", "failed", "in use", "stopped"]  # in use: another process holds the run
+    scores: dict[str, Any] = field(default_factory=dict)  # if finished
+    error: str = ""  # if failed
+    signal: int | None = None  # if stopped
 
 
 @dataclass(frozen=True)
@@ -113,19 +106,10 @@ def attempt(spec: RunSpec, place: Place, emit: Listener, stop: StopRequest) -> O
 
 
 class RunQueue:
-    """Runs in the order given, each once; those that are complete in the store are settled at once.
-
-    Args:
-        specs: what to run.
-        store: where runs are kept.
-        emit: is told of runs that finish or fail.
-
-    Attributes:
-        failures: what was wrong, by the hash of the spec.
-    """
+    """Runs in the order given, each once; those that are complete in the store are settled at once."""
 
     def __init__(self, specs: Iterable[RunSpec], store: RunStore, emit: Listener) -> None:
-        self.failures: dict[str, str] = {}
+        self.failures: dict[str, str] = {}  # what was wrong, by the hash of the spec
         self._emit = emit
         self._waiting: deque[tuple[float, RunSpec]] = deque()
         for spec in {spec.hash: spec for spec in specs}.values():

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import nullcontext, suppress
 from multiprocessing import connection, get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -75,7 +75,7 @@ class LocalEngine:
         Raises:
             Stopped: a signal asked for it; the state of every run is saved.
         """
-        with stopping(stop) as request:
+        with StopRequest().listening() if stop is None else nullcontext(stop) as request:
             queue = RunQueue(specs, store, emit)
             if self.jobs == 1:
                 execute_here(queue, Place(store, self.hardware, data_dir), emit, request)
@@ -84,16 +84,6 @@ class LocalEngine:
                 shared = self.hardware.model_copy(update={"threads": threads})
                 execute_in_processes(self.jobs, queue, Place(store, shared, data_dir), emit, request)
             return queue.failures
-
-
-@contextmanager
-def stopping(stop: StopRequest | None) -> Iterator[StopRequest]:
-    """The caller's request to stop, or one that takes signals."""
-    if stop is not None:
-        yield stop
-        return
-    with StopRequest().listening() as own:
-        yield own
 
 
 def execute_here(queue: RunQueue, place: Place, emit: Listener, stop: StopRequest) -> None:
@@ -154,11 +144,6 @@ class RunProcess:
 
     The process is forked from a fresh one that has imported all it needs and nothing else: no GPU, no threads, no data.
     Events come through a pipe. A word through it asks for a stop; its end means that this process is gone.
-
-    Attributes:
-        spec: of the run.
-        line: this end of the pipe.
-        future: what comes of the run.
     """
 
     def __init__(self, spec: RunSpec, place: Place, gpu: str | None) -> None:

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,7 +18,6 @@ from uuid import uuid4
 from metacal.errors import InvalidValueError, needs
 from metacal.files import write_text
 from metacal.lab.engines.attempt import Listener, Outcome, Place, RunEvent, RunQueue, attempt, sentence, silence
-from metacal.lab.engines.local import stopping
 from metacal.lab.training import Hardware, RunSpec, Stopped, StopRequest
 from metacal.lab.training.run_folder import RunStore
 
@@ -73,7 +72,7 @@ class RayEngine:
         with needs("ray"):
             import ray
             import ray.util.scheduling_strategies
-        with stopping(stop) as request:
+        with StopRequest().listening() if stop is None else nullcontext(stop) as request:
             queue = RunQueue(specs, store, emit)
             if len(queue):
                 named = data_dir or os.environ.get("METACAL_DATA")
@@ -86,14 +85,7 @@ class RayEngine:
 
 
 class Tasks:
-    """The tasks of one call of `RayEngine.execute`.
-
-    Args:
-        ray: the module.
-        engine: what a task is given.
-        place: where runs are kept.
-        mark: a file in the store that every worker must see; they stop when it is gone.
-    """
+    """The tasks of one call of `RayEngine.execute`; each must see the mark, and stops when it is gone."""
 
     def __init__(self, ray: ModuleType, engine: RayEngine, place: Place, mark: Path) -> None:
         self.ray, self.place, self.mark = ray, place, mark
