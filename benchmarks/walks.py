@@ -1,6 +1,7 @@
 """How far a reader has to walk: files of `src/metacal` in which a function runs, by command; files and lines by room.
 
-``python -m benchmarks.walks`` prints both; ``--files`` names the files. Every command is run twice and watched the
+``python -m benchmarks.walks`` prints both; ``--files`` names the files, in the order in which they are entered, and
+``--json results/house/walks.json`` keeps all of it for docs/architecture.md. Every command is run twice and watched the
 second time, so that what is executed by importing a module does not count.
 """
 
@@ -31,10 +32,10 @@ class Watch:
     """Which files of the package run, and which of them between the end of one training batch and that of the next."""
 
     def __init__(self) -> None:
-        self.files: set[str] = set()
-        self.batch: set[str] = set()
-        self.before_batches: list[set[str]] = []
-        self.batches: list[set[str]] = []
+        self.files: dict[str, None] = {}  # in the order in which they are entered
+        self.batch: dict[str, None] = {}
+        self.before_batches: list[dict[str, None]] = []
+        self.batches: list[dict[str, None]] = []
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
         """Take in a call or a return, as `sys.setprofile` says it."""
@@ -43,12 +44,12 @@ class Watch:
             return  # others' code, and the bodies of modules and classes
         name = str(Path(code.co_filename).relative_to(PACKAGE))
         if event == "call":
-            self.files.add(name)
-            self.batch.add(name)
+            self.files[name] = None
+            self.batch[name] = None
         elif event == "return" and code.co_name == "train_batch":
             self.batches.append(self.batch)
-            self.before_batches.append(set(self.files))
-            self.batch = set()
+            self.before_batches.append(dict(self.files))
+            self.batch = {}
 
 
 @contextmanager
@@ -71,12 +72,14 @@ def walk(command: Callable[[Path], list[str]]) -> Watch:
             words = ["metacal", *command(Path(folder))]
             said = StringIO()
             with redirect_stdout(said), redirect_stderr(said), watching() as watch:
-                sys.argv = words
+                typed, sys.argv = sys.argv, words
                 try:
                     run_app()
                 except SystemExit as left:
                     if left.code:
                         raise RuntimeError(f"{' '.join(words)} failed: {said.getvalue()}") from None
+                finally:
+                    sys.argv = typed
     return watch
 
 
@@ -125,7 +128,7 @@ def main() -> None:
     }
     if arguments.files:
         for name, files in walks.items():
-            print(f"{name}:", *sorted(files), sep="\n  ")
+            print(f"{name}:", *files, sep="\n  ")
     rows: list[Row] = [
         {"walk": name, "files": len(files), "rooms": len({str(Path(file).parent) for file in files})}
         for name, files in walks.items()
@@ -137,6 +140,9 @@ def main() -> None:
         Target("lines in all", float(size[-1]["lines"] or 0), 20_000, at_least=False),
     ]
     parts = {"walks": Part("Files in which a function runs", rows, targets), "rooms": Part("Files and lines", size)}
+    if arguments.json is not None:
+        visits: list[Row] = [{"walk": name, "file": file} for name, files in walks.items() for file in files]
+        parts["files"] = Part("Files in the order in which they are entered", visits)
     publish("walks", parts, path=arguments.json, is_whole=False)
 
 

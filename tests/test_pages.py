@@ -8,7 +8,8 @@ import pytest
 from benchmarks.pages.__main__ import claim, difference, render, reproduction
 from benchmarks.pages.reproduction import Reproduction
 from benchmarks.pages.results import MissingFigureError, Results, markdown
-from benchmarks.pages.sections import benchmarks, conformance
+from benchmarks.pages.rooms import floors, import_graph, picture, reduced
+from benchmarks.pages.sections import benchmarks, conformance, walk
 
 from metacal.lab.paper import EXHIBITS
 
@@ -207,3 +208,37 @@ def test_conformance_shows_the_answers_that_were_given():
         answers = " | ".join(f"{answer['mark']} {answer['text']}" for answer in question["answers"].values())
         assert f"| {question['asked']} | {question['right']} | {answers} |" in text
     assert text.count("\n- **") == len(found["questions"])
+
+
+def test_rooms_stand_above_what_they_import():
+    graph = import_graph(ROOT / "src" / "metacal")
+    assert graph["functional"] == set()
+    assert graph["losses"] == {"functional"}
+    assert "lab.training" in graph["lab.engines"]
+    graph["cli"].discard("lab.cli")
+    level = {room: number for number, rooms in enumerate(floors(graph)) for room in rooms}
+    assert all(level[room] > level[used] for room in graph for used in graph[room])
+    drawn = picture(ROOT / "src" / "metacal")
+    assert all(f">{room.removeprefix('lab.')}</text>" in drawn for room in graph)
+
+
+def test_arrows_that_follow_from_others_are_left_out():
+    graph = {"a": set(), "b": {"a"}, "c": {"a", "b"}}
+    assert reduced(graph) == {"a": set(), "b": {"a"}, "c": {"b"}}
+
+
+def test_rooms_that_import_each_other_are_refused():
+    with pytest.raises(ValueError, match=r"must not import each other.*'a', 'b'"):
+        floors({"a": {"b"}, "b": {"a"}, "c": set()})
+
+
+def test_a_walk_says_what_each_file_does(tmp_path):
+    source, results = tmp_path / "src" / "metacal", tmp_path / "results"
+    source.mkdir(parents=True)
+    (results / "house").mkdir(parents=True)
+    rows = [{"walk": "long", "file": "a.py"}, {"walk": "long", "file": "b.py"}, {"walk": "short", "file": "a.py"}]
+    (results / "house" / "walks.json").write_text(json.dumps({"parts": {"files": {"rows": rows}}}))
+    (source / "a.py").write_text('"""Does ``a``,\nor b | c.\n\nMore.\n"""\n')
+    assert walk(Results(results), "short").splitlines()[2:] == ["| `a.py` | Does `a`, or b \\| c. |"]
+    with pytest.raises(MissingFigureError, match=r"b\.py is gone; run `python -m benchmarks\.walks"):
+        walk(Results(results), "long", beyond="short")

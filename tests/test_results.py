@@ -41,7 +41,7 @@ def test_a_table_says_where_it_comes_from(table):
     assert all(known[key] for key in needed - EARLIER.get(table.parent.name, set()))
     assert re.fullmatch("[0-9a-f]{12}", known["commit"])
     assert known.get("train_seconds") or known["wall_seconds"]
-    assert known.get("seeds") or table.parent.name in ("benchmarks", "conformance")
+    assert known.get("seeds") or table.parent.name in ("benchmarks", "conformance", "house")
     assert not re.search(r"(^|[\s=])[/~]", known["command"]), "a path of one machine"
     if table.suffix == ".md" and PAPER not in table.parents:
         assert f"`{known['command']}`" in table.read_text(encoding="utf-8").partition("\n")[0]

@@ -1,7 +1,8 @@
 """``python -m benchmarks.pages`` writes every page that has a template; ``--check`` only says which one is out of date.
 
 A template ``docs/templates/PAGE.md.j2`` becomes ``docs/PAGE.md``, and ``README.md.j2`` the README. It takes its figures
-from ``results`` through the functions of `functions`; one that is not there is an error that names it.
+from ``results`` through the functions of `functions`; one that is not there is an error that names it. The picture of
+the rooms of ``src/metacal`` is drawn from their imports.
 """
 
 import argparse
@@ -18,8 +19,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError
 from benchmarks.pages import sections
 from benchmarks.pages.reproduction import Reproduction
 from benchmarks.pages.results import MissingFigureError, Results
+from benchmarks.pages.rooms import picture
 
 ROOT = Path(__file__).parents[2]
+PICTURE = Path("docs/figures/architecture.svg")
 NOTE = "<!-- Made by `python -m benchmarks.pages` from docs/templates/{}: edit that. -->\n"
 
 
@@ -44,7 +47,7 @@ def main() -> int:
 
 
 def render(root: Path) -> dict[Path, str]:
-    """Every page with a template below a folder, and its text."""
+    """Every page with a template below a folder, and the picture of the rooms; with their text."""
     templates = root / "docs" / "templates"
     environment = Environment(
         loader=FileSystemLoader(templates), undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True
@@ -58,7 +61,8 @@ def render(root: Path) -> dict[Path, str]:
             pages[page] = NOTE.format(name) + environment.get_template(name).render()
         except (MissingFigureError, TemplateError) as problem:
             raise MissingFigureError(f"docs/templates/{name}: {problem}") from problem
-    return pages
+    package = root / "src" / "metacal"
+    return pages | ({root / PICTURE: picture(package)} if package.exists() else {})
 
 
 def functions(root: Path) -> dict[str, Callable[..., Any]]:
@@ -66,8 +70,8 @@ def functions(root: Path) -> dict[str, Callable[..., Any]]:
     results = Results(root / "results")
     named = ("value", "values", "number", "figure", "span", "beyond_noise", "items", "table")
     found: dict[str, Callable[..., Any]] = {name: getattr(results, name) for name in named}
-    of_results = (sections.benchmarks, sections.cost, sections.example, sections.conformance, sections.simulation)
-    found |= {function.__name__: partial(function, results) for function in of_results}
+    named_sections = ("benchmarks", "cost", "example", "conformance", "simulation", "walk")
+    found |= {name: partial(getattr(sections, name), results) for name in named_sections}
     return found | {"reproduction": lambda: reproduction(root).page(), "claim": claim, "datasets": sections.datasets}
 
 
