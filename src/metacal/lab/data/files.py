@@ -21,11 +21,12 @@ READ_ERRORS = (EOFError, OSError, tarfile.TarError, zlib.error, lzma.LZMAError)
 
 
 class Shape(NamedTuple):
-    """Training samples of a dataset, the shape of one, and the number of classes; known before its files are there."""
+    """Training samples of a dataset, the shape and kind of one, and the classes; known before its files are there."""
 
     samples: int
     input_shape: tuple[int, ...]
     num_classes: int
+    kind: str = "image"
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ def _seconds_by_size(spec: RunSpec) -> float:
 @lru_cache
 def training_flops(model: str, options: str, shape: Shape) -> float:
     """Floating-point operations of a training step per sample: thrice those of a forward pass, counted without one."""
-    is_text = len(shape.input_shape) == 1
+    is_text = shape.kind == "text"
     embeddings = torch.zeros(VOCABULARY, 100, device="meta") if is_text else None
     chosen = json.loads(options)
     with torch.device("meta"):

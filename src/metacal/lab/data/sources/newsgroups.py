@@ -209,6 +209,6 @@ NEWSGROUPS = Source(
             862,
         ),
     ),
-    Shape(16_000, (250,), 20),  # of their 1,000 tokens some 216 are words, and the network skips padding
+    Shape(16_000, (250,), 20, "text"),  # of their 1,000 tokens some 216 are words, and the network skips padding
     test_set='20 % of all messages, drawn with seed 0; `split="bydate"` keeps that edition\'s',
 )
