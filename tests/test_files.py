@@ -31,14 +31,16 @@ def test_numbers_that_are_not_finite_become_null(tmp_path):
 def test_what_earlier_versions_wrote_is_read(tmp_path):
     (tmp_path / "old.json").write_text('{"nll": Infinity, "ece": NaN}')
     found = read_json(tmp_path / "old.json")
-    assert found["nll"] == math.inf and math.isnan(found["ece"])
+    assert found["nll"] == math.inf
+    assert math.isnan(found["ece"])
 
 
 def test_a_value_that_is_no_json_leaves_what_was_there(tmp_path):
     write_json(tmp_path / "a.json", [1])
     with pytest.raises(TypeError):
         write_json(tmp_path / "a.json", {"a": object()})
-    assert read_json(tmp_path / "a.json") == [1] and os.listdir(tmp_path) == ["a.json"]
+    assert read_json(tmp_path / "a.json") == [1]
+    assert os.listdir(tmp_path) == ["a.json"]
 
 
 def test_what_is_written_is_on_the_disk_and_so_is_its_name(tmp_path, monkeypatch):
@@ -51,7 +53,9 @@ def test_what_is_written_is_on_the_disk_and_so_is_its_name(tmp_path, monkeypatch
     monkeypatch.setattr(os, "fsync", fsync)
     write_text(tmp_path / "a.txt", "said")
     (temporary, text), folder = synced
-    assert temporary.name.startswith(".a.txt.") and text == "said" and folder == (tmp_path, ["a.txt"])
+    assert temporary.name.startswith(".a.txt.")
+    assert text == "said"
+    assert folder == (tmp_path, ["a.txt"])
 
 
 def test_a_folder_in_its_place_is_told(tmp_path):
@@ -64,7 +68,8 @@ def test_a_link_stays_a_link(tmp_path):
     (tmp_path / "link.json").symlink_to(tmp_path / "there" / "a.json")
     for number in (1, 2):
         write_json(tmp_path / "link.json", [number])
-        assert (tmp_path / "link.json").is_symlink() and read_json(tmp_path / "there" / "a.json") == [number]
+        assert (tmp_path / "link.json").is_symlink()
+        assert read_json(tmp_path / "there" / "a.json") == [number]
 
 
 def test_a_pipe_is_written_to(tmp_path):
@@ -74,7 +79,8 @@ def test_a_pipe_is_written_to(tmp_path):
     reader.start()
     write_text(tmp_path / "pipe", "said")
     reader.join()
-    assert heard == ["said"] and (tmp_path / "pipe").is_fifo()
+    assert heard == ["said"]
+    assert (tmp_path / "pipe").is_fifo()
 
 
 def test_permissions_stay(tmp_path):
@@ -87,7 +93,8 @@ def test_permissions_stay(tmp_path):
         os.umask(old)
     path.chmod(0o600)
     write_json(path, {"ece": 0.1})
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600 and list(tmp_path.iterdir()) == [path]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("cause", [errno.EACCES, errno.EBUSY])
@@ -99,7 +106,8 @@ def test_what_cannot_be_replaced_is_written_to(tmp_path, monkeypatch, cause):
     path.write_text("{}")
     monkeypatch.setattr(os, "replace", refuse)
     write_json(path, {"ece": 0.1})
-    assert read_json(path) == {"ece": 0.1} and list(tmp_path.iterdir()) == [path]
+    assert read_json(path) == {"ece": 0.1}
+    assert list(tmp_path.iterdir()) == [path]
     with pytest.raises(StorageError, match=r"new\.json could not be written: .* is kept"):
         write_json(tmp_path / "new.json", {})
     with pytest.raises(StorageError) as told:
@@ -116,4 +124,5 @@ def test_what_comes_but_once_is_asked_for_once(tmp_path, monkeypatch):
     path.write_text("old")
     monkeypatch.setattr(os, "replace", refuse)
     write_whole(path, lambda file: file.writelines(parts))
-    assert path.read_text() == "a,b" and list(tmp_path.iterdir()) == [path]
+    assert path.read_text() == "a,b"
+    assert list(tmp_path.iterdir()) == [path]

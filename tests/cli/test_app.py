@@ -30,21 +30,28 @@ def test_version(metacal):
 
 def test_help_names_every_verb(metacal):
     status, output, errors = metacal("--help")
-    assert status == 0 and errors == ""
-    assert "Classifiers whose confidence can be trusted" in output and "demo" in output
+    assert status == 0
+    assert errors == ""
+    assert "Classifiers whose confidence can be trusted" in output
+    assert "demo" in output
 
 
 def test_unknown_verb_and_unknown_option(metacal):
     status, output, errors = metacal("dmeo")
-    assert status == 2 and "dmeo" in errors and output == ""
+    assert status == 2
+    assert "dmeo" in errors
+    assert output == ""
     status, _, errors = metacal("demo", "--nothing")
-    assert status == 2 and "--nothing" in errors and "Traceback" not in errors
+    assert status == 2
+    assert "--nothing" in errors
+    assert "Traceback" not in errors
 
 
 def test_the_installed_command_is_this_one():
     command = str(Path(sys.executable).with_name("metacal"))
     run = subprocess.run([command, "dmeo"], capture_output=True, text=True, check=False)
-    assert run.returncode == 2 and "dmeo" in run.stderr
+    assert run.returncode == 2
+    assert "dmeo" in run.stderr
 
 
 @pytest.mark.parametrize(
@@ -122,7 +129,8 @@ def test_evaluate_loads_no_more_than_it_needs(tmp_path, suffix):
     path, table = tmp_path / f"said{suffix}", pyarrow.table(rows)
     (csv.write_csv if suffix == ".csv" else parquet.write_table)(table, path)
     status, output, _, loaded = in_a_new_process("evaluate", path)
-    assert status == 0 and "3 samples, 2 classes" in output
+    assert status == 0
+    assert "3 samples, 2 classes" in output
     assert loaded == ["numpy", "torch"]
 
 
@@ -173,8 +181,10 @@ def test_a_warning_of_ours_is_one_line(metacal, tmp_path):
     file = tmp_path / "said.csv"
     file.write_text("logit_a,logit_b,label\n0.9,0.1,a\n0.2,0.8,b\n0.3,0.7,a\n")
     status, output, errors = metacal("evaluate", file)
-    assert status == 0 and "accuracy" in output
-    assert errors.count("warning: ") == 1 and "MetacalWarning" not in errors
+    assert status == 0
+    assert "accuracy" in output
+    assert errors.count("warning: ") == 1
+    assert "MetacalWarning" not in errors
     assert "warning: `logits` look like probabilities: all 3 rows lie in [0, 1] and sum to 1." in errors
 
 

@@ -31,10 +31,13 @@ def test_temperature(metacal, files, tmp_path, suffix):
     assert (status, errors) == (0, "")
     about = json.loads((tmp_path / "j").read_text())
     temperature = about["fit"]["temperature"]
-    assert temperature == pytest.approx(3.0, rel=0.1) and about["fit"]["fit_report"]["converged"]
+    assert temperature == pytest.approx(3.0, rel=0.1)
+    assert about["fit"]["fit_report"]["converged"]
     assert re.search(r"Fitted temperature: T = \S+ on 900 samples; predicted classes stay\.", output)
     before, after = read_predictions(files[1]), read_predictions(out)
-    assert not after.is_logits and after.class_names == NAMES and torch.equal(after.targets, before.targets)
+    assert not after.is_logits
+    assert after.class_names == NAMES
+    assert torch.equal(after.targets, before.targets)
     expected = torch.softmax(before.logits.double() / temperature, 1)
     np.testing.assert_allclose(after.probs.numpy(), expected.numpy(), atol=1e-5)
     assert torch.equal(after.probs.argmax(1), before.logits.argmax(1))
@@ -55,12 +58,15 @@ def test_auto_prints_the_table_it_chose_by(metacal, files, tmp_path):
     status, output, _ = metacal(
         "calibrate", files[1], "--method", "auto", "--fit-on", files[0], "--out", out, "--json", tmp_path / "j"
     )
-    assert status == 0 and "NLL by five-fold cross-validation on the fitting file" in output
+    assert status == 0
+    assert "NLL by five-fold cross-validation on the fitting file" in output
     fit = json.loads((tmp_path / "j").read_text())["fit"]
     tried = {trial["name"]: trial["nll"] for trial in fit["trials"] if trial["nll"] is not None}
-    assert fit["method"] == min(tried, key=tried.get) and "none" in tried
+    assert fit["method"] == min(tried, key=tried.get)
+    assert "none" in tried
     assert re.search(rf"^│ {fit['method']}\s+│ {tried[fit['method']]:.5f} │ .* chosen", output, re.M)
-    assert f"Fitted {fit['method']}" in output and read_predictions(out).num_classes == 3
+    assert f"Fitted {fit['method']}" in output
+    assert read_predictions(out).num_classes == 3
 
 
 def test_save_and_use_without_targets(metacal, files, tmp_path):
@@ -81,7 +87,9 @@ def test_a_degenerate_fit_warns(metacal, tmp_path):
     logits = torch.eye(3).repeat(20, 1) * 5
     path = write(tmp_path / "easy.csv", columns(logits, torch.arange(3).repeat(20), "logit_"))
     status, output, errors = metacal("calibrate", path, "--fit-on", path, "--out", tmp_path / "out.csv")
-    assert status == 0 and "warning: The temperature is 0.001, its lower bound" in errors and "T = 0.001" in output
+    assert status == 0
+    assert "warning: The temperature is 0.001, its lower bound" in errors
+    assert "T = 0.001" in output
 
 
 @pytest.mark.parametrize(
@@ -104,7 +112,9 @@ def test_bad_input(metacal, files, tmp_path, monkeypatch, arguments, message):
     other = write(tmp_path / "two.csv", columns(logits, targets, "logit_", names=NAMES[:2]))
     places = {"VAL": files[0], "TEST": files[1], "OTHER": other}
     status, _, errors = metacal("calibrate", files[1], *(places.get(word, word) for word in arguments))
-    assert status == 2 and errors.count("\n") == 1 and message in errors
+    assert status == 2
+    assert errors.count("\n") == 1
+    assert message in errors
     assert not list(tmp_path.glob("out.*"))
 
 
@@ -112,7 +122,8 @@ def test_classes_in_another_order_are_refused(metacal, files, tmp_path):
     logits, _, targets = draw()
     other = write(tmp_path / "order.csv", columns(logits, targets, "logit_", names=("dog", "cat", "eel")))
     status, _, errors = metacal("calibrate", files[1], "--fit-on", other, "--out", tmp_path / "out.csv")
-    assert status == 2 and "`--fit-on` must have the classes of" in errors
+    assert status == 2
+    assert "`--fit-on` must have the classes of" in errors
 
 
 @pytest.mark.parametrize(
@@ -138,9 +149,13 @@ def test_a_saved_calibrator_wants_its_own_classes_in_their_order(metacal, files,
     other = write(tmp_path / "other.csv", table)
     status, _, errors = metacal("calibrate", other, "--use", saved, "--out", out, *options)
     if message is None:
-        assert (status, errors) == (0, "") and out.exists()
+        assert (status, errors) == (0, "")
+        assert out.exists()
     else:
-        assert status == 2 and errors.count("\n") == 1 and message.format(saved=saved) in errors and not out.exists()
+        assert status == 2
+        assert errors.count("\n") == 1
+        assert message.format(saved=saved) in errors
+        assert not out.exists()
 
 
 def test_a_calibrator_of_numbered_classes_does_not_know_named_ones(metacal, tmp_path):
@@ -151,10 +166,13 @@ def test_a_calibrator_of_numbered_classes_does_not_know_named_ones(metacal, tmp_
     metacal("calibrate", path, "--method", "vector", "--fit-on", path, "--out", out, "--save", saved)
     expected = out.read_text().splitlines()[1].split(",")[:3]
     status, _, errors = metacal("calibrate", named, "--use", saved, "--out", out)
-    assert status == 2 and "whose class 0 is 0, not cat" in errors and "`--same-classes` if they are" in errors
+    assert status == 2
+    assert "whose class 0 is 0, not cat" in errors
+    assert "`--same-classes` if they are" in errors
     assert metacal("calibrate", named, "--use", saved, "--out", out, "--same-classes")[0] == 0
     header, first, *_ = out.read_text().splitlines()
-    assert header == '"prob_cat","prob_dog","prob_eel","target"' and first.split(",")[:3] == expected
+    assert header == '"prob_cat","prob_dog","prob_eel","target"'
+    assert first.split(",")[:3] == expected
 
 
 def test_numbers_in_another_order_are_other_classes(metacal, tmp_path):
@@ -163,24 +181,28 @@ def test_numbers_in_another_order_are_other_classes(metacal, tmp_path):
     path = write(tmp_path / "val.csv", columns(2.0 * logits, targets, "logit_", names=("0", "1", "2"), as_names=False))
     assert metacal("calibrate", path, "--fit-on", path, "--out", out, "--save", saved)[0] == 0
     status, _, errors = metacal("calibrate", path, "--use", saved, "--out", out, "--class-names", "1,0,2")
-    assert status == 2 and f"got {saved}, whose class 0 is 0, not 1" in errors
+    assert status == 2
+    assert f"got {saved}, whose class 0 is 0, not 1" in errors
 
 
 def test_a_bad_row_leaves_no_file_behind(metacal, files, tmp_path):
     path = tmp_path / "bad.csv"
     path.write_text("logit_cat,logit_dog,logit_eel\n0,0,0\n0,nan,0\n")
     status, _, errors = metacal("calibrate", path, "--fit-on", files[0], "--out", tmp_path / "out.csv")
-    assert status == 2 and "bad.csv: row 2: column logit_dog holds nan" in errors
+    assert status == 2
+    assert "bad.csv: row 2: column logit_dog holds nan" in errors
     assert not list(tmp_path.glob("out.csv*"))
 
 
 def test_fitting_on_the_file_itself_is_remarked_on(metacal, files, tmp_path):
     status, _, errors = metacal("calibrate", files[0], "--fit-on", files[0], "--out", tmp_path / "out.csv")
-    assert status == 0 and errors.startswith(f"warning: {files[0]} is what the calibrator is fitted on too")
+    assert status == 0
+    assert errors.startswith(f"warning: {files[0]} is what the calibrator is fitted on too")
 
 
 def test_too_few_samples_to_choose_by_name_the_file(metacal, tmp_path):
     path = tmp_path / "few.csv"
     path.write_text("p_a,p_b,label\n0.5,0.5,a\n0.2,0.8,b\n", encoding="utf-8")
     status, _, errors = metacal("calibrate", path, "--method", "auto", "--fit-on", path, "--out", tmp_path / "out.csv")
-    assert status == 2 and f"error: {path}: `targets` must hold at least 10 samples to choose by, got 2." in errors
+    assert status == 2
+    assert f"error: {path}: `targets` must hold at least 10 samples to choose by, got 2." in errors

@@ -29,9 +29,12 @@ def said(tmp_path):
 
 def test_table_and_json_agree_with_the_library(metacal, said, tmp_path):
     status, output, errors = metacal("evaluate", said, "--json", tmp_path / "scores.json")
-    assert status == 0 and errors == ""
+    assert status == 0
+    assert errors == ""
     figures = json.loads((tmp_path / "scores.json").read_text())
-    assert set(FIGURES) <= set(figures) and figures["rows"] == 500 and figures["num_classes"] == 3
+    assert set(FIGURES) <= set(figures)
+    assert figures["rows"] == 500
+    assert figures["num_classes"] == 3
     predictions = read_predictions(said)
     scores = score_predictions(probs=predictions.probs, targets=predictions.targets).as_dict()
     for name, value in scores.items():
@@ -39,8 +42,10 @@ def test_table_and_json_agree_with_the_library(metacal, said, tmp_path):
     for name in ("accuracy", "nll", "ece", "smooth_ece"):
         interval = f"{figures[f'{name}_low']:.4f} .. {figures[f'{name}_high']:.4f}"
         assert re.search(rf"^│ {name}\s+│ {figures[name]:.4f} │ {re.escape(interval)} │", output, re.M), name
-    assert "Over-confident: it says" in output and re.search(r"Temperature scaling \(T = (2\.[7-9]|3)", output)
-    assert "Most often confused: " in output and " as " in output
+    assert "Over-confident: it says" in output
+    assert re.search(r"Temperature scaling \(T = (2\.[7-9]|3)", output)
+    assert "Most often confused: " in output
+    assert " as " in output
     assert figures["temperature_scaling"]["ece_after"] < figures["ece"]
     assert {figures["classes"][0][key] for key in ("name", "samples")} >= {"cat"}
 
@@ -54,7 +59,8 @@ def test_several_files_side_by_side(metacal, said, tmp_path):
     assert [entry["rows"] for entry in found] == [500, 300]
     row = re.search(r"^│ nll\s+│\s+(\S+) │\s+(\S+) │", output, re.M)
     assert row.groups() == tuple(f"{entry['nll']:.4f}" for entry in found)
-    assert f"{said}: 500 samples, 3 classes" in output.replace("\n", "") and "other" in output
+    assert f"{said}: 500 samples, 3 classes" in output.replace("\n", "")
+    assert "other" in output
 
 
 @pytest.mark.parametrize(
@@ -70,7 +76,8 @@ def test_several_files_side_by_side(metacal, said, tmp_path):
 )
 def test_gates(metacal, said, options, status, says):
     found, output, errors = metacal("evaluate", said, *options, *FAST)
-    assert found == status and says in (errors if status else output)
+    assert found == status
+    assert says in (errors if status else output)
 
 
 @pytest.mark.parametrize(
@@ -85,12 +92,16 @@ def test_gates(metacal, said, options, status, says):
 )
 def test_bad_options(metacal, said, options, message):
     status, output, errors = metacal("evaluate", said, *options)
-    assert status == 2 and output == "" and errors.count("\n") == 1 and message in errors
+    assert status == 2
+    assert output == ""
+    assert errors.count("\n") == 1
+    assert message in errors
 
 
 def test_json_that_cannot_be_written(metacal, said, tmp_path):
     status, output, errors = metacal("evaluate", said, "--json", tmp_path / "no" / "scores.json", *FAST)
-    assert status == 2 and "`--json` must name a file in a folder that exists" in errors
+    assert status == 2
+    assert "`--json` must name a file in a folder that exists" in errors
     assert output == ""  # said before the work, not after it
 
 
@@ -103,7 +114,8 @@ def test_several_models_of_one_archive_side_by_side(metacal, tmp_path, named):
         "evaluate", tmp_path / "models.npz", "--probs", named, "--json", tmp_path / "scores.json", *FAST
     )
     files = {file["file"]: file for file in json.loads((tmp_path / "scores.json").read_text())["files"]}
-    assert status == 0 and set(files) == {f"{tmp_path}/models.npz:{name}" for name in ("resnet", "vgg")}
+    assert status == 0
+    assert set(files) == {f"{tmp_path}/models.npz:{name}" for name in ("resnet", "vgg")}
     assert re.search(r"measure .* resnet .* vgg" if named[0] == "r" else r"measure .* vgg .* resnet", output)
     for name, probs in (("resnet", first), ("vgg", second)):
         alone = score_predictions(probs=probs, targets=targets)
@@ -120,7 +132,8 @@ def test_out_of_distribution_by_model(metacal, tmp_path):
     assert found == [1.0, 0.0]
     np.savez(tmp_path / "other.npz", b=np.eye(3), a=np.eye(3))
     status, _, errors = metacal("evaluate", tmp_path / "in.npz", "--ood", tmp_path / "other.npz", "--probs", "*")
-    assert status == 2 and "`--ood` must have one array, or those of the models that are evaluated, got" in errors
+    assert status == 2
+    assert "`--ood` must have one array, or those of the models that are evaluated, got" in errors
 
 
 def test_out_of_distribution(metacal, said, tmp_path):
@@ -131,18 +144,22 @@ def test_out_of_distribution(metacal, said, tmp_path):
     options = ["--ood", ood, "--json", tmp_path / "scores.json", "--fail-below", "ood_auroc_max_prob=0.8"]
     status, output, _ = metacal("evaluate", said, *options, *FAST)
     figures = json.loads((tmp_path / "scores.json").read_text())
-    assert status == 0 and set(OOD_FIGURES) <= set(figures) and "ood_auroc_max_prob" in output
-    assert figures["ood_auroc_max_prob"] > 0.9 and figures["ood_fpr95_max_prob"] < 0.5
+    assert status == 0
+    assert set(OOD_FIGURES) <= set(figures)
+    assert "ood_auroc_max_prob" in output
+    assert figures["ood_auroc_max_prob"] > 0.9
+    assert figures["ood_fpr95_max_prob"] < 0.5
     other = write(tmp_path / "other.parquet", {f"p_{name}": np.full(9, 0.25) for name in "abcd"})
     status, _, errors = metacal("evaluate", said, "--ood", other, *FAST)
-    assert status == 2 and "other.parquet: must have 3 classes, as" in errors and "got 4" in errors
+    assert status == 2
+    assert "other.parquet: must have 3 classes, as" in errors
+    assert "got 4" in errors
 
 
 def test_a_sample_and_too_few_rows_are_said(metacal, said, tmp_path):
     _, output, _ = metacal("evaluate", said, "--sample", "100", *FAST)
-    assert "* of a random sample of 100 of the 500 rows, as are temperature" in output and re.search(
-        r"│ smooth_ece \*", output
-    )
+    assert "* of a random sample of 100 of the 500 rows, as are temperature" in output
+    assert re.search(r"│ smooth_ece \*", output)
     assert re.search(r"│ ece  ", output)
     _, probs, targets = draw(n=30)
     few = write(tmp_path / "few.csv", columns(probs, targets))
@@ -155,10 +172,13 @@ def test_one_sided_intervals_and_estimates_above_their_interval_are_said(metacal
     path = write(tmp_path / "calibrated.csv", columns(logits, targets, "logit_"))
     status, output, _ = metacal("evaluate", path, "--json", tmp_path / "scores.json")
     figures = json.loads((tmp_path / "scores.json").read_text())
-    assert status == 0 and figures["ece_low"] == 0.0 and figures["one_sided"]["ece"] == "upper"
+    assert status == 0
+    assert figures["ece_low"] == 0.0
+    assert figures["one_sided"]["ece"] == "upper"
     assert re.search(rf"^│ ece\s+│ {figures['ece']:.4f} │\s+at most {figures['ece_high']:.4f} │", output, re.M)
     assert '"At most": chance alone explains such an error, so its interval is one-sided.' in output
-    assert "accuracy" not in figures["one_sided"] and figures["ece"] < figures["ece_high"]
+    assert "accuracy" not in figures["one_sided"]
+    assert figures["ece"] < figures["ece_high"]
     right = write(tmp_path / "right.csv", columns(torch.eye(3)[targets] * 0.7 + 0.1, targets))
     _, output, _ = metacal("evaluate", right, *FAST)
     assert re.search(r"^│ accuracy\s+│ 1.0000 │\s+at least 0.9936 │", output, re.M)
@@ -175,7 +195,9 @@ def test_names_that_look_like_markup_stay_text(metacal, tmp_path):
     names = ("[red]cat[/]", "<script>alert(1)</script>", "[/]")
     path = write(tmp_path / "said.parquet", columns(probs, targets, names=names))
     status, output, _ = metacal("evaluate", path, *FAST)
-    assert status == 0 and "[red]cat[/]" in output and "<script>alert(1)</script>" in output
+    assert status == 0
+    assert "[red]cat[/]" in output
+    assert "<script>alert(1)</script>" in output
 
 
 def test_names_cannot_command_the_terminal(metacal, tmp_path):
@@ -186,9 +208,12 @@ def test_names_cannot_command_the_terminal(metacal, tmp_path):
         status, output, errors = metacal("evaluate", *words, *FAST)
         assert status == expected
         assert not set("\x1b\u202e\x9b") & set(output + errors)
-    assert errors.startswith("error: ") and "\u241b[8mno.csv: no such file" in errors
+    assert errors.startswith("error: ")
+    assert "\u241b[8mno.csv: no such file" in errors
     status, output, _ = metacal("evaluate", path, *FAST)
-    assert "\ufffd1m as \ufffddog (9)" in output and "cat\u241b[31m (" in output and "a\u241b[2J" in output
+    assert "\ufffd1m as \ufffddog (9)" in output
+    assert "cat\u241b[31m (" in output
+    assert "a\u241b[2J" in output
 
 
 def test_a_line_feed_in_a_name_breaks_no_line(metacal, tmp_path):
@@ -196,27 +221,34 @@ def test_a_line_feed_in_a_name_breaks_no_line(metacal, tmp_path):
     probs = np.array([[0.5, 0.25, 0.25], [0.25, 0.5, 0.25]] * 9)
     write(path, {"p_cat": probs[:, 0], "p_dog\nECE 0.0": probs[:, 1], "p_eel": probs[:, 2], "label": [0, 2] * 9})
     status, output, errors = metacal("evaluate", path, *FAST, "--fail-above", "nll=0.0001")
-    assert status == 1 and errors.count("\n") == 1 and "a\u240ab.parquet: nll" in errors
+    assert status == 1
+    assert errors.count("\n") == 1
+    assert "a\u240ab.parquet: nll" in errors
     assert "a\u240ab.parquet: 18 samples" in output
     assert "Most often confused: eel as dog\u240aECE 0.0 (9)." in output
-    assert "dog\u240aECE 0.0 (0." in output and not any(line.startswith("ECE") for line in output.splitlines())
+    assert "dog\u240aECE 0.0 (0." in output
+    assert not any(line.startswith("ECE") for line in output.splitlines())
     status, output, _ = metacal("evaluate", path, path, *FAST)
-    assert status == 0 and "\na\u240ab.parquet: 18 samples" in output.replace(f"{tmp_path}/", "")
+    assert status == 0
+    assert "\na\u240ab.parquet: 18 samples" in output.replace(f"{tmp_path}/", "")
 
 
 def test_a_file_name_that_is_not_text(metacal, tmp_path):
     name = os.fsdecode(b"caf\xe9")
     np.savez(tmp_path / f"{name}.npz", probs=np.array([[0.5, 0.5], [0.25, 0.75]]), y=np.array([0, 1]))
     status, output, _ = metacal("evaluate", tmp_path / f"{name}.npz", *FAST)
-    assert status == 0 and "caf\ufffd.npz: 2 samples" in output
+    assert status == 0
+    assert "caf\ufffd.npz: 2 samples" in output
     page = tmp_path / "page.html"
     status, output, _ = metacal("report", tmp_path / f"{name}.npz", "-o", page, "--resamples", "10")
-    assert status == 0 and "caf?" in page.read_text()
+    assert status == 0
+    assert "caf?" in page.read_text()
     for suffix in (".csv", ".parquet", ".arrow"):  # Arrow opens no such file
         path = tmp_path / f"{name}{suffix}"
         path.write_text("p_a,p_b,label\n0.5,0.5,a\n0.25,0.75,b\n")
         status, _, errors = metacal("evaluate", path, *FAST)
-        assert status == 2 and "the name of the file is not text in UTF-8; rename it" in errors
+        assert status == 2
+        assert "the name of the file is not text in UTF-8; rename it" in errors
 
 
 def test_options_name_columns(metacal, tmp_path):
@@ -226,16 +258,20 @@ def test_options_name_columns(metacal, tmp_path):
     (tmp_path / "names.txt").write_text("cat\ndog\neel\n")
     options = ["--probs", "s*", "--target", "truth", "--class-names", tmp_path / "names.txt"]
     status, output, errors = metacal("evaluate", path, *options, *FAST)
-    assert (status, errors) == (0, "") and "60 samples, 3 classes" in output
+    assert (status, errors) == (0, "")
+    assert "60 samples, 3 classes" in output
     assert metacal("evaluate", path, *options[:-1], "cat,dog,eel", *FAST)[0] == 0
     (tmp_path / "names.txt").write_bytes(b"cat\ndog\ncaf\xe9\n")
     status, _, errors = metacal("evaluate", path, *options, *FAST)
-    assert status == 2 and "names.txt: is not text in UTF-8; write it again as such" in errors
+    assert status == 2
+    assert "names.txt: is not text in UTF-8; write it again as such" in errors
 
 
 def test_help_has_examples_and_exit_statuses():
     output = CliRunner().invoke(app, ["evaluate", "--help"], env={"COLUMNS": "120"}).stdout
-    assert "metacal evaluate test.parquet" in output and "--fail-above ece=0.05" in output and "1 a figure" in output
+    assert "metacal evaluate test.parquet" in output
+    assert "--fail-above ece=0.05" in output
+    assert "1 a figure" in output
 
 
 @pytest.mark.data
@@ -252,17 +288,19 @@ def test_real_predictions_in_a_process_of_their_own(data_folder, tmp_path, name,
     assert run.returncode == 0, run.stderr
     figures = json.loads((tmp_path / "scores.json").read_text())
     assert (round(figures["accuracy"], 4), round(figures["ece"], 4)) == (accuracy, ece)
-    assert np.isclose(figures["ece_low"], ece, atol=0.01) and "Over-confident" in run.stdout
+    assert np.isclose(figures["ece_low"], ece, atol=0.01)
+    assert "Over-confident" in run.stdout
 
 
 def test_huge_figures_and_none_fit_the_table(metacal, tmp_path):
     logits, _, targets = draw(n=200)
     huge = write(tmp_path / "huge.npz", {"logits": 1e30 * logits.double().numpy(), "targets": targets.numpy()})
     _, output, _ = metacal("evaluate", huge, *FAST)
-    assert re.search(r"^│ nll\s+│ \d\.\d+e\+29 │", output, re.M) and re.search(
-        r"^│ accuracy\s+│\s+0\.\d{4} │", output, re.M
-    )
+    assert re.search(r"^│ nll\s+│ \d\.\d+e\+29 │", output, re.M)
+    assert re.search(r"^│ accuracy\s+│\s+0\.\d{4} │", output, re.M)
     assert "T = 1e+03, the end of its range" in output
     hard = write(tmp_path / "hard.npz", {"probs": np.eye(3)[logits.argmax(1)], "targets": targets.numpy()})
     status, output, errors = metacal("evaluate", hard, *FAST)
-    assert (status, errors) == (0, "") and "nan" not in output and "takes NLL from inf to " in output
+    assert (status, errors) == (0, "")
+    assert "nan" not in output
+    assert "takes NLL from inf to " in output

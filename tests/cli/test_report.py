@@ -29,9 +29,12 @@ def file(tmp_path):
 def test_a_page_is_written(report, file, tmp_path):
     page = tmp_path / "page.html"
     status, output, errors = report(file, "--logits", "logits", "-o", page)
-    assert (status, errors) == (0, "") and output == f"{page} ({page.stat().st_size / 1000:,.0f} kB)\n"
+    assert (status, errors) == (0, "")
+    assert output == f"{page} ({page.stat().st_size / 1000:,.0f} kB)\n"
     html = page.read_text(encoding="utf-8")
-    assert "said" in html and "200 samples, 10 classes" in html and "<h1>Calibration report</h1>" in html
+    assert "said" in html
+    assert "200 samples, 10 classes" in html
+    assert "<h1>Calibration report</h1>" in html
 
 
 def test_figures_and_numbers_too(report, file, tmp_path):
@@ -42,13 +45,17 @@ def test_figures_and_numbers_too(report, file, tmp_path):
         file, file, "--logits", "logits", "-o", page, "--json", numbers, "--figures", figures,
         "--class-names", names, "--title", "A <b>title</b>",
     )  # fmt: skip
-    assert status == 0 and f"{figures} (22 files)" in output and str(numbers) in output
+    assert status == 0
+    assert f"{figures} (22 files)" in output
+    assert str(numbers) in output
     assert len(list(figures.glob("*.png"))) == len(list(figures.glob("*.svg"))) == 11
     written = json.loads(numbers.read_text(encoding="utf-8"))
     assert [subject["name"] for subject in written["subjects"]] == ["said", "said (2)"]
     assert written["subjects"][0]["predictions"]["classes"]["rows"][3]["name"] == "cat"
     html = page.read_text(encoding="utf-8")
-    assert "<h1>A &lt;b&gt;title&lt;/b&gt;</h1>" in html and "Comparison" in html and ">cat<" in html
+    assert "<h1>A &lt;b&gt;title&lt;/b&gt;</h1>" in html
+    assert "Comparison" in html
+    assert ">cat<" in html
 
 
 def test_numbers_are_those_of_the_functions(report, file, tmp_path):
@@ -66,7 +73,8 @@ def test_open(report, file, tmp_path, monkeypatch):
     opened = []
     monkeypatch.setattr(webbrowser, "open", opened.append)
     page = tmp_path / "page.html"
-    assert report(file, "--logits", "logits", "-o", page)[0] == 0 and opened == []
+    assert report(file, "--logits", "logits", "-o", page)[0] == 0
+    assert opened == []
     assert report(file, "--logits", "logits", "-o", page, "--open")[0] == 0
     assert opened == [page.resolve().as_uri()]
 
@@ -82,7 +90,8 @@ def test_a_folder_is_a_run(report, tmp_path, monkeypatch):
 def test_a_large_page_is_remarked_on(report, file, tmp_path, monkeypatch):
     monkeypatch.setattr(verb, "LARGEST", 1000)
     status, _, errors = report(file, "--logits", "logits", "-o", tmp_path / "page.html")
-    assert status == 0 and "The page has 0.2 MB" in errors
+    assert status == 0
+    assert "The page has 0.2 MB" in errors
 
 
 def bad_files(folder):
@@ -99,8 +108,11 @@ def test_bad_files_are_one_line_and_status_2(report, tmp_path):
     for name in bad_files(tmp_path):
         page = tmp_path / "page.html"
         status, output, errors = report(tmp_path / name, "-o", page)
-        assert (status, output) == (2, "") and errors.count("\n") == 1, name
-        assert errors.startswith("error: ") and name in errors and not page.exists()
+        assert (status, output) == (2, ""), name
+        assert errors.count("\n") == 1, name
+        assert errors.startswith("error: ")
+        assert name in errors
+        assert not page.exists()
 
 
 def test_a_folder_without_the_lab(report, tmp_path, monkeypatch):
@@ -112,7 +124,8 @@ def test_a_folder_without_the_lab(report, tmp_path, monkeypatch):
 
 def test_a_folder_without_a_run(report, tmp_path):
     status, _, errors = report(tmp_path)
-    assert status == 2 and errors == (
+    assert status == 2
+    assert errors == (
         f"error: `{tmp_path}` must be a prediction file or the folder of a run, got a folder that holds no run; "
         "name the prediction files in it one by one.\n"
     )
@@ -130,13 +143,16 @@ def test_a_folder_without_a_run(report, tmp_path):
 def test_places_that_cannot_be_used(report, file, tmp_path, monkeypatch, option, target, complaint):
     monkeypatch.chdir(tmp_path)
     status, _, errors = report(file, "--logits", "logits", option, tmp_path / target)
-    assert status == 2 and errors.startswith(f"error: {complaint.format(tmp_path / target)}")
-    assert errors.count("\n") == 1 and (option == "--figures" or not (tmp_path / "report.html").exists())
+    assert status == 2
+    assert errors.startswith(f"error: {complaint.format(tmp_path / target)}")
+    assert errors.count("\n") == 1
+    assert option == "--figures" or not (tmp_path / "report.html").exists()
 
 
 def test_help_has_examples():
     run = CliRunner().invoke(app, ["report", "--help"])
-    assert run.exit_code == 0 and "metacal report predictions.npz --open" in run.stdout
+    assert run.exit_code == 0
+    assert "metacal report predictions.npz --open" in run.stdout
 
 
 def test_a_large_file_is_sampled_and_the_page_says_so(report, tmp_path):

@@ -45,7 +45,8 @@ def test_figures_of_arrays_are_those_of_tensors(kind):
 def test_curves_of_arrays_are_those_of_tensors(kind):
     confidences, correct = PROBS.max(1).values, PROBS.argmax(1) == TARGETS
     curve, wanted = risk_coverage(kind(confidences), kind(correct)), risk_coverage(confidences, correct)
-    assert isinstance(curve.risks, np.ndarray) and curve.risks.tolist() == wanted.risks.tolist()
+    assert isinstance(curve.risks, np.ndarray)
+    assert curve.risks.tolist() == wanted.risks.tolist()
     assert curve.area == pytest.approx(wanted.area, rel=1e-15)
     for risk in (0.0, 0.1, 1.0):
         assert curve.coverage_at_risk(risk) == wanted.coverage_at_risk(risk)

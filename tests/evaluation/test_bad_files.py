@@ -17,9 +17,12 @@ def test_one_line_and_status_2(case, tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit) as caught:
         main()
     output, errors = capsys.readouterr()
-    assert caught.value.code == 2 and output == ""
+    assert caught.value.code == 2
+    assert output == ""
     lines = errors.strip().splitlines()
-    assert len(lines) == 1 and lines[0].startswith("error: ") and lines[0].endswith(".")
+    assert len(lines) == 1
+    assert lines[0].startswith("error: ")
+    assert lines[0].endswith(".")
     assert message in lines[0]
 
 

@@ -49,22 +49,25 @@ def test_an_evaluation_holds_every_figure_and_valid_json():
 def test_an_infinite_likelihood_is_null_in_json():
     probs = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
     evaluation = evaluate_predictions(Predictions.from_probs(probs, torch.tensor([0, 1, 1, 1])), num_resamples=10)
-    assert evaluation.figures["nll"] == float("inf") and evaluation.as_dict()["nll"] is None
+    assert evaluation.figures["nll"] == float("inf")
+    assert evaluation.as_dict()["nll"] is None
 
 
 def test_one_sample_and_one_class_are_defined():
     one = evaluate_predictions(Predictions.from_probs(torch.tensor([[0.7, 0.3]]), torch.tensor([0])), num_resamples=10)
-    assert one.figures["accuracy"] == 1.0 and one.gain is None and one.confused == []
-    assert one.classes[1].recall is None and one.classes[1].precision is None
+    assert one.figures["accuracy"] == 1.0
+    assert one.gain is None
+    assert one.confused == []
+    assert one.classes[1].recall is None
+    assert one.classes[1].precision is None
 
 
 def test_scores_that_only_rounding_makes_equal_keep_their_order():
     logits, _, targets = draw(n=300, dtype=torch.float64)
     tiny = evaluate_predictions(Predictions.from_logits(1e-30 * logits, targets), num_resamples=10)
     right = (logits.argmax(1) == targets).double().mean().item()
-    assert (
-        tiny.figures["accuracy"] == pytest.approx(right) and f"is right {right:.1%}".replace("%", " %") in tiny.verdict
-    )
+    assert tiny.figures["accuracy"] == pytest.approx(right)
+    assert f"is right {right:.1%}".replace("%", " %") in tiny.verdict
     assert tiny.figures["accuracy_low"] <= right <= tiny.figures["accuracy_high"]
     assert sum(pair.samples for pair in tiny.confused) == round(300 * (1.0 - right))
 

@@ -29,7 +29,8 @@ def test_every_format_with_a_column_for_each_class(suffix, kind, tmp_path):
     path = write(tmp_path / f"said{suffix}", columns(scores, targets, prefix))
     predictions = read_predictions(path)
     check(predictions, scores, targets)
-    assert predictions.is_logits == (kind == "logits") and predictions.name == "said"
+    assert predictions.is_logits == (kind == "logits")
+    assert predictions.name == "said"
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".feather", ".arrow", ".jsonl"])
@@ -113,7 +114,8 @@ def test_a_single_column_of_a_class_and_one_of_lists_under_such_a_name(tmp_path)
 def test_a_single_logit(tmp_path):
     path = write(tmp_path / "said.csv", {"logit": np.array([2.0, -1.0]), "y": np.array([1, 0])})
     predictions = read_predictions(path)
-    assert predictions.is_logits and predictions.scores.tolist() == [[0.0, 2.0], [0.0, -1.0]]
+    assert predictions.is_logits
+    assert predictions.scores.tolist() == [[0.0, 2.0], [0.0, -1.0]]
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
@@ -300,7 +302,8 @@ def test_a_file_without_targets_is_read_where_they_are_not_needed(tmp_path):
     del table["label"]
     path = write(tmp_path / "said.parquet", table)
     file = PredictionFile(path, needs_target=False)
-    assert not file.has_targets and next(file.batches()).targets is None
+    assert not file.has_targets
+    assert next(file.batches()).targets is None
     with pytest.raises(InvalidFileError, match="no column for the target"):
         PredictionFile(path)
 

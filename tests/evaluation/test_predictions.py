@@ -41,8 +41,10 @@ def test_bad_predictions_are_refused(probs, targets, names, message):
 
 def test_shapes_and_dtypes_of_the_example():
     probs, targets = example_predictions()
-    assert probs.shape == (10_000, 10) and probs.dtype == torch.float32
-    assert targets.shape == (10_000,) and targets.dtype == torch.int64
+    assert probs.shape == (10_000, 10)
+    assert probs.dtype == torch.float32
+    assert targets.shape == (10_000,)
+    assert targets.dtype == torch.int64
     assert targets.bincount().tolist() == [1000] * 10
     torch.testing.assert_close(probs.sum(1), torch.ones(10_000), rtol=0.0, atol=1e-4)
 

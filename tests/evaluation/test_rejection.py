@@ -32,7 +32,8 @@ def test_ties_count_as_in_random_order_and_cannot_be_cut():
     for correct in ([True, True, True, False], [True, False, True, True]):
         curve = risk_coverage(confidences, torch.tensor(correct))
         np.testing.assert_allclose(curve.risks.numpy(), [0.0, 1 / 6, 2 / 9, 1 / 4])
-        assert curve.coverage_at_risk(0.2) == 0.25 and curve.coverage_at_risk(0.25) == 1.0
+        assert curve.coverage_at_risk(0.2) == 0.25
+        assert curve.coverage_at_risk(0.25) == 1.0
     assert risk_coverage(torch.tensor([0.5]), torch.tensor([False])).coverage_at_risk(0.05) == 0.0
     with pytest.raises(InvalidValueError, match=r"`risk` must be in \[0, 1\], got 2"):
         curve.coverage_at_risk(2)

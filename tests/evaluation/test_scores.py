@@ -84,9 +84,11 @@ def test_equal_rows_say_nothing_of_how_losses_scatter(dtype):
     evaluation = evaluate_predictions(said, num_resamples=100)
     figures = evaluation.figures
     assert np.isnan([figures[f"{name}_{end}"] for name in ("nll", "brier") for end in ("low", "high")]).all()
-    assert evaluation.as_dict()["nll_low"] is None and evaluation.one_sided["accuracy"] == "upper"
+    assert evaluation.as_dict()["nll_low"] is None
+    assert evaluation.one_sided["accuracy"] == "upper"
     # Always wrong: no model with these confidences could have a higher error.
-    assert evaluation.one_sided["ece"] == "lower" and 0.6 < figures["ece_low"] < figures["ece"]
+    assert evaluation.one_sided["ece"] == "lower"
+    assert 0.6 < figures["ece_low"] < figures["ece"]
 
 
 @pytest.mark.parametrize("scale", [1.0, 1.5])
@@ -156,7 +158,9 @@ def test_bins_of_classes_scatter_as_labels_drawn_from_the_probabilities():
 def test_smoothing_keeps_mass_and_reflects():
     kernel = reflected_kernel(50, 0.1, torch.device("cpu"))
     torch.testing.assert_close(kernel.sum(1), torch.ones(50, dtype=torch.float64))
-    assert kernel[0, 0] > 1.9 * kernel[25, 25] and kernel[0].argmax() == 0 and kernel[30].argmax() == 30
+    assert kernel[0, 0] > 1.9 * kernel[25, 25]
+    assert kernel[0].argmax() == 0
+    assert kernel[30].argmax() == 30
     torch.testing.assert_close(reflected_kernel(50, 0.0, torch.device("cpu")), torch.eye(50, dtype=torch.float64))
 
 
@@ -167,7 +171,8 @@ def test_the_seed_is_that_of_every_interval():
         for seed in (0, 1)
     )
     for name in ERRORS:
-        assert first[name] == second[name] and first[f"{name}_high"] != second[f"{name}_high"], name
+        assert first[name] == second[name], name
+        assert first[f"{name}_high"] != second[f"{name}_high"], name
     for name in ("accuracy", "nll", "brier"):  # nothing is drawn for these
         assert first[f"{name}_high"] == second[f"{name}_high"], name
 

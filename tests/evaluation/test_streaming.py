@@ -54,11 +54,9 @@ def test_ties_are_settled_as_everywhere_else():
 def test_certain_and_hopeless_rows():
     streamed = StreamedScores(is_logits=False)
     streamed.update(torch.tensor([[1.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 1]))
-    assert (
-        streamed.figures()["nll"] == float("inf")
-        and streamed.figures()["brier"] == 1.0
-        and streamed.figures()["ece"] == 0.5
-    )
+    assert streamed.figures()["nll"] == float("inf")
+    assert streamed.figures()["brier"] == 1.0
+    assert streamed.figures()["ece"] == 0.5
     huge = StreamedScores(is_logits=True)
     huge.update(torch.tensor([[1e4, 0.0], [1e4, 0.0]]), torch.tensor([0, 1]))
     assert huge.figures()["nll"] == pytest.approx(5e3)
@@ -72,12 +70,17 @@ def test_the_reservoir_is_fair_seeded_and_blind_to_batches():
         for part, labels in zip(rows.split(90), targets.split(90)):
             reservoir.add(part, labels)
         scores, labels = reservoir.rows()
-        assert len(labels) == 50 and torch.equal(scores.squeeze(1).long(), labels)
+        assert len(labels) == 50
+        assert torch.equal(scores.squeeze(1).long(), labels)
         assert torch.equal(reservoir.row_numbers, labels)
-        assert labels.tolist() == sorted(set(labels.tolist())) and reservoir.seen == 1000 and not reservoir.is_complete
+        assert labels.tolist() == sorted(set(labels.tolist()))
+        assert reservoir.seen == 1000
+        assert not reservoir.is_complete
         kept[labels.numpy()] += 1
-    assert 13.5 < kept[:500].mean() < 16.5 and kept.max() < 35  # 15 expected of each
-    assert abs(kept[::2].mean() - 15.0) < 1.0 and abs(kept[1::2].mean() - 15.0) < 1.0
+    assert 13.5 < kept[:500].mean() < 16.5
+    assert kept.max() < 35  # 15 expected of each
+    assert abs(kept[::2].mean() - 15.0) < 1.0
+    assert abs(kept[1::2].mean() - 15.0) < 1.0
     for size in (1, 7, 1000):
         other = Reservoir(50, seed=299)
         for part, some in zip(rows.split(size), targets.split(size)):
@@ -100,7 +103,8 @@ def test_a_reservoir_that_was_looked_at_stays_fair():
 def test_a_reservoir_that_is_large_enough_keeps_all():
     reservoir = Reservoir(10)
     reservoir.add(torch.zeros(10, 2), torch.arange(10))
-    assert reservoir.is_complete and reservoir.rows()[1].tolist() == list(range(10))
+    assert reservoir.is_complete
+    assert reservoir.rows()[1].tolist() == list(range(10))
 
 
 def test_a_large_file_is_sampled_and_says_so(tmp_path):
@@ -109,8 +113,11 @@ def test_a_large_file_is_sampled_and_says_so(tmp_path):
     keywords = {"num_resamples": 40}
     whole = evaluate_file(PredictionFile(path), **keywords)
     sampled = evaluate_file(PredictionFile(path), sample=2000, **keywords)
-    assert not whole.is_sampled and whole.sample_rows == whole.rows == 12_000 and whole.as_dict()["sampled"] == []
-    assert sampled.is_sampled and (sampled.rows, sampled.sample_rows) == (12_000, 2000)
+    assert not whole.is_sampled
+    assert whole.sample_rows == whole.rows == 12_000
+    assert whole.as_dict()["sampled"] == []
+    assert sampled.is_sampled
+    assert (sampled.rows, sampled.sample_rows) == (12_000, 2000)
     for name in ("accuracy", "nll", "brier", "ece", "mce"):  # of all rows, either way
         assert sampled.figures[name] == pytest.approx(whole.figures[name], rel=1e-6), name
         width = whole.figures[f"{name}_high"] - whole.figures[f"{name}_low"]
@@ -119,9 +126,13 @@ def test_a_large_file_is_sampled_and_says_so(tmp_path):
         assert sampled.figures[name] != whole.figures[name]
         assert sampled.figures[name] == pytest.approx(whole.figures[name], abs=0.03)
     named = sampled.as_dict()["sampled"]
-    assert "adaptive_ece" in named and "aurc" in named and "ece" not in named and "nll_low" not in named
+    assert "adaptive_ece" in named
+    assert "aurc" in named
+    assert "ece" not in named
+    assert "nll_low" not in named
     again = evaluate_file(PredictionFile(path), sample=2000, **keywords)
-    assert again == sampled and evaluate_file(PredictionFile(path), sample=2000, seed=1, **keywords) != sampled
+    assert again == sampled
+    assert evaluate_file(PredictionFile(path), sample=2000, seed=1, **keywords) != sampled
 
 
 def test_intervals_of_streamed_figures_stay_in_their_domain(tmp_path):
@@ -129,7 +140,8 @@ def test_intervals_of_streamed_figures_stay_in_their_domain(tmp_path):
     targets[7] = 1
     path = write(tmp_path / "said.parquet", columns(probs, targets, names=("a", "b")))
     figures = evaluate_file(PredictionFile(path), sample=200, num_resamples=10).figures
-    assert figures["accuracy"] == pytest.approx(1 - 1 / 3000) and figures["accuracy_high"] < 1.0
+    assert figures["accuracy"] == pytest.approx(1 - 1 / 3000)
+    assert figures["accuracy_high"] < 1.0
     assert 0.0 <= figures["brier_low"] < figures["brier"] < figures["brier_high"] < 0.01
 
 

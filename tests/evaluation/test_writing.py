@@ -27,8 +27,10 @@ def test_what_is_written_reads_back(tmp_path, suffix):
     for _ in range(2):  # the second replaces the first
         assert write_predictions(path, batches(), NAMES) == 3
     said = read_predictions(path)
-    assert torch.equal(said.scores, PROBS.to(said.scores.dtype)) and said.class_names == NAMES
-    assert torch.equal(said.targets, TARGETS) and os.listdir(tmp_path) == [path.name]
+    assert torch.equal(said.scores, PROBS.to(said.scores.dtype))
+    assert said.class_names == NAMES
+    assert torch.equal(said.targets, TARGETS)
+    assert os.listdir(tmp_path) == [path.name]
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -40,8 +42,10 @@ def test_files_beside_links_and_permissions_stay(tmp_path, suffix):
     link.symlink_to(place)
     beside.write_text("mine")
     write_predictions(link, batches(), NAMES)
-    assert link.is_symlink() and beside.read_text() == "mine"
-    assert len(read_predictions(place)) == 3 and stat.S_IMODE(place.stat().st_mode) == 0o600
+    assert link.is_symlink()
+    assert beside.read_text() == "mine"
+    assert len(read_predictions(place)) == 3
+    assert stat.S_IMODE(place.stat().st_mode) == 0o600
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -55,7 +59,8 @@ def test_a_bad_row_leaves_what_was_there(tmp_path, suffix):
     with pytest.raises(InvalidFileError, match="row 4"):
         write_predictions(path, cut_short(), NAMES)
     gc.collect()  # a writer that was left open would complain here
-    assert path.read_text() == "old" and os.listdir(tmp_path) == [path.name]
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == [path.name]
 
 
 def test_a_folder_in_its_place_is_told(tmp_path):
@@ -74,7 +79,8 @@ def test_names_that_a_spreadsheet_would_run(tmp_path, suffix, formula):
     assert torch.equal(said.targets, TARGETS)
     if suffix == ".csv":
         cells = [cell.strip('"') for line in path.read_text().splitlines()[1:] for cell in line.split(",")]
-        assert {cells[2], cells[5]} == {"0", "1"} and not any(cell.startswith(("=", "+", "-", "@")) for cell in cells)
+        assert {cells[2], cells[5]} == {"0", "1"}
+        assert not any(cell.startswith(("=", "+", "-", "@")) for cell in cells)
 
 
 @pytest.mark.parametrize("name", ["a\nb", "a\rb", " a", "a "])
@@ -85,7 +91,8 @@ def test_names_that_a_csv_would_not_give_back(name, tmp_path):
     for place in (tmp_path / "out.parquet", tmp_path / "out.npz"):
         write_predictions(place, [(probs, targets)], [name, "dog"])
         back = read_predictions(place)
-        assert back.class_names == (name, "dog") and back.targets.tolist() == [0, 1]
+        assert back.class_names == (name, "dog")
+        assert back.targets.tolist() == [0, 1]
 
 
 def test_formulas_among_numbers_are_not_written_as_csv(tmp_path):

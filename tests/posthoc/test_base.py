@@ -29,14 +29,16 @@ def test_mends_what_is_too_sure(kind, as_probs):
     name, scores = ("probs", torch.softmax(logits, 1)) if as_probs else ("logits", logits)
     calibrator = kind().fit(**{name: scores[held_out[0]]}, targets=targets[held_out[0]])
     said = calibrator.predict_proba(**{name: scores[held_out[1]]})
-    assert said.shape == (3000, 4) and torch.allclose(said.sum(1), torch.ones(3000, dtype=torch.float64))
+    assert said.shape == (3000, 4)
+    assert torch.allclose(said.sum(1), torch.ones(3000, dtype=torch.float64))
     assert bool((said >= 0).all())
     before = negative_log_likelihood(logits=logits[held_out[1]], targets=targets[held_out[1]])
     after = negative_log_likelihood(
         probs=said.clamp(min=1e-6) / said.clamp(min=1e-6).sum(1, True), targets=targets[3000:]
     )
     assert after < 0.75 * before
-    assert calibrator.fit_report.converged and calibrator.fit_report.warning is None
+    assert calibrator.fit_report.converged
+    assert calibrator.fit_report.warning is None
     keeps = torch.equal(said.argmax(1), logits[held_out[1]].argmax(1))
     assert keeps or not kind.keeps_predictions
 
@@ -57,7 +59,8 @@ def test_kinds_and_dtypes_come_out_as_they_went_in(kind):
         array.flags.writeable = False
         calibrator = kind().fit(logits=array, targets=targets.numpy())
         said = calibrator.predict_proba(logits=array)
-        assert isinstance(said, np.ndarray) and said.dtype == (np.float64 if dtype == np.float64 else np.float32)
+        assert isinstance(said, np.ndarray)
+        assert said.dtype == (np.float64 if dtype == np.float64 else np.float32)
         assert said.shape == array.shape
 
 
@@ -80,7 +83,8 @@ def test_one_score_a_sample_is_a_binary_model(kind):
     pairs = torch.stack((torch.zeros_like(single), single), 1)
     flat = kind().fit(logits=single, targets=targets).predict_proba(logits=single)
     whole = kind().fit(logits=pairs, targets=targets).predict_proba(logits=pairs)
-    assert flat.shape == (800,) and torch.allclose(flat, whole[:, 1])
+    assert flat.shape == (800,)
+    assert torch.allclose(flat, whole[:, 1])
     probs = torch.sigmoid(single)
     assert kind().fit(probs=probs, targets=targets.bool()).predict_proba(probs=probs).shape == (800,)
 
@@ -89,7 +93,8 @@ def test_one_score_a_sample_is_a_binary_model(kind):
 def test_scikit_learn_manners(kind):
     calibrator = kind()
     params = calibrator.get_params()
-    assert set(params) == set(clone(calibrator).get_params()) and repr(calibrator) == f"{kind.__name__}()"
+    assert set(params) == set(clone(calibrator).get_params())
+    assert repr(calibrator) == f"{kind.__name__}()"
     assert calibrator.set_params(**params) is calibrator
     with pytest.raises(Exception, match="is not fitted"):
         check_is_fitted(calibrator)
@@ -97,7 +102,8 @@ def test_scikit_learn_manners(kind):
     assert calibrator.fit(logits=logits, targets=targets) is calibrator
     check_is_fitted(calibrator)
     assert not hasattr(clone(calibrator), "fit_report")
-    assert isinstance(kind.keeps_predictions, bool) and kind.__doc__.count("Needs") == 1
+    assert isinstance(kind.keeps_predictions, bool)
+    assert kind.__doc__.count("Needs") == 1
 
 
 def test_parameters_survive_a_clone():
@@ -114,8 +120,10 @@ def test_save_and_load_without_pickle(kind, tmp_path):
     assert b"pickle" not in path.read_bytes()
     for loader in (kind, Calibrator):
         back = loader.load(path)
-        assert type(back) is kind and back.get_params() == calibrator.get_params()
-        assert back.fit_report == calibrator.fit_report and back.num_classes == 4
+        assert type(back) is kind
+        assert back.get_params() == calibrator.get_params()
+        assert back.fit_report == calibrator.fit_report
+        assert back.num_classes == 4
         assert torch.equal(back.predict_proba(logits=logits), calibrator.predict_proba(logits=logits))
 
 
@@ -155,7 +163,8 @@ def test_class_names_are_kept_and_files_without_them_load(tmp_path):
     arrays = {"temperature": np.array(calibrator.temperature)}
     safetensors.numpy.save_file(arrays, path, metadata={"metacal.posthoc": json.dumps(about)})
     old = Calibrator.load(path)
-    assert old.class_names is None and old.temperature == calibrator.temperature
+    assert old.class_names is None
+    assert old.temperature == calibrator.temperature
 
 
 @pytest.mark.parametrize(
@@ -181,7 +190,8 @@ def test_a_save_that_fails_leaves_what_was_there(tmp_path, no_room):
     other = TemperatureScaling().fit(logits=2.0 * logits, targets=targets)
     with no_room(), pytest.raises(InvalidValueError, match=r"`path` must name a file that can be written, got .*large"):
         other.save(path)
-    assert Calibrator.load(path).temperature == first.temperature and list(tmp_path.iterdir()) == [path]
+    assert Calibrator.load(path).temperature == first.temperature
+    assert list(tmp_path.iterdir()) == [path]
 
 
 @every
@@ -193,9 +203,8 @@ def test_degenerate_data_give_a_defined_result_and_a_warning(kind, case, dtype):
     with pytest.warns(MetacalWarning):
         calibrator = kind().fit(logits=logits, targets=targets)
     said = calibrator.predict_proba(logits=logits)
-    assert bool(said.isfinite().all()) and torch.allclose(
-        said.sum(1), torch.ones(len(said), dtype=said.dtype), atol=1e-5
-    )
+    assert bool(said.isfinite().all())
+    assert torch.allclose(said.sum(1), torch.ones(len(said), dtype=said.dtype), atol=1e-5)
     assert calibrator.fit_report.warning
     if isinstance(calibrator, TemperatureScaling):
         assert 1e-3 <= calibrator.temperature <= 1e3

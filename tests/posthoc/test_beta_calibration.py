@@ -29,6 +29,7 @@ def test_beta_never_turns_a_class_round():
     p = generator.random(800)
     y = (generator.random(800) < 1 - 0.3 * p).astype(int)  # runs against the probability
     beta = BetaCalibration().fit(probs=p, targets=y)
-    assert (beta.coefficients[:, :2] >= 0).all() and beta.fit_report.converged
+    assert (beta.coefficients[:, :2] >= 0).all()
+    assert beta.fit_report.converged
     said = beta.predict_proba(probs=np.linspace(0.01, 0.99, 50))
     assert (np.diff(said) >= -1e-12).all()

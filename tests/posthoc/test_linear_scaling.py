@@ -47,7 +47,8 @@ def test_matrix_and_dirichlet_are_the_penalised_optimum(kind, off, bias):
 
     best = minimize(objective, np.r_[np.eye(3).ravel(), np.zeros(3)], method="BFGS")
     ours = objective(np.r_[calibrator.weight.ravel(), calibrator.bias])
-    assert ours == pytest.approx(best.fun, abs=1e-6) and calibrator.fit_report.converged
+    assert ours == pytest.approx(best.fun, abs=1e-6)
+    assert calibrator.fit_report.converged
 
 
 def test_dirichlet_ignores_a_constant_in_the_logits():

@@ -33,7 +33,8 @@ def test_by_likelihood(temperature):
 def test_many_rows_take_one_pass_and_find_the_same():
     logits, targets = drawn(n=70_000, sharpened=3.0)
     fit = fit_temperature(logits=logits, targets=targets)
-    assert fit.iterations <= 2 and fit.converged
+    assert fit.iterations <= 2
+    assert fit.converged
     slopes = torch.softmax(logits / fit.temperature, 1)
     slope = ((slopes * logits).sum(1) - logits.gather(1, targets[:, None]).squeeze(1)).mean()
     curvature = ((slopes * logits**2).sum(1) - (slopes * logits).sum(1) ** 2).mean()
@@ -46,7 +47,8 @@ def test_rows_in_an_order_that_misleads_the_first_guess():
     fit = fit_temperature(logits=logits, targets=targets)
     shuffled = torch.randperm(80_000, generator=torch.Generator().manual_seed(0))
     again = fit_temperature(logits=logits[shuffled], targets=targets[shuffled])
-    assert fit.converged and fit.temperature == pytest.approx(again.temperature, rel=1e-5)
+    assert fit.converged
+    assert fit.temperature == pytest.approx(again.temperature, rel=1e-5)
 
 
 def test_a_bad_value_outside_the_first_guess_is_found():
@@ -70,8 +72,11 @@ def test_by_grid():
     errors = [expected_calibration_error(logits=logits / t, targets=targets).item() for t in GRID]
     np.testing.assert_allclose(temperature_grid_errors(logits=logits, targets=targets).numpy(), errors, atol=1e-9)
     scaling = TemperatureScaling(method="grid").fit(logits=logits, targets=targets)
-    assert scaling.temperature == GRID[int(np.argmin(errors))] and scaling.fit_report.iterations == 100
-    assert GRID[0] == 0.1 and GRID[-1] == 10.0 and len(GRID) == 100
+    assert scaling.temperature == GRID[int(np.argmin(errors))]
+    assert scaling.fit_report.iterations == 100
+    assert GRID[0] == 0.1
+    assert GRID[-1] == 10.0
+    assert len(GRID) == 100
 
 
 def test_the_first_of_equal_grid_temperatures_wins(monkeypatch):
@@ -101,7 +106,8 @@ def test_by_lbfgs_stops_short_as_published(iterations):
 
     optimizer.step(closure)
     assert scaling.temperature == pytest.approx(reference.item(), rel=1e-9)
-    assert abs(scaling.temperature - 3.0) > 0.3 and not scaling.fit_report.converged
+    assert abs(scaling.temperature - 3.0) > 0.3
+    assert not scaling.fit_report.converged
 
 
 def test_lbfgs_never_leaves_the_bounds():
