@@ -116,12 +116,13 @@ def _sum_of(terms: list[tuple[float, Loss]]) -> Loss:
 
 
 class ShellLoss(Loss):
-    """A function of `metacal.functional` with its options as attributes."""
+    """A function of `metacal.functional` with its options as attributes; the function checks them, on one sample."""
 
     function: ClassVar[Callable[..., Tensor]]
 
     def __init__(self, **options: Any) -> None:
         super().__init__()
+        self.function(logits=torch.zeros(1, 2, device="cpu"), targets=torch.tensor([0], device="cpu"), **options)
         self._names = tuple(options)
         for name, value in options.items():
             setattr(self, name, value)

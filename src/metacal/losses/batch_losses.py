@@ -3,8 +3,8 @@
 from torch import Tensor
 
 from metacal.errors import InvalidTypeError
-from metacal.functional.arguments import check_choice, check_inside, check_num_bins, check_positive
-from metacal.functional.batch_losses import GRADIENTS, dece, mmce, mmce_weighted, soft_avuc, soft_binned_ece
+from metacal.functional.arguments import check_positive
+from metacal.functional.batch_losses import dece, mmce, mmce_weighted, soft_avuc, soft_binned_ece
 from metacal.functional.temperature import PRIOR_STD, temperature_with_prior
 from metacal.losses.base import Loss, ShellLoss
 
@@ -19,10 +19,6 @@ class DECELoss(ShellLoss, name="dece"):
     def __init__(
         self, num_bins: int = 15, tau_a: float = 100.0, tau_b: float = 0.01, *, gradient: str = "full"
     ) -> None:
-        check_num_bins(num_bins)
-        check_positive("tau_a", tau_a)
-        check_positive("tau_b", tau_b)
-        check_choice("gradient", gradient, GRADIENTS)
         super().__init__(num_bins=num_bins, tau_a=tau_a, tau_b=tau_b, gradient=gradient)
 
 
@@ -32,9 +28,6 @@ class SBECELoss(ShellLoss, name="sb_ece"):
     function = staticmethod(soft_binned_ece)
 
     def __init__(self, num_bins: int = 15, temperature: float = 0.01, power: float = 2.0) -> None:
-        check_num_bins(num_bins)
-        check_positive("temperature", temperature)
-        check_positive("power", power)
         super().__init__(num_bins=num_bins, temperature=temperature, power=power)
 
 
@@ -44,8 +37,6 @@ class SAvUCLoss(ShellLoss, name="s_avuc"):
     function = staticmethod(soft_avuc)
 
     def __init__(self, kappa: float = 0.5, temperature: float = 0.1) -> None:
-        check_positive("temperature", temperature)
-        check_inside("kappa", kappa)
         super().__init__(kappa=kappa, temperature=temperature)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metacal.functional.arguments import check_choice, check_not_negative, check_share
+from metacal.functional.arguments import check_choice
 from metacal.functional.boundary import public
 from metacal.functional.sample_losses import (
     REDUCTIONS,
@@ -55,8 +55,6 @@ class LabelSmoothingLoss(ShellLoss, name="label_smoothing"):
     function = staticmethod(label_smoothing_loss)
 
     def __init__(self, strength: float = 0.05, reduction: str = "mean") -> None:
-        check_choice("reduction", reduction, REDUCTIONS)
-        check_share("strength", strength)
         super().__init__(strength=strength, reduction=reduction)
 
 
@@ -66,7 +64,6 @@ class BrierLoss(ShellLoss, name="brier"):
     function = staticmethod(brier_loss)
 
     def __init__(self, reduction: str = "mean") -> None:
-        check_choice("reduction", reduction, REDUCTIONS)
         super().__init__(reduction=reduction)
 
 
@@ -76,8 +73,6 @@ class FocalLoss(ShellLoss, name="focal"):
     function = staticmethod(focal_loss)
 
     def __init__(self, gamma: float = 3.0, reduction: str = "mean") -> None:
-        check_choice("reduction", reduction, REDUCTIONS)
-        check_not_negative("gamma", gamma)
         super().__init__(gamma=gamma, reduction=reduction)
 
 
@@ -87,5 +82,4 @@ class FLSDLoss(ShellLoss, name="flsd"):
     function = staticmethod(flsd_loss)
 
     def __init__(self, reduction: str = "mean") -> None:
-        check_choice("reduction", reduction, REDUCTIONS)
         super().__init__(reduction=reduction)
