@@ -1,10 +1,20 @@
-"""Equal-width bins: where every edge goes, sums that are exact, and statistics that add."""
+"""Bins: where every edge goes, sums that are exact, statistics that add, ties, and enough samples."""
 
+import numpy as np
 import pytest
 import torch
+from tests import oracles
+from tests.functional import samples
 
 from metacal.errors import InvalidTypeError, InvalidValueError
-from metacal.functional import BinStatistics, calibration_error, equal_mass_statistics, equal_width_statistics
+from metacal.functional import (
+    BinStatistics,
+    calibration_error,
+    equal_mass_statistics,
+    equal_width_statistics,
+    noise_floor,
+    sample_size_warning,
+)
 from metacal.functional.binning import UNITS, equal_width_index
 
 FIELDS = ("counts", "correct_sums", "confidence_units", "edges")
@@ -103,3 +113,75 @@ def test_shared_edges_are_never_written_to():
     for dtype in (torch.float32, torch.float64):
         statistics = equal_width_statistics(torch.tensor([0.3, 1.0], dtype=dtype), torch.tensor([True, False]), 7)
     assert statistics.edges.tolist() == [m / 7 for m in range(8)]
+
+
+@pytest.mark.parametrize("num_bins", [1, 2, 3, 15, 400])
+@pytest.mark.parametrize("num_values", [1, 2, 7, 10_000])
+def test_groups_are_those_of_the_loop(num_bins, num_values):
+    confidences, correct = samples.tied(num_values=num_values)
+    statistics = equal_mass_statistics(confidences, correct, num_bins)
+    groups = oracles.equal_mass_groups(confidences.numpy(), correct.numpy(), num_bins)
+    assert statistics.counts.tolist() == [len(group) for group in groups]
+    assert statistics.correct_sums.tolist() == [sum(right for _, right in group) for group in groups]
+    sums = [sum(confidence for confidence, _ in group) for group in groups]
+    np.testing.assert_allclose(statistics.confidence_sums.numpy(), sums, atol=1e-7)
+    for group, low, high in zip(groups, statistics.edges, statistics.edges[1:]):
+        assert all(low <= confidence <= high for confidence, _ in group)
+
+
+def test_same_to_the_bit_under_shuffles():
+    confidences, correct = samples.tied(n=500, num_values=5)
+    first = equal_mass_statistics(confidences, correct, 15)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(50):
+        order = torch.randperm(len(correct), generator=generator)
+        other = equal_mass_statistics(confidences[order], correct[order], 15)
+        for name in ("counts", "correct_sums", "confidence_units", "edges"):
+            assert torch.equal(getattr(first, name), getattr(other, name)), name
+
+
+def test_equal_masses_without_ties():
+    confidences = torch.linspace(0, 1, 103)
+    counts = equal_mass_statistics(confidences, confidences > 0.5, 10).counts
+    assert counts.sum() == 103 and counts.min() == 10 and counts.max() == 11
+
+
+def test_different_edges_do_not_add():
+    one, two = (equal_mass_statistics(torch.rand(20), torch.ones(20).bool(), 3) for _ in range(2))
+    with pytest.raises(InvalidValueError, match=r"same bins only, got \(3,\) and \(3,\) bins or different edges"):
+        one + two
+
+
+@pytest.mark.parametrize(("n", "num_bins", "spread"), [(1500, 15, 0.8), (5000, 10, 0.8), (400, 1, 0.0)])
+def test_floor_is_the_mean_error_of_calibrated_models(n, num_bins, spread):
+    generator = torch.Generator().manual_seed(0)
+    confidences = 0.1 + spread * torch.rand(n, generator=generator)
+    errors, floors = [], []
+    for _ in range(400):
+        correct = torch.bernoulli(confidences, generator=generator).bool()
+        statistics = equal_width_statistics(confidences, correct, num_bins)
+        errors.append(calibration_error(statistics))
+        floors.append(noise_floor(statistics))
+    assert len(set(floors[0].reshape(1).tolist() + floors[-1].reshape(1).tolist())) == 1  # correctness plays no part
+    # Within 6 %: one bin's error alone scatters by 76 % of its mean, a twentieth of that over 400 draws.
+    assert floors[0].item() == pytest.approx(torch.stack(errors).mean().item(), rel=0.06 if num_bins > 1 else 0.12)
+
+
+def test_known_floor():
+    statistics = equal_width_statistics(torch.full((100,), 0.5), torch.arange(100) < 90)
+    assert noise_floor(statistics).item() == pytest.approx((2 * 0.25 / (torch.pi * 100)) ** 0.5, abs=1e-12)
+
+
+def test_certain_predictions_have_no_floor():
+    statistics = equal_width_statistics(torch.tensor([0.0, 1.0, 1.0]), torch.tensor([False, True, True]))
+    assert noise_floor(statistics).item() == 0.0
+
+
+@pytest.mark.parametrize(("n", "is_warned"), [(1, True), (149, True), (150, False), (10_000, False)])
+def test_warning_below_ten_samples_a_bin(n, is_warned):
+    message = sample_size_warning(equal_width_statistics(torch.full((n,), 0.5), torch.arange(n) % 2 == 0, 15))
+    if is_warned:
+        floor = (0.5 / (torch.pi * n)) ** 0.5
+        assert message.startswith(f"{n} samples are too few for 15 bins") and message.endswith(f"{floor:.3f}.")
+    else:
+        assert message is None

@@ -1,4 +1,6 @@
-"""Intervals of calibration errors: of the plain value, repeatable, at their aimed coverage where a bootstrap is not."""
+"""Intervals of calibration errors, of any statistic, of means and of shares."""
+
+import math
 
 import numpy as np
 import pytest
@@ -6,8 +8,13 @@ import torch
 from tests.functional import samples
 
 from metacal.errors import InvalidTypeError, InvalidValueError
-from metacal.functional import calibration_error_interval, equal_width_statistics, expected_calibration_error
-from metacal.functional.intervals import error_interval, share_interval
+from metacal.functional import (
+    bootstrap_interval,
+    calibration_error_interval,
+    equal_width_statistics,
+    expected_calibration_error,
+)
+from metacal.functional.intervals import Z_95, error_interval, mean_interval, power_sums, share_interval
 
 
 def world(gap, n, seed):
@@ -201,3 +208,129 @@ def test_bad_arguments(arguments, error, message):
 def test_no_samples():
     with pytest.raises(InvalidValueError, match=r"`statistics` must hold at least one sample, got none"):
         error_interval(equal_width_statistics(torch.zeros(0), torch.zeros(0, dtype=torch.bool)))
+
+
+def test_coverage_of_a_mean_is_near_the_level():
+    generator = torch.Generator().manual_seed(0)
+    hits = 0
+    for seed in range(200):
+        values = torch.rand(60, generator=generator)
+        interval = bootstrap_interval(
+            lambda rows, values=values: values[rows].mean(1), values, num_resamples=200, level=0.8, seed=seed
+        )
+        hits += bool(interval.low < 0.5 < interval.high)
+    assert 0.7 < hits / 200 < 0.88
+
+
+def test_spread_of_the_resamples_is_turned_over():
+    """The basic interval, ``2 * estimate - quantile``, not the percentile one."""
+    values = torch.rand(50, generator=torch.Generator().manual_seed(0), dtype=torch.float64) ** 8  # skewed
+    seen = []
+
+    def statistic(rows):
+        result = values[rows].mean(1).sqrt()
+        seen.extend(result.tolist())
+        return result
+
+    interval = bootstrap_interval(statistic, values, num_resamples=400, level=0.9)
+    estimate, draws = seen[0], seen[1:]
+    assert len(draws) == 400 and interval.estimate.item() == estimate
+    low, high = 2 * estimate - np.quantile(draws, [0.95, 0.05])
+    assert (interval.low.item(), interval.high.item()) == pytest.approx((low, high), abs=1e-12)
+
+
+def interval_of_mean(values, **keywords):
+    return bootstrap_interval(lambda rows: values[rows].mean(1), values, **keywords)
+
+
+def test_a_seed_gives_the_same_interval_and_another_a_different_one_of_any_statistic():
+    values = torch.rand(60, generator=torch.Generator().manual_seed(0))
+    intervals = [interval_of_mean(values, seed=seed) for seed in (3, 3, 4)]
+    assert intervals[0] == intervals[1]
+    assert intervals[0].low != intervals[2].low and intervals[0].high != intervals[2].high
+
+
+def test_resamples_done_in_pieces_are_those_done_at_once(monkeypatch):
+    values = torch.rand(64, generator=torch.Generator().manual_seed(0))
+    whole = interval_of_mean(values, num_resamples=60)
+    monkeypatch.setattr("metacal.functional.intervals.DRAWS_AT_ONCE", 128)
+    assert interval_of_mean(values, num_resamples=60) == whole
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_resamples": 0}, r"`num_resamples` must be an integer >= 1, got 0\."),
+        ({"level": 95}, r"`level` must be in \(0, 1\), got 95\."),
+    ],
+)
+def test_bad_arguments_of_any_statistic(arguments, message):
+    with pytest.raises(InvalidValueError, match=message):
+        interval_of_mean(torch.rand(5), **arguments)
+
+
+def test_no_samples_of_any_statistic():
+    with pytest.raises(InvalidValueError, match=r"`samples` must hold at least one sample, got none"):
+        bootstrap_interval(lambda rows: rows.double().sum(1), torch.zeros(0))
+
+
+def interval_of(values, **keywords):
+    values = torch.as_tensor(np.asarray(values))
+    return mean_interval(len(values), power_sums(values), **keywords)
+
+
+@pytest.mark.parametrize("power", [1, 3, 6])
+def test_transformed_ends_are_the_normal_quantiles(power):
+    values = np.random.default_rng(0).random(50) ** power
+    mean, deviation = values.mean(), values.std()
+    g = ((values - mean) ** 3).mean() / deviation**3 / math.sqrt(50)
+    for end, z in zip(interval_of(values), (Z_95, -Z_95), strict=True):
+        t = (mean - end) / (deviation / math.sqrt(49))
+        assert t + g * t**2 / 3 + g**2 * t**3 / 27 + g / 6 == pytest.approx(z, abs=1e-9)
+
+
+def test_coverage_of_a_lopsided_mean():
+    """The normal interval holds 93 %, and misses below four times as often as above."""
+    rng = np.random.default_rng(0)
+    below = above = 0
+    for _ in range(2000):
+        low, high = interval_of(rng.gamma(0.5, 2.0, 100))
+        below, above = below + (high < 1.0), above + (low > 1.0)
+    assert 0.93 < 1.0 - (below + above) / 2000 < 0.97
+    assert 0.015 < below / 2000 < 0.04 and 0.015 < above / 2000 < 0.04
+
+
+def test_values_without_skewness_have_the_normal_interval():
+    values = np.tile([0.2, 0.4], 500)
+    half = Z_95 * 0.1 / math.sqrt(999)
+    assert interval_of(values) == pytest.approx((0.3 - half, 0.3 + half), abs=1e-12)
+
+
+def test_ends_stay_in_the_domain():
+    rare = [0.0] * 99 + [2.0]
+    low, high = interval_of(rare)
+    assert low >= 0.0 and interval_of(rare, most=0.05) == (low, 0.05) and high > 0.05
+
+
+@pytest.mark.parametrize(
+    "values", [[0.7], [0.1] * 50, [0.5, math.inf], [1e-130, 2e-130, 4e-130], [1e200, 2e200], [0.0, 0.0]]
+)
+def test_what_says_nothing_about_its_scatter_has_no_interval(values):
+    assert all(math.isnan(end) for end in interval_of(values))
+
+
+def test_dtype_and_order_do_not_matter():
+    values = torch.rand(1000, generator=torch.Generator().manual_seed(0))
+    assert interval_of(values.double().flip(0)) == pytest.approx(interval_of(values), abs=1e-12)
+
+
+def test_share_interval_is_wilsons():
+    from scipy.stats import binomtest
+
+    for successes, count in [(0, 1), (1, 1), (3, 7), (97, 100), (5000, 5000)]:
+        expected = binomtest(successes, count).proportion_ci(method="wilson")
+        low, high = share_interval(torch.tensor(successes), torch.tensor(count))
+        assert (low.item(), high.item()) == pytest.approx((expected.low, expected.high), abs=1e-12)
+        assert (low.item() == 0.0) == (successes == 0) and (high.item() == 1.0) == (successes == count)
+    low, high = share_interval(torch.tensor(0), torch.tensor(0))
+    assert (low.item(), high.item()) == (0.0, 1.0)
