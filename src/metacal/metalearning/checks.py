@@ -91,7 +91,7 @@ def check_soft_labels(base: Loss, hyperparameters: Hyperparameter) -> None:
 
 
 def _failure(base: Loss, logits: Tensor, targets: Tensor) -> Exception | None:
-    """What a loss raises for a batch; it may be anybody's."""
+    """The exception that a loss raises for a batch; any kind, as users write their own losses."""
     try:
         base(logits, targets)
     except Exception as error:

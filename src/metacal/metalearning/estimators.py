@@ -115,7 +115,7 @@ def one_step(problem: MetaProblem) -> Hypergradient:
 
 
 def small_step(problem: MetaProblem) -> Hypergradient:
-    """`one_step` in the limit of a small step, in proportion to the learning rate: the meta-loss is that of now.
+    """`one_step` in the limit of a small step, in proportion to the learning rate: the meta-loss is that before it.
 
     A long step (a large learning rate, a summed loss, gradients that are clipped in truth) leaves the head where
     training will not, and the gradient there says little about training.

@@ -1,4 +1,4 @@
-"""`HeadTap`: sees what the head is given and returns, whatever the model around it looks like; finding the head."""
+"""`HeadTap`: records what the head is given and returns, in any model; `find_output_layer`: finds the head."""
 
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -30,7 +30,7 @@ class TapHook:
 
 
 class RecordedCalls:
-    """What a module was given and returned, recorded by hooks while somebody listens."""
+    """What a module was given and returned, recorded by hooks while a tap is listening."""
 
     def __init__(self) -> None:
         self.inputs: list[Call] = []

@@ -253,7 +253,7 @@ class MetaCalibrator:
         ).describe()
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on: omega, Adam's state, counters, history. Tensors and plain values only."""
+        """Everything needed to resume: omega, Adam's state, counters, history. Tensors and plain values only."""
         return {
             "hyperparameters": {name: value.clone() for name, value in self.hyperparameters.state_dict().items()},
             "adam": self._adam.state_dict(list(self.hyperparameters.omega())),
@@ -265,7 +265,7 @@ class MetaCalibrator:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a saved state."""
+        """Resume from a saved state."""
         if missing := set(SAVED) - set(state):
             raise InvalidValueError(f"`state` must be what state_dict() returned, got one without {sorted(missing)}.")
         self.hyperparameters.load_state_dict(state["hyperparameters"])

@@ -103,7 +103,7 @@ class MetaStream(Iterator[Batch]):
         return sum(len(self.split(batch)[1]) for batch in self.meta) if isinstance(self.meta, (list, tuple)) else None
 
     def go_to(self, drawn: int) -> None:
-        """Go on as if so many batches had been drawn."""
+        """Continue as if so many batches had been drawn."""
         self.drawn, self._batches = drawn, None
 
     def once(self) -> Iterator[Batch]:
@@ -116,7 +116,7 @@ class MetaStream(Iterator[Batch]):
         return map(self.split, DataLoader(own, batch_size=batch_size, **loading_of(self.meta)))
 
     def peek(self) -> Batch:
-        """A few samples, to see what they look like; nothing is drawn."""
+        """A few samples, to see their shape; nothing is drawn."""
         samples = samples_of(self.meta)
         with self._random_numbers_of(0):
             if samples is None:
@@ -176,7 +176,7 @@ def split_batch(batch: Any) -> Batch:
 
 
 def describe_batch(batch: Any) -> str:
-    """A sentence that says what a batch looks like."""
+    """A sentence that describes a batch, for messages."""
     if isinstance(batch, Mapping):
         return f"its keys are {', '.join(map(repr, batch))}."
     length = f" of {len(batch)}" if isinstance(batch, (tuple, list)) else ""

@@ -72,11 +72,11 @@ def judged(objective: Loss, outer: OuterStep, hyperparameters: Hyperparameter) -
 
 
 class MetaMemory:
-    """Fills a meta batch up with samples of the meta batches before it, at their features of then.
+    """Fills a meta batch up with samples of earlier meta batches, with the features they had.
 
     A calibration error of few samples is mostly noise, and so is its gradient. A sample that was judged some steps ago
-    can be judged again without a forward pass: the head is that of now, its input a little old. Samples that are not
-    finite are remembered like others: meta steps are skipped until they have left.
+    can be judged again without a forward pass: the head is the current one, its input a little old. Samples that are
+    not finite are remembered like others: meta steps are skipped until they have left.
 
     Args:
         samples: a meta batch is filled up to so many; 0 remembers nothing.

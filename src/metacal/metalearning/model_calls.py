@@ -144,7 +144,7 @@ def leaving_no_trace(model: nn.Module, *, mode: str, seed: int, device: torch.de
 
 @contextmanager
 def fresh_random_stream(seed: int, device: torch.device) -> Iterator[None]:
-    """Random numbers of a stream of its own; the caller's goes on afterwards as if nothing had been drawn."""
+    """Random numbers of a stream of its own; the caller's continues afterwards as if nothing had been drawn."""
     is_cuda = device.type == "cuda"
     with torch.random.fork_rng(devices=[device] if is_cuda else []):
         torch.default_generator.manual_seed(seed)

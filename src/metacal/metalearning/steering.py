@@ -1,4 +1,4 @@
-"""Steering a loss that somebody else has computed: its gradient at the logits becomes that of the learned loss."""
+"""Steering a loss that a trainer has computed: its gradient at the logits becomes that of the learned loss."""
 
 import math
 

@@ -53,7 +53,7 @@ class ThroughHead:
         return given, logits
 
     def watching(self) -> AbstractContextManager[list[Any]]:
-        """Somebody else runs the model inside; gives the list of logits so far."""
+        """A trainer runs the model inside; gives the list of logits so far."""
         return self._tap.listening()
 
     def taken(self, x: Any = None) -> tuple[Any, Tensor]:

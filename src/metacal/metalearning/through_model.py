@@ -46,8 +46,8 @@ class ThroughModel:
     Args:
         model: as it is trained.
         head: the layer that returns the logits, where it was named; a penalty is then put on its parameters.
-        found: the layer that was found to return them; listened to where somebody else runs the model, who may convert
-            what that returns.
+        found: the layer that was found to return them; listened to where a trainer runs the model, which may convert
+            its output.
     """
 
     name = "model"
@@ -72,7 +72,7 @@ class ThroughModel:
 
     @contextmanager
     def watching(self) -> Iterator[list[Any]]:
-        """Somebody else runs the model inside; gives the list of outputs so far."""
+        """A trainer runs the model inside; gives the list of outputs so far."""
         if self._watched is None:
             self._watched = self._outputs if self._found is None else HeadTap(self._found)
         with ExitStack() as stack:

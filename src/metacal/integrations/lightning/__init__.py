@@ -3,7 +3,6 @@
 from metacal.errors import needs
 
 with needs("lightning"):
-    from metacal.integrations.lightning.calibration_monitor import CalibrationMonitor
-    from metacal.integrations.lightning.meta_calibration import MetaCalibration
+    from metacal.integrations.lightning.callbacks import CalibrationMonitor, MetaCalibration
 
 __all__ = ["CalibrationMonitor", "MetaCalibration"]
