@@ -169,13 +169,19 @@ def save_table(
 
 
 def as_csv(markdown: str) -> str:
-    """The cells of a Markdown table; of several under one heading, with the line above each in front of its rows."""
+    """The cells of Markdown tables; of several with the line above each in front of its rows.
+
+    Tables with one heading are one table; where headings differ, each has its own, after an empty line.
+    """
     found = re.findall(r"(?:^([^|\n]+)\n\s*)?((?:^\|.*\n?)+)", markdown, re.M)
     tables = [(above, [_cells(line) for line in block.splitlines()]) for above, block in found]
-    heading = tables[0][1][0]
-    rows = [["table", *heading], *([above, *row] for above, (_, _, *body) in tables for row in body)]
-    if len(tables) == 1:
-        rows = [row[1:] for row in rows]
+    rows: list[list[str]] = []
+    heading: list[str] = []
+    for above, (head, _, *body) in tables:
+        named = ["table", *head] if len(tables) > 1 else head
+        rows += [named] if not rows else [[], named] if head != heading else []
+        rows += [[above, *row] for row in body] if len(tables) > 1 else body
+        heading = head
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
