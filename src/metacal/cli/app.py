@@ -34,7 +34,6 @@ def join_lines(text: str | None) -> str:
 
 LIBRARY = (evaluate.evaluate, report.report, calibrate.calibrate)
 LAB = (demo.demo, train.train, shift.shift, ls.ls, show.show, run.run, validate.validate)
-VERBS = LIBRARY + LAB
 
 
 def add_lab() -> None:

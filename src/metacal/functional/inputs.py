@@ -346,16 +346,16 @@ def first_bad_score(scores: Tensor, tolerance: float, *, is_logits: bool, is_eve
     return BadScore(row, column, float(scores[row, column]))
 
 
-def _least_and_largest(scores: Tensor) -> tuple[float, float]:
-    if scores.device.type == "cpu":  # NumPy is several times as fast, in any memory order
-        values = scores.numpy()
-        return float(values.min()), float(values.max())
-    low, high = torch.aminmax(scores)
-    return float(low), float(high)
+def _least_and_largest(values: Tensor) -> tuple[float, float]:
+    if values.device.type == "cpu":  # NumPy is several times as fast, in any memory order
+        array = values.numpy()
+        return float(array.min()), float(array.max())
+    low, high = torch.stack(torch.aminmax(values)).tolist()  # one wait for the device
+    return low, high
 
 
 def _sum_to_one(scores: Tensor, tolerance: float) -> bool:
-    low, high = (float(bound) for bound in torch.aminmax(_row_sums(scores)))
+    low, high = _least_and_largest(_row_sums(scores))
     return abs(low - 1.0) <= tolerance and abs(high - 1.0) <= tolerance
 
 

@@ -29,6 +29,8 @@ class LinearMap:
     reads: ClassVar[Literal["logits", "probs"]] = "logits"
     fitted: ClassVar[tuple[str, ...]] = ("weight", "bias")
 
+    _is_matrix: ClassVar[bool] = True
+
     num_classes: int
     weight: NDArray[np.float64]
     bias: NDArray[np.float64]
@@ -45,8 +47,6 @@ class LinearMap:
     def _apply(self, scores: Tensor) -> Tensor:
         features = self._features(scores).double()
         return torch.softmax(apply_linear(features, like(self.weight, scores), like(self.bias, scores)), dim=1)
-
-    _is_matrix = True
 
     def _features(self, scores: Tensor) -> Tensor:
         return scores
