@@ -10,7 +10,7 @@ from metacal.lab.cli.exhibits import print_exhibit
 from metacal.lab.cli.progress import RunsLog, TrainingLog, watch_runs, watch_training
 from metacal.lab.cli.train import SHOWN
 from metacal.lab.engines import LocalEngine, RunFailed, RunFinished, RunProgressed, RunStarted
-from metacal.lab.paper.page import prepare_exhibit
+from metacal.lab.paper.output import prepare_exhibit
 from metacal.lab.training import RunFolder, build_spec
 from metacal.lab.training.events import BatchDone, EpochDone, Notice, TrainingBegan
 from metacal.lab.training.run_folder import RunStore

@@ -5,7 +5,7 @@ import pytest
 from metacal.lab.cli.exhibits import narrow
 from metacal.lab.paper import EXHIBITS, FIGURES, STUDIES, TABLES, exhibits
 from metacal.lab.paper.exhibits import published_figures
-from metacal.lab.paper.page import prepare_exhibit
+from metacal.lab.paper.output import prepare_exhibit
 from metacal.lab.paper.prepare_tables import average_ranks
 from metacal.lab.training.recipes import build_spec
 from metacal.lab.training.run_folder import RunStore

@@ -10,7 +10,7 @@ import torch
 from metacal.functional import dece, expected_calibration_error
 from metacal.lab.paper import EXHIBITS, FIGURES, STUDIES, TABLES
 from metacal.lab.paper.exhibits import Draw
-from metacal.lab.paper.page import prepare_exhibit, render_paper_page, write_exhibits
+from metacal.lab.paper.output import prepare_exhibit, render_paper_page, write_exhibits
 from metacal.lab.paper.plot_figures import image_of, plot_figure, plot_strengths_over_training, plot_sweep
 from metacal.lab.paper.prepare_figures import BATCHES, Band, StrengthsPanel, figures_of_epoch, prepare_figure, ranks
 from metacal.lab.paper.simulated import DrawStore, SweepLine

@@ -9,14 +9,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.lab.paper.samples import cell
 
 from metacal.lab.cli.exhibits import narrow
 from metacal.lab.paper import STUDIES, TABLES
-from metacal.lab.paper.exhibits import Published
-from metacal.lab.paper.page import render_paper_page
-from metacal.lab.paper.prepare_tables import Cell, TableData, best_of, prepare_table
+from metacal.lab.paper.output import csv_table, markdown_table
+from metacal.lab.paper.prepare_tables import best_of, prepare_table
 from metacal.lab.paper.simulated import prepare_study_table
-from metacal.lab.paper.table_formats import csv_table, latex_table, markdown_table
 from metacal.lab.training import run
 from metacal.lab.training.run_folder import RunStore
 
@@ -31,15 +30,6 @@ def store(tmp_path_factory):
     for spec in part.specs("smoke"):
         run(spec, store.folder(spec), resume=True)
     return store
-
-
-def cell(mean=1.0, published=None, column="CE", **more):
-    return Cell("CIFAR-10 ResNet18", column, "ece_percent", () if mean is None else (mean,), 1, None, published, **more)
-
-
-def table(*cells, **more):
-    columns = tuple(each.column for each in cells)
-    return TableData("main-ece", "Table 1", "Claim.", "Note.", columns, (cells,), None, **more)
 
 
 def ece_percent(logits, targets, num_bins=15):
@@ -150,27 +140,6 @@ def test_what_ties_as_printed_is_bold_together():
 def test_what_is_best_depends_on_the_figure(metric, best):
     cells = (cell(3.0), cell(-2.0, column="LS"), cell(1.0, column="MC"))
     assert best_of(tuple(replace(each, metric=metric) for each in cells)) == {best}
-
-
-def test_published_and_difference_stand_beside_ours_in_every_format():
-    data = table(cell(1.5, Published(1.25, 0.1, 1.3)), cell(2.0, Published(2.5, None, None), column="MC"))
-    for text in (markdown_table(data), render_paper_page([data], "page")):
-        assert "1.25 ± 0.10 (T 1.3) (+0.25)" in text and "2.50 (−0.50)" in text
-    assert "[1.25 $\\pm$ 0.10 (T 1.3) (+0.25)]" in latex_table(data) and "[2.50 ($-$0.50)]" in latex_table(data)
-
-
-def test_latex_takes_any_text_literally():
-    text = latex_table(replace(table(cell()), title="a_b^c~50 % of {x} & \\d #1 < $2"))
-    assert "a\\_b\\textasciicircum{}c\\textasciitilde{}50 \\% of \\{x\\} \\& \\textbackslash{}d \\#1 $<$ \\$2" in text
-
-
-def test_missing_cells_name_the_command_in_every_format_and_quoted_ones_are_not_missing():
-    data = table(cell(None), cell(None, Published(4.6, None, None), column="Guo", is_quoted=True), command="metacal x")
-    assert data.missing == 1
-    for text in (markdown_table(data), latex_table(data), render_paper_page([data], "page")):
-        assert "1 cells lack seeds" in text and "metacal x" in text
-    quoted = table(cell(None, is_quoted=True), command="metacal x")
-    assert "metacal x" not in markdown_table(quoted) + latex_table(quoted) + render_paper_page([quoted], "page")
 
 
 def test_published_ranks_stand_beside_ours(store):

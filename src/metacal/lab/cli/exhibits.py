@@ -77,7 +77,7 @@ class Selection:
 
     def prepare(self) -> "list[TableData | FigureData]":
         """The numbers of every table and figure, as far as their runs are done."""
-        from metacal.lab.paper.page import prepare_exhibit
+        from metacal.lab.paper.output import prepare_exhibit
 
         return [
             replace(prepare_exhibit(plan, self.runs), command=self.command_of(plan.exhibit.name)) for plan in self.plans
@@ -90,7 +90,7 @@ class Selection:
     def write(self, prepared: "Sequence[TableData | FigureData]", output: Path) -> None:
         """Write tables and figures to files, on one page, and where they come from."""
         import metacal
-        from metacal.lab.paper.page import prepare_provenance, render_paper_page, write_exhibits
+        from metacal.lab.paper.output import prepare_provenance, render_paper_page, write_exhibits
 
         write_exhibits(prepared, output)
         about = prepare_provenance(["metacal", *sys.argv[1:]], self.plans, self.runs)

@@ -88,8 +88,9 @@ def run(
     missing = [spec for spec in selection.specs if runs.state(spec) != "complete"]
     chosen = RayEngine(address, gpus=gpus) if engine == "ray" else LocalEngine(jobs)
     with exit_when_stopped() as stop:
-        with watch_steps() as say:
-            fit_draws(selection.draws, DrawStore(runs.root), stop, say)
+        if selection.draws:
+            with watch_steps() as say:
+                fit_draws(selection.draws, DrawStore(runs.root), stop, say)
         with watch_runs(len(missing)) as emit:
             failed = chosen.execute(missing, runs, data_dir=data_dir, emit=emit, stop=stop)
     prepared = selection.prepare()

@@ -1,4 +1,4 @@
-"""`prepare_table`: the numbers of a table of the paper, ours beside the published; `table_formats` writes them."""
+"""`prepare_table`: the numbers of a table of the paper, ours beside the published; `output` writes them."""
 
 import operator
 import statistics
