@@ -5,7 +5,7 @@ import os
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from metacal.errors import InvalidValueError, nearest
 from metacal.lab.training.methods import METHODS
@@ -35,6 +35,7 @@ WITH_OPTIONS = ("dataset_options", "model_options", "domains")
 """Keys that are set part by part: ``model_options.width=8``."""
 OF_A_CELL = {"dataset", "method", "seed"}
 Value = TypeVar("Value")
+Model = TypeVar("Model", bound=BaseModel)
 
 
 def build_spec(settings: Mapping[str, Any]) -> RunSpec:
@@ -77,7 +78,7 @@ def read_assignments(
     if not learns(method) and (method is None or method in METHODS):
         unused = [key for key in OF_LEARNING if key in settings and settings[key] != "split"]
         problems += [f"`{key}` is for methods that learn, such as meta, got method={method or 'ce'}" for key in unused]
-    spec, hardware = _spec(settings, problems), _hardware(machine, problems)
+    spec, hardware = _spec(settings, problems), _validate(Hardware, machine, problems)
     return _unless(problems, spec), _unless(problems, hardware)
 
 
@@ -100,7 +101,7 @@ def read_hardware(words: Iterable[str]) -> Hardware:
     """
     problems: list[str] = []
     _, machine = _sort_words(words, problems)
-    return _unless(problems, _hardware(machine, problems))
+    return _unless(problems, _validate(Hardware, machine, problems))
 
 
 def read_overrides(words: Iterable[str]) -> dict[str, Any]:
@@ -148,11 +149,8 @@ def _spec(settings: Mapping[str, Any], problems: list[str]) -> RunSpec | None:
         merged.pop("method")
     if not learns(merged.get("method")):
         merged = {key: value for key, value in merged.items() if key not in OF_LEARNING or key in given}
-    try:
-        return RunSpec.model_validate({key: value for key, value in merged.items() if key in RunSpec.model_fields})
-    except ValidationError as error:
-        problems += _sentences(error)
-        return None
+    fields = {key: value for key, value in merged.items() if key in RunSpec.model_fields}
+    return _validate(RunSpec, fields, problems)
 
 
 def learns(method: Any) -> bool:
@@ -161,12 +159,14 @@ def learns(method: Any) -> bool:
     return bool(known.get("hyperparameters") if isinstance(known, Mapping) else getattr(known, "hyperparameters", ()))
 
 
-def _hardware(machine: Mapping[str, Any], problems: list[str]) -> Hardware | None:
-    """The hardware, or None with what is wrong added to ``problems``."""
+def _validate(kind: type[Model], fields: Mapping[str, Any], problems: list[str]) -> Model | None:
+    """The model, or None with what is wrong added to ``problems``: the key, the rule and the value received."""
     try:
-        return Hardware.model_validate(machine)
+        return kind.model_validate(fields)
     except ValidationError as error:
-        problems += _sentences(error)
+        for problem in error.errors():
+            rule, place = problem["msg"].removeprefix("Value error, "), ".".join(map(str, problem["loc"]))
+            problems.append(f"`{place}`: {rule}, got {problem['input']!r}" if place else rule)
         return None
 
 
@@ -207,12 +207,3 @@ def _value(text: str) -> Any:
 
 def _not_one_of(kind: str, name: str, known: Iterable[str]) -> str:
     return f"unknown {kind} {name!r}, nearest: {nearest(name, known)}"
-
-
-def _sentences(error: ValidationError) -> list[str]:
-    """Pydantic's complaints as one line each: the key, the rule and the value received."""
-    sentences = []
-    for problem in error.errors():
-        rule, place = problem["msg"].removeprefix("Value error, "), ".".join(map(str, problem["loc"]))
-        sentences.append(f"`{place}`: {rule}, got {problem['input']!r}" if place else rule)
-    return sentences
