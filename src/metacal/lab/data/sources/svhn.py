@@ -84,7 +84,9 @@ def read_arrays(path: Path, names: Collection[str]) -> dict[str, NDArray[Any]]:
                     content, first = bytearray(file.read(length)), 0
                 if kind != MATRIX:
                     raise ValueError(f"a matrix must follow, got data type {kind}")
-                name, array = _Matrix(content, order, first, length).read(names)
+                if len(content) < first + length:
+                    raise ValueError("it ends within an array")
+                name, array = _read_matrix(memoryview(content)[first : first + length], order, names)
                 if name in arrays:
                     raise ValueError(f"it holds {name} twice")
                 if array is not None:
@@ -133,54 +135,43 @@ def _inflate(file: BinaryIO, end: int, order: str) -> bytearray:
     return content
 
 
-class _Matrix:
-    """A matrix in a part of a buffer: elements of flags, dimensions, name and numbers."""
+def _read_matrix(content: memoryview, order: str, names: Collection[str]) -> tuple[str, NDArray[Any] | None]:
+    """The name of a matrix, and its numbers if it is one of these names; no name if it is not of numbers."""
+    flags, content = _read_element(content, order, "u4")
+    if len(flags) != 2:
+        raise ValueError(f"a matrix must have 2 flags, got {len(flags)}")
+    if int(flags[0]) & 0xFF not in NUMERIC:
+        return "", None
+    sizes, content = _read_element(content, order, "i4")
+    letters, content = _read_element(content, order, "i1")
+    shape, name = tuple(sizes.tolist()), letters.tobytes().decode("latin-1")
+    if name not in names:
+        return name, None
+    if int(flags[0]) & COMPLEX:
+        raise ValueError(f"{name} must be real, got complex numbers")
+    numbers, content = _read_element(content, order)
+    if min(shape, default=-1) < 0 or math.prod(shape) != len(numbers):
+        raise ValueError(f"{name} is said to have the shape {shape}, got {len(numbers):,} numbers")
+    if len(content):
+        raise ValueError(f"{len(content):,} bytes follow the numbers of {name}")
+    return name, numbers.reshape(shape, order="F")
 
-    def __init__(self, content: bytearray, order: str, start: int, length: int) -> None:
-        self.content, self.order, self.place, self.left = memoryview(content), order, start, length
 
-    def read(self, names: Collection[str]) -> tuple[str, NDArray[Any] | None]:
-        """Its name, and its numbers if it is one of these names; no name if it is not of numbers."""
-        flags = self.element("u4")
-        if len(flags) != 2:
-            raise ValueError(f"a matrix must have 2 flags, got {len(flags)}")
-        if int(flags[0]) & 0xFF not in NUMERIC:
-            return "", None
-        shape, name = self.element("i4").tolist(), self.element("i1").tobytes().decode("latin-1")
-        if name not in names:
-            return name, None
-        if int(flags[0]) & COMPLEX:
-            raise ValueError(f"{name} must be real, got complex numbers")
-        numbers = self.element()
-        if min(shape, default=-1) < 0 or math.prod(shape) != len(numbers):
-            raise ValueError(f"{name} is said to have the shape {tuple(shape)}, got {len(numbers):,} numbers")
-        if self.left:
-            raise ValueError(f"{self.left:,} bytes follow the numbers of {name}")
-        return name, numbers.reshape(shape, order="F")
-
-    def element(self, wanted: str | None = None) -> NDArray[Any]:
-        """The numbers of the next element, which is of a wanted type."""
-        (word,) = struct.unpack(f"{self.order}I", self.take(4))
-        kind, length, room = word & 0xFFFF, word >> 16, 4  # up to 4 bytes stand in the tag itself
-        if not length:
-            (length,) = struct.unpack(f"{self.order}I", self.take(4))
-            room = -(-length // 8) * 8
-        dtype = STORED.get(kind)
-        if dtype is None or dtype != (wanted or dtype):
-            raise ValueError(f"numbers must follow, got data type {kind}")
-        if length > min(room, self.left) or length % int(dtype[1]):
-            raise ValueError(f"an element of {length:,} bytes of type {dtype} must fit into {min(room, self.left):,}")
-        numbers: NDArray[Any] = np.asarray(self.take(length))
-        self.take(min(room - length, self.left))  # padding, which the last element may lack
-        return numbers.view(self.order + dtype)
-
-    def take(self, length: int) -> memoryview:
-        """So many bytes of it."""
-        taken = self.content[self.place : self.place + min(length, self.left)]
-        if len(taken) < length:
-            raise ValueError("it ends within an array")
-        self.place, self.left = self.place + length, self.left - length
-        return taken
+def _read_element(content: memoryview, order: str, wanted: str = "") -> tuple[NDArray[Any], memoryview]:
+    """The numbers of the first element, which is of a wanted type if there is one, and what follows it."""
+    word, length = struct.unpack(f"{order}2I", bytes(content[:8]).ljust(8, b"\0"))
+    start, room = 8, -(-length // 8) * 8
+    if word >> 16:  # up to 4 bytes stand in the tag itself
+        start, length, room = 4, word >> 16, 4
+    if len(content) < start:
+        raise ValueError("it ends within an array")
+    dtype = STORED.get(word & 0xFFFF)
+    if dtype is None or dtype != (wanted or dtype):
+        raise ValueError(f"numbers must follow, got data type {word & 0xFFFF}")
+    room = min(room, len(content) - start)  # the last element may lack padding
+    if length > room or length % int(dtype[1]):
+        raise ValueError(f"an element of {length:,} bytes of type {dtype} must fit into {room:,}")
+    return np.asarray(content[start : start + length]).view(order + dtype), content[start + room :]
 
 
 def _search(folder: Path) -> tuple[Path, ...]:
