@@ -36,7 +36,7 @@ def check_float_tensor(name: str, value: Tensor) -> None:
 
 
 def check_samples(confidences: Tensor, correct: Tensor) -> None:
-    """Raise unless these are float and bool columns of one length; values are not looked at."""
+    """Raise unless these are float and bool columns of one length; values are not checked."""
     check_float_tensor("confidences", confidences)
     check_tensor("correct", correct)
     if correct.dtype is not torch.bool:

@@ -174,7 +174,7 @@ def accumulate(
         correct: bool ``(n,)``.
         edges: ``(M + 1,)``.
         num_classes: with it, the statistics have shape ``(num_classes, M)``.
-        may_hold_nan: look for confidences that are NaN, which nobody has done before.
+        may_hold_nan: check for confidences that are NaN: the values have not been validated.
     """
     shape = (len(edges) - 1,) if num_classes is None else (num_classes, len(edges) - 1)
     # Right and wrong samples go to two cells of each bin: two passes fill all three sums.
@@ -205,7 +205,7 @@ def equal_width_index(confidences: Tensor, num_bins: int) -> Tensor:
     An edge is ``m / M`` rounded to the dtype of the confidences: 0.2 is the upper edge of its bin in float32 as
     in float64, whichever way the dtype rounds it. NaN goes to any bin.
     """
-    # Scaled a hair down, the product never lands above the true bin and at most one below: one comparison settles it.
+    # Scaled down slightly, the product never lands above the true bin and at most one below: one comparison settles it.
     # In int32, which takes half the time of int64 on a CPU.
     index = (confidences * (num_bins * (1.0 - 8.0 * torch.finfo(confidences.dtype).eps))).to(torch.int32)
     index.add_(confidences > (index + 1).to(confidences.dtype).div_(num_bins))

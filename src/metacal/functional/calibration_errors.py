@@ -155,7 +155,7 @@ def class_statistics(inputs: Inputs, num_bins: int, threshold: float | None = No
 
 
 def one_against_rest(inputs: Inputs) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Yield ``(probs, outcomes, labels)``, flat: every class's probability, whether the class came, and its number."""
+    """Yield ``(probs, outcomes, labels)``, flat: every class's probability, whether it is the target, its number."""
     if inputs.is_events:
         for scores, outcomes, labels in inputs.events():
             yield inputs.to_probs(scores), outcomes == 1, labels
@@ -295,7 +295,7 @@ def smooth_error(confidences: Tensor, correct: Tensor, bisections: int = BISECTI
 
     falls as :math:`\sigma` grows; the error is where the two meet, :math:`\sigma^* = \mathrm{smECE}_{\sigma^*}`.
     A reflected Gaussian is diagonal in the cosine basis, so one transform of the residuals, gathered on a fine
-    grid, serves every bandwidth that the bisection looks at; ``bisections`` halve its bracket, the unit interval.
+    grid, serves every bandwidth that the bisection tries; ``bisections`` halve its bracket, the unit interval.
     """
     if not len(confidences):
         return torch.full((), torch.nan, dtype=torch.float64, device=confidences.device)

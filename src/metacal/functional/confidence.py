@@ -29,7 +29,7 @@ def confidence_chunks(inputs: Inputs) -> Iterator[tuple[Tensor, Tensor]]:
         # Two tied tops need twice their value within the row's sum, so above this bound a top is unique.
         unique_above = 0.5 if inputs.is_logits else 0.5 + row_sum_tolerance(inputs.scores.dtype)
         if not inputs.validate and not inputs.is_logits:
-            unique_above = torch.inf  # nobody has looked at the sums
+            unique_above = torch.inf  # the sums have not been checked
         for scores, targets in inputs.chunks():
             top = scores.amax(dim=1)
             # Relative to the top, so that large logits lose nothing and two tied tops give at most 1/2 exactly.

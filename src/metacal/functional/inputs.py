@@ -201,7 +201,7 @@ def class_logits(logits: Tensor) -> Tensor:
     """Logits ``(n, K)`` in float32 or wider; one logit per sample, ``(n,)`` or ``(n, 1)``, becomes the pair (0, z).
 
     The differentiable measures are written for classes; a binary model with one logit is the two-class
-    model whose first logit is 0. Only shape and dtype are looked at, so nothing waits for the device.
+    model whose first logit is 0. Only shape and dtype are checked, so nothing waits for the device.
     """
     check_float_tensor("logits", logits)
     if logits.ndim not in (1, 2) or (logits.ndim == 2 and logits.shape[1] == 0):
@@ -295,7 +295,7 @@ def log_probs(probs: Tensor) -> Tensor:
 
 
 def logits_against(logits: Tensor, outcomes: Tensor) -> Tensor:
-    """Logits of the answer that did not come: negated where the outcome is "yes" (1)."""
+    """Logits of the outcome that did not occur: negated where the outcome is "yes" (1)."""
     return outcomes.to(logits.dtype).mul_(-2.0).add_(1.0).mul_(logits)  # several times as fast as `torch.where`
 
 

@@ -125,7 +125,7 @@ def error_interval(
     size = int(statistics.total)
     if not size:
         raise InvalidValueError("`statistics` must hold at least one sample, got none.")
-    if size < 0:  # a confidence was NaN, and nobody checked
+    if size < 0:  # a confidence was NaN, with validate=False
         undefined = statistics.edges.new_full((), torch.nan)
         return Interval(undefined, undefined, undefined)
     device = statistics.counts.device

@@ -120,7 +120,7 @@ def brier_sums(inputs: Inputs) -> tuple[Tensor, Tensor]:
     count = torch.zeros((), dtype=torch.int64, device=inputs.scores.device)
     if inputs.is_events:
         for scores, outcomes, _ in inputs.events():
-            # The probability of the answer that did not come, from logits without a difference to 1.
+            # The probability of the outcome that did not occur; from logits, without subtracting from 1.
             is_logits = inputs.is_logits
             distances = inputs.to_probs(logits_against(scores, outcomes)) if is_logits else scores - outcomes
             total = total + distances.square().sum(dtype=torch.float64)

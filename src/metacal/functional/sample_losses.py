@@ -39,7 +39,7 @@ def soft_cross_entropy(
 ) -> Tensor:
     """``-sum_k w_k s_k log p_k`` for soft labels s, float ``(n, K)``, whose rows need **not** sum to 1.
 
-    The class weights w are ``(K,)``. The mean is that over samples all the same, as in
+    The class weights w are ``(K,)``. The mean is still taken over samples, as in
     `torch.nn.functional.cross_entropy` with probabilities.
 
     Examples:

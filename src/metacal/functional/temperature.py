@@ -18,7 +18,7 @@ WARM_START_SHARE, WARM_START_ROWS = 8, 512
 """The start comes from every eighth row, where there are at least so many of them."""
 
 FIRST_ROWS = 1024
-"""Rows whose values are looked at before the fit; the others only if a derivative is not finite."""
+"""Rows whose values are checked before the fit; the others only if a derivative is not finite."""
 
 PRIOR_STD = 0.4
 """Standard deviation of log T around 0: a factor of 1.5 either way is ordinary, the data have to show one of 3."""

@@ -108,8 +108,8 @@ class ScoreMetric(Metric):
 
         ``what`` is all that decides, besides the arguments known here, what an update adds to the state.
         """
-        told = (*what, self.num_classes, self.num_labels, self.inputs, self.ignore_index)
-        digest = hashlib.sha256(repr(told).encode()).digest()
+        known = (*what, self.num_classes, self.num_labels, self.inputs, self.ignore_index)
+        digest = hashlib.sha256(repr(known).encode()).digest()
         self.add_state("identity", torch.tensor(list(digest[:16])), dist_reduce_fx="max")
 
     def add_bin_state(self, *shape: int, of: str) -> None:
