@@ -19,9 +19,6 @@ SAMPLE = 100_000
 SAMPLE_ELEMENTS = 2**26
 """Scores that a sample of rows may hold: fewer rows are kept of very many classes."""
 
-BLOCK = 4096
-"""Rows to come that are drawn at once."""
-
 
 @dataclass
 class StreamedScores:
@@ -123,9 +120,8 @@ class StreamedScores:
 class Reservoir:
     """Keeps at most ``capacity`` rows, each as likely as any other, in their order; all of them if they fit.
 
-    Every row has a random number, and those with the lowest stay. Once there are enough, a row matters only if its
-    number is below a bar that sinks: how many rows come before the next such one is drawn, not a number for each. The
-    same seed and rows give the same sample, however the rows are batched.
+    Every row gets a random number, and those with the lowest stay: the same seed and rows give the same sample, however
+    the rows are batched.
 
     Examples:
         >>> import torch
@@ -145,10 +141,7 @@ class Reservoir:
         self._rows: list[NDArray[np.int64]] = []
         self._numbers: list[NDArray[np.float64]] = []
         self._held = 0
-        self._bar = 1.0
-        self._coming: NDArray[np.int64] = np.empty(0, dtype=np.int64)  # rows below the bar that are still to be seen
-        self._coming_numbers: NDArray[np.float64] = np.empty(0)
-        self._drawn = 0  # rows that have been decided on
+        self._bar = 1.0  # a row whose number is not below it is not among the lowest
 
     @classmethod
     def for_classes(cls, num_classes: int, sample: int = SAMPLE, seed: int = 0) -> "Reservoir":
@@ -168,46 +161,30 @@ class Reservoir:
 
     def add(self, scores: Tensor, targets: Tensor) -> None:
         """Offer a batch of rows."""
-        first = self.seen
+        numbers = self._generator.random(len(targets))
+        below = np.flatnonzero(numbers < self._bar)
+        chosen = torch.from_numpy(below)
+        self._by_class.append(scores.t().index_select(1, chosen))  # columns mostly lie together in memory
+        self._targets.append(targets[chosen])
+        self._rows.append(below + self.seen)
+        self._numbers.append(numbers[below])
         self.seen += len(targets)
-        while True:
-            if not len(self._coming):
-                self._draw()
-            # The bar sinks at a row that the draws alone decide, not at the end of a batch.
-            wanted = min(int(np.searchsorted(self._coming, self.seen)), 2 * self.capacity - self._held)
-            if not wanted:
-                return
-            chosen = torch.from_numpy(self._coming[:wanted] - first)
-            self._by_class.append(scores.t().index_select(1, chosen))  # columns mostly lie together in memory
-            self._targets.append(targets[chosen])
-            self._rows.append(self._coming[:wanted])
-            self._numbers.append(self._coming_numbers[:wanted])
-            self._coming, self._coming_numbers = self._coming[wanted:], self._coming_numbers[wanted:]
-            self._held += wanted
-            if self._held == 2 * self.capacity:
-                self._shrink()
+        self._held += len(below)
+        if self._held >= 2 * self.capacity:
+            self._shrink()
 
     def rows(self) -> tuple[Tensor, Tensor]:
         """Scores ``(m, K)`` and targets ``(m,)`` of the rows kept."""
         self._shrink()
         return self._by_class[0].t().contiguous(), self._targets[0]
 
-    def _draw(self) -> None:
-        """Decide on the next rows: which of them are below the bar, and their numbers."""
-        gaps = self._generator.geometric(self._bar, BLOCK) if self._bar < 1.0 else np.ones(BLOCK, dtype=np.int64)
-        self._coming = self._drawn + np.cumsum(gaps) - 1
-        self._coming_numbers = self._bar * self._generator.random(BLOCK)
-        self._drawn = int(self._coming[-1]) + 1
-
     def _shrink(self) -> None:
         by_class, targets = torch.cat(self._by_class, dim=1), torch.cat(self._targets)
         rows, numbers = np.concatenate(self._rows), np.concatenate(self._numbers)
         if len(numbers) > self.capacity:
             self._bar = float(np.partition(numbers, self.capacity)[self.capacity])
-            chosen = torch.from_numpy(np.flatnonzero(numbers < self._bar))
-            by_class, targets = by_class.index_select(1, chosen), targets[chosen]
-            rows, numbers = rows[chosen.numpy()], numbers[chosen.numpy()]
-            is_below = self._coming_numbers < self._bar
-            self._coming, self._coming_numbers = self._coming[is_below], self._coming_numbers[is_below]
+            lowest = np.flatnonzero(numbers < self._bar)
+            rows, numbers = rows[lowest], numbers[lowest]
+            by_class, targets = by_class.index_select(1, torch.from_numpy(lowest)), targets[lowest]
         self._by_class, self._targets, self._rows, self._numbers = [by_class], [targets], [rows], [numbers]
         self._held = len(numbers)
