@@ -68,7 +68,7 @@ def test_stopped_in_the_middle_it_goes_on(tmp_path, monkeypatch, part):
     arguments = ["demo", "-o", str(tmp_path / "out")]
     first = CliRunner().invoke(app, arguments)
     assert first.exit_code == 130, first.output
-    assert "The same command goes on" in first.output
+    assert "Run the same command to continue" in first.output
     again = CliRunner().invoke(app, arguments)
     assert again.exit_code == 0
     assert "open it in a browser" in again.output

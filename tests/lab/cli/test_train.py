@@ -269,7 +269,7 @@ def test_asked_to_stop(number, tmp_path):
     _, complaint = process.communicate()
     assert process.returncode == 128 + number
     assert complaint.startswith("epoch 1/400  loss ")
-    assert complaint.splitlines()[-1].startswith("Stopped; everything is saved. Go on with: metacal train --run-dir")
+    assert complaint.splitlines()[-1].startswith("Stopped; everything is saved. Continue with: metacal train --run-dir")
     spec = folder.read_spec()
     with pytest.raises(InvalidValueError, match="lr"):  # another run than the one that was begun
         folder.check_free_for(spec.model_copy(update={"lr": 0.3}), resume=True)

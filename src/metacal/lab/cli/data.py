@@ -1,4 +1,4 @@
-"""``metacal data``: what datasets are there, getting them, checking them, looking at them corrupted."""
+"""``metacal data``: list, fetch and check datasets, and draw what the corruptions do to them."""
 
 from functools import partial
 from pathlib import Path
@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from metacal.lab.data.fetch import Stock
     from metacal.lab.data.files import RemoteFile
 
-app = typer.Typer(
-    help="Datasets: what is there, getting them, checking them.", no_args_is_help=True, rich_markup_mode="rich"
-)
+app = typer.Typer(help="Datasets: list, fetch, check, corrupt.", no_args_is_help=True, rich_markup_mode="rich")
 
 Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Datasets, as `metacal data ls` names them.")]
 

@@ -25,7 +25,7 @@ from metacal.lab.training.environment import is_first_process
 from metacal.lab.training.events import BatchDone, EpochDone, Event, Listener, Notice, TrainingBegan, silence
 
 DRAW_EVERY = 0.1
-STOPPED = "Stopped; what was done is kept. The same command goes on."
+STOPPED = "Stopped; what was done is kept. Run the same command to continue."
 SAY_EVERY = 30.0
 """Seconds without a line after which a long epoch, or many runs, say how far they are."""
 
@@ -130,7 +130,7 @@ def outcome_line(event: RunFinished | RunFailed) -> str:
 
 @contextmanager
 def exit_when_stopped(message: str = STOPPED) -> Iterator[StopRequest]:
-    """Take signals as requests to stop: what goes on saves, and the command says so and exits."""
+    """Take signals as requests to stop: runs save, and the command says so and exits."""
     try:
         with StopRequest().listening() as stop:
             yield stop

@@ -51,7 +51,7 @@ def run(
 ) -> None:
     """Run what tables and figures need and is not there yet, and show them beside what was published.
 
-    Runs are kept in the store and shared between tables; a killed command goes on where it stopped.
+    Runs are kept in the store and shared between tables; a killed command continues where it stopped.
 
     For example:
 

@@ -26,9 +26,7 @@ def train(
     run_dir: Annotated[
         Path | None, typer.Option("--run-dir", metavar="DIR", help="Folder of the run. [default: runs/NAME-HASH]")
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with a run that was begun, from its last checkpoint.")
-    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a run from its last checkpoint.")] = False,
     trust_model: TrustModel = False,
     data_dir: DataDir = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard events into the run.")] = False,
@@ -83,7 +81,7 @@ def train(
         check_places(json=json_file)
     command = resume_command(words, spec, folder, data_dir)
     with (
-        exit_when_stopped(f"Stopped; everything is saved. Go on with: {command}") as stop,
+        exit_when_stopped(f"Stopped; everything is saved. Continue with: {command}") as stop,
         watch_training(spec, folder, tensorboard=tensorboard) as emit,
     ):
         scores = run(spec, folder, hardware=hardware, data_dir=data_dir, resume=resume, emit=emit, stop=stop)

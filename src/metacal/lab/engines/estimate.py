@@ -17,8 +17,6 @@ from metacal.lab.training.run_folder import RunStore
 
 LEARNING = 1.35
 """A meta-calibrated step at every iteration against a plain one (see results/benchmarks/meta_step.json)."""
-
-
 VOCABULARY = 20_001
 
 
@@ -41,7 +39,7 @@ def _likeness(spec: RunSpec) -> tuple[object, ...]:
 
 
 def options_of(spec: RunSpec) -> str:
-    """The model's options as something that can be looked up by."""
+    """The model's options as a key."""
     return json.dumps(spec.model_options, sort_keys=True)
 
 
@@ -69,16 +67,11 @@ def _seconds_by_size(spec: RunSpec) -> float:
 def training_flops(model: str, options: str, shape: Shape) -> float:
     """Floating-point operations of a training step per sample: thrice those of a forward pass, counted without one."""
     is_text = shape.kind == "text"
-    embeddings = torch.zeros(VOCABULARY, 100, device="meta") if is_text else None
     chosen = json.loads(options)
     with torch.device("meta"):
-        network = create_model(
-            model,
-            num_classes=shape.num_classes,
-            input_shape=shape.input_shape,
-            embeddings=embeddings,
-            **chosen,
-        )
+        embeddings = torch.zeros(VOCABULARY, 100) if is_text else None
+        chosen |= {"num_classes": shape.num_classes, "input_shape": shape.input_shape, "embeddings": embeddings}
+        network = create_model(model, **chosen)
         inputs = torch.zeros(2, *shape.input_shape, dtype=torch.long if is_text else torch.float32)
     with FlopCounterMode(display=False) as counter:
         network(inputs)

@@ -66,7 +66,7 @@ class LocalEngine:
             specs: what to run; a spec that comes twice is run once.
             store: where runs are kept.
             data_dir: folder of the datasets; see `metacal.lab.data.load_dataset`.
-            emit: is told what happens, in this process.
+            emit: receives events, in this process.
             stop: asks all runs to stop; by default SIGINT and SIGTERM do.
 
         Returns:
@@ -167,7 +167,7 @@ class RunProcess:
             self.line.send("stop")
 
     def events(self) -> Iterator[RunEvent]:
-        """What it has told since the last time."""
+        """Events since the last call."""
         while True:
             try:
                 if not self.line.poll():
@@ -179,7 +179,7 @@ class RunProcess:
             yield event
 
     def close(self) -> Outcome | None:
-        """End the process, after a run that still goes on is saved; None if it died."""
+        """End the process, after its run, if it is not over, is saved; None if it died."""
         if not self.future.done():
             self.line.close()
         self._executor.shutdown()
@@ -196,7 +196,7 @@ class RunProcess:
 line_to_parent: list[Connection] = []
 stop_of_run = StopRequest()
 busy = threading.Lock()
-"""In the process of a run: its end of the pipe, its request to stop, and what is held while the run goes on."""
+"""In the process of a run: its end of the pipe, its request to stop, and a lock that is held during the run."""
 
 
 def set_up(line: Connection, environment: dict[str, str]) -> None:

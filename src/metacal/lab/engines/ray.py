@@ -23,7 +23,7 @@ from metacal.lab.training.run_folder import RunStore
 
 PAUSE = 0.2
 MAIL_SECONDS = 30.0
-"""How long the mailbox may take to answer before a run's end is told without its last epochs."""
+"""How long the mailbox may take to answer before a run's end is passed on without its last epochs."""
 STOP_SECONDS = 60.0
 """How long runs may take to save their state when asked to stop; they are cancelled after that."""
 WATCH_SECONDS = 1.0
@@ -180,10 +180,10 @@ def execute_task(spec: RunSpec, place: Place, mark: Path, mailbox: Any) -> Outco
         where = f"{mark.parent} on {platform.node()}"
         return Outcome("failed", error=f"The store must be a path that all machines share, got another one: {where}.")
     stop, done = StopRequest(), threading.Event()
-    told: list[Any] = []
+    last: list[Any] = []
 
     def tell(event: RunEvent) -> None:
-        told[:] = [mailbox.put.remote(event)]
+        last[:] = [mailbox.put.remote(event)]
 
     def watch() -> None:
         while not done.wait(WATCH_SECONDS):
@@ -198,7 +198,7 @@ def execute_task(spec: RunSpec, place: Place, mark: Path, mailbox: Any) -> Outco
         done.set()
         watching.join(timeout=5.0)
     with suppress(ray.exceptions.RayError):  # so that the driver hears of the last epoch before it hears of the end
-        ray.get(told, timeout=30.0)
+        ray.get(last, timeout=30.0)
     return outcome
 
 
