@@ -19,6 +19,7 @@ from metacal.reporting.style import (
     UNDER_FILL,
     draw_diagonal,
     in_percent,
+    new_axis,
     new_figure,
     short,
 )
@@ -49,8 +50,7 @@ def plot_reliability(reliability: Reliability) -> Figure:
 
 def plot_temperatures(reliability: Reliability) -> Figure:
     """ECE over the grid of temperatures."""
-    figure = new_figure(6.0, 2.8)
-    axis = figure.subplots()
+    figure, axis = new_axis(6.0, 2.8)
     errors = [bins.ece or 0.0 for bins in reliability.scaled]
     axis.plot(reliability.temperatures, errors, color=BLUE)
     fitted = reliability.temperatures[reliability.fitted_step]
@@ -85,8 +85,7 @@ def plot_classes(classes: Classes) -> Figure:
 
 def plot_risk_coverage(curves: Sequence[tuple[str, RiskCoverageCurve]]) -> Figure:
     """Share wrong against share answered, a line for each name."""
-    figure = new_figure(6.0, 3.6)
-    axis = figure.subplots()
+    figure, axis = new_axis(6.0, 3.6)
     for number, (name, curve) in enumerate(curves):
         colour, line = SERIES[number % len(SERIES)]
         axis.plot(curve.coverages, curve.risks, color=colour, linestyle=line, label=short(name, 40))
@@ -100,8 +99,7 @@ def plot_risk_coverage(curves: Sequence[tuple[str, RiskCoverageCurve]]) -> Figur
 
 def plot_compared_reliability(named: Sequence[tuple[str, Reliability]]) -> Figure:
     """Share right against confidence, a line for each name."""
-    figure = new_figure(5.0, 4.8)
-    axis = figure.subplots()
+    figure, axis = new_axis(5.0, 4.8)
     draw_diagonal(axis)
     for number, (name, reliability) in enumerate(named):
         colour, line = SERIES[number % len(SERIES)]
@@ -117,8 +115,7 @@ def plot_compared_reliability(named: Sequence[tuple[str, Reliability]]) -> Figur
 
 def plot_comparison(comparison: Comparison) -> Figure:
     """ECE of each name with its interval."""
-    figure = new_figure(6.0, 1.2 + 0.35 * len(comparison.names))
-    axis = figure.subplots()
+    figure, axis = new_axis(6.0, 1.2 + 0.35 * len(comparison.names))
     score = next(score for score in comparison.scores if score.key == "ece")
     for place, value in enumerate(score.values):
         if value is None:

@@ -14,6 +14,7 @@ from metacal.reporting.style import (
     SERIES,
     draw_diagonal,
     in_percent,
+    new_axis,
     new_figure,
     short,
     white_to_blue,
@@ -45,8 +46,7 @@ def plot_curves(curves: Curves) -> Figure:
 
 def plot_agreement(agreement: Agreement) -> Figure:
     """DECE against ECE, one point an epoch, later ones darker."""
-    figure = new_figure(4.4, 4.2)
-    axis = figure.subplots()
+    figure, axis = new_axis(4.4, 4.2)
     highest = max(*agreement.ece, *agreement.dece, 1e-9) * 1.05
     draw_diagonal(axis, highest)
     last = max(len(agreement.epochs) - 1, 1)
@@ -66,8 +66,7 @@ def plot_agreement(agreement: Agreement) -> Figure:
 
 def plot_strengths(strengths: Strengths) -> Figure:
     """Smoothing strength of each class over epochs, with the learning-rate drops."""
-    figure = new_figure(6.4, 3.4)
-    axis = figure.subplots()
+    figure, axis = new_axis(6.4, 3.4)
     if len(strengths.classes) > 1:
         for line in strengths.classes:
             axis.plot(strengths.epochs, _gaps(line), color=COUNT, linewidth=0.8, alpha=0.5)
@@ -83,8 +82,7 @@ def plot_smoothing(matrix: SmoothingMatrix) -> Figure:
     """The learned smoothing matrix as a heat map."""
     size = len(matrix.class_names)
     side = min(max(4.0, 1.6 + 0.38 * size), 13.0)
-    figure = new_figure(side + 0.8, side)
-    axis = figure.subplots()
+    figure, axis = new_axis(side + 0.8, side)
     draw_matrix(figure, axis, matrix.values, matrix.class_names, shrink=0.6, fontsize=8 if size <= 30 else 5)
     axis.set(title="Smoothing matrix", xlabel="given to", ylabel="class of the sample")
     return figure
@@ -94,8 +92,7 @@ def plot_superclasses(superclasses: SuperclassSmoothing) -> Figure:
     """Mean smoothing within and across superclasses."""
     rows = [("All classes", superclasses.within, superclasses.across)]
     rows += [(short(", ".join(row.classes), 40), row.within, row.across) for row in superclasses.rows]
-    figure = new_figure(6.4, 1.4 + 0.26 * len(rows))
-    axis = figure.subplots()
+    figure, axis = new_axis(6.4, 1.4 + 0.26 * len(rows))
     for place, (_, within, across) in enumerate(rows):
         if within is not None and across is not None:
             axis.plot((within, across), (place, place), color=COUNT, linewidth=1.2, zorder=1)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from metacal.errors import InvalidValueError
 from metacal.reporting.shift import Shift
-from metacal.reporting.style import INK, new_figure
+from metacal.reporting.style import INK, new_axis, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -64,8 +64,7 @@ def plot_contact_sheet(tiles: Sequence[Sequence[Tensor]], rows: Sequence[str], c
         for right, tile in enumerate(row):
             top, left = down * (height + GAP), right * (width + GAP)
             page[:, top : top + height, left : left + width] = tile.cpu()
-    figure = new_figure(1.9 + INCHES * len(columns) * width / height, 0.5 + INCHES * len(rows))
-    axis = figure.subplots()
+    figure, axis = new_axis(1.9 + INCHES * len(columns) * width / height, 0.5 + INCHES * len(rows))
     shown = page.permute(1, 2, 0).numpy()
     if channels == 1:
         axis.imshow(shown[..., 0], cmap="gray", vmin=0, vmax=255, interpolation="nearest")

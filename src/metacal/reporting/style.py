@@ -69,6 +69,12 @@ def new_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
+def new_axis(width: float, height: float) -> tuple[Figure, Axes]:
+    """An empty figure with one pair of axes."""
+    figure = new_figure(width, height)
+    return figure, figure.subplots()
+
+
 def white_to_blue() -> Colormap:
     """The colours of a matrix of shares."""
     from matplotlib.colors import LinearSegmentedColormap

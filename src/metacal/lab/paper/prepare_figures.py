@@ -14,7 +14,7 @@ from torch import Tensor
 
 from metacal.functional import dece, expected_calibration_error, soft_binned_ece
 from metacal.functional.calibration_errors import bin_statistics
-from metacal.lab.paper.exhibits import PaperFigure, Plan, SimulatedStudy
+from metacal.lab.paper.exhibits import PaperFigure, Plan, PlannedCell, SimulatedStudy
 from metacal.lab.paper.simulated import DrawStore, prepare_boundary, prepare_sweep
 from metacal.lab.training.read_run import read_run
 from metacal.lab.training.run_folder import RunFolder, RunStore
@@ -155,29 +155,25 @@ class FigureData:
 
 def prepare_figure(plan: Plan, store: RunStore) -> FigureData:
     """Gather what the store has of a figure."""
-    figure = plan.exhibit
-    if not isinstance(figure, PaperFigure):
-        return _prepare_study(plan, store)
-    panels, done = [], 0
-    for cell in plan.cells:
-        complete = tuple(folder for folder in map(store.folder, cell.specs) if folder.is_complete)
-        done += len(complete)
-        if complete:
-            panel = Panel(f"{cell.row.dataset} {cell.row.model}", cell.column.label, complete)
-            panels.append(PREPARE[figure.drawing](panel, **figure.options))
-    wanted = len(plan.cells) * len(figure.seeds)
-    about = (figure.name, plan.title, figure.claim, plan.note, figure.drawing)
+    figure, note = plan.exhibit, plan.note
+    assert isinstance(figure, PaperFigure | SimulatedStudy)
+    if isinstance(figure, PaperFigure):
+        found = [panel for cell in plan.cells if (panel := _panel_of(cell, store)).runs]
+        panels = [PREPARE[figure.drawing](panel, **figure.options) for panel in found]
+        done, wanted = sum(len(panel.runs) for panel in found), len(plan.cells) * len(figure.seeds)
+    else:
+        kept = DrawStore(store.root)
+        records = [kept.read(draw) for draw in plan.draws if kept.has(draw)]
+        panels = PREPARE_STUDY[figure.drawing](records) if records else []
+        done, wanted = len(records), len(plan.draws)
+        note = f"ECE of {plan.draws[0].test_points:,} fresh points."
+    about = (figure.name, plan.title, figure.claim, note, figure.drawing)
     return FigureData(*about, panels, done, wanted, plan.setting)
 
 
-def _prepare_study(plan: Plan, store: RunStore) -> FigureData:
-    study, kept = plan.exhibit, DrawStore(store.root)
-    assert isinstance(study, SimulatedStudy)
-    records = [kept.read(draw) for draw in plan.draws if kept.has(draw)]
-    panels = PREPARE_STUDY[study.drawing](records) if records else []
-    note = f"ECE of {plan.draws[0].test_points:,} fresh points."
-    about = (study.name, plan.title, study.claim, note, study.drawing)
-    return FigureData(*about, panels, len(records), len(plan.draws), plan.setting)
+def _panel_of(cell: PlannedCell, store: RunStore) -> Panel:
+    complete = tuple(folder for folder in map(store.folder, cell.specs) if folder.is_complete)
+    return Panel(f"{cell.row.dataset} {cell.row.model}", cell.column.label, complete)
 
 
 def prepare_gap(panel: Panel) -> GapPanel:
