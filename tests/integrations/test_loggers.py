@@ -17,7 +17,8 @@ def test_fabric_tensorboard(tmp_path):
     logger = TensorBoardLogger(tmp_path, name="", version="")
     smoothing = NonUniformLabelSmoothing(4, initial="uniform")
     smoothing.strength.data.fill_(0.1)
-    assert log_reliability(logger, SAID, step=3) and log_smoothing(logger, smoothing, 3)
+    assert log_reliability(logger, SAID, step=3)
+    assert log_smoothing(logger, smoothing, 3)
     logger.finalize("done")
     events = EventAccumulator(str(tmp_path)).Reload()
     assert [event.step for event in events.Images("reliability")] == [3]

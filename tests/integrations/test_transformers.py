@@ -106,14 +106,16 @@ def test_bert_and_vit(tmp_path, make, kind, through):
     assert strength(trainer).max() > 0.0005
     assert len(trainer.calibrator.history) == 5  # of 6 steps: the first one shows how AdamW scales
     logged = [record for record in trainer.state.log_history if "loss" in record]
-    assert len(logged) == 3 and {"meta_meta_loss", "meta_strength"} <= set(logged[-1])
+    assert len(logged) == 3
+    assert {"meta_meta_loss", "meta_strength"} <= set(logged[-1])
     scores = trainer.evaluate()
     said = trainer.predict(trainer.eval_dataset)
     samples = {"logits": torch.as_tensor(said.predictions), "targets": torch.as_tensor(said.label_ids)}
     assert scores["eval_ece"] == pytest.approx(float(expected_calibration_error(**samples)), abs=1e-6)
     scaled = samples["logits"] / temperature_with_prior(**samples, iterations=40)
     refined = float(negative_log_likelihood(logits=scaled, targets=samples["targets"]))
-    assert scores["eval_refined_loss"] == pytest.approx(refined, abs=1e-5) and refined < scores["eval_nll"]
+    assert scores["eval_refined_loss"] == pytest.approx(refined, abs=1e-5)
+    assert refined < scores["eval_nll"]
     assert 0.0 <= scores["eval_accuracy"] <= 1.0
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in trainer.model.modules())
 
@@ -185,7 +187,8 @@ def test_every_training_learns_from_the_beginning(tmp_path):
         trainer.train()
         ends.append(strength(trainer).clone())
     torch.testing.assert_close(*ends)
-    assert ends[0].max() > 0.0005 and not given.strength.any()
+    assert ends[0].max() > 0.0005
+    assert not given.strength.any()
 
 
 OVERFITTED = {"max_steps": 60, "learning_rate": 0.02, "samples": 16, "meta_calibration": {"outer": NEVER}}
@@ -195,12 +198,15 @@ def test_a_temperature_is_folded_at_the_end(tmp_path):
     plain = trained(tmp_path, bert(), finish=False, **OVERFITTED)
     trainer = trained(tmp_path, bert(), **OVERFITTED)
     finished = trainer.finished
-    assert plain.finished is None and finished.is_folded and finished.temperature > 1.5
+    assert plain.finished is None
+    assert finished.is_folded
+    assert finished.temperature > 1.5
     trainer.save_model(tmp_path / "saved")
     saved = BertForSequenceClassification.from_pretrained(tmp_path / "saved")
     torch.testing.assert_close(saved.classifier.weight, plain.model.classifier.weight / finished.temperature)
     logged = trainer.state.log_history[-1]
-    assert logged["meta_temperature"] == finished.temperature and logged["meta_is_folded"] == 1.0
+    assert logged["meta_temperature"] == finished.temperature
+    assert logged["meta_is_folded"] == 1.0
     assert logged["meta_nll_after"] < logged["meta_nll_before"] == pytest.approx(finished.before.nll)
     assert trainer.evaluate()["eval_nll"] == pytest.approx(finished.after.nll, rel=1e-4)
 
@@ -212,7 +218,8 @@ def test_the_best_checkpoint_by_refinement_is_finished(tmp_path):
     evaluated = [record for record in trainer.state.log_history if "eval_nll" in record]
     found = {record["step"]: record["eval_refined_loss"] for record in evaluated}
     best = min(found, key=found.get)
-    assert trainer.state.best_model_checkpoint.endswith(f"checkpoint-{best}") and best < 60
+    assert trainer.state.best_model_checkpoint.endswith(f"checkpoint-{best}")
+    assert best < 60
     weights = BertForSequenceClassification.from_pretrained(trainer.state.best_model_checkpoint).classifier.weight
     divided_by = trainer.finished.temperature if trainer.finished.is_folded else 1.0
     torch.testing.assert_close(trainer.model.classifier.weight, weights / divided_by)
@@ -224,7 +231,8 @@ def test_the_default_is_that_of_the_calibrator(tmp_path):
     )
     trainer.train()
     assert isinstance(trainer.calibrator.hyperparameters, HierarchicalLabelSmoothing)
-    assert trainer.calibrator.outer == OuterStep() and trainer.calibrator.output_layer is trainer.model.classifier
+    assert trainer.calibrator.outer == OuterStep()
+    assert trainer.calibrator.output_layer is trainer.model.classifier
     assert trainer.finished.samples == 24
 
 
@@ -233,7 +241,8 @@ def test_the_default_is_that_of_the_calibrator(tmp_path):
 def test_bf16(tmp_path, through):
     trainer = trained(tmp_path, bert(), bf16=True, meta_calibration={"through": through})
     assert trainer.calibrator.output_layer is trainer.model.classifier
-    assert torch.isfinite(strength(trainer)).all() and trainer.calibrator.skipped == 0
+    assert torch.isfinite(strength(trainer)).all()
+    assert trainer.calibrator.skipped == 0
 
 
 @pytest.mark.parametrize(("model", "options"), [(bert, {"bf16": True}), (lambda: bert().bfloat16(), {})])
@@ -253,7 +262,8 @@ def test_a_mixin(tmp_path):
 
     trainer = Ours(model=bert(), args=arguments(tmp_path), train_dataset=Rows(40, 0), meta_dataset=Rows(10, 1))
     trainer.train()
-    assert trainer.calls == 6 and trainer.calibrator.hyperparameters.num_classes == K
+    assert trainer.calls == 6
+    assert trainer.calibrator.hyperparameters.num_classes == K
     json.dumps(trainer.calibrator.export())
 
 
@@ -261,7 +271,8 @@ def test_a_head_of_several_layers(tmp_path):
     torch.manual_seed(0)
     roberta = RobertaForSequenceClassification(RobertaConfig(vocab_size=32, max_position_embeddings=12, **TINY))
     trainer = trained(tmp_path, roberta)
-    assert trainer.calibrator.output_layer is roberta.classifier.out_proj and strength(trainer).max() > 0.0005
+    assert trainer.calibrator.output_layer is roberta.classifier.out_proj
+    assert strength(trainer).max() > 0.0005
 
 
 def test_a_decoder_that_scores_every_token(tmp_path):
@@ -269,8 +280,10 @@ def test_a_decoder_that_scores_every_token(tmp_path):
     torch.manual_seed(0)
     config = GPT2Config(vocab_size=30, n_embd=16, n_layer=1, n_head=2, n_positions=8, num_labels=K, pad_token_id=0)
     trainer = trained(tmp_path, GPT2ForSequenceClassification(config), max_steps=12, samples=96)
-    assert trainer.calibrator.through == "model" and strength(trainer).max() > 0.0005
-    assert trainer.calibrator.output_layer is None and not trainer.finished.is_folded
+    assert trainer.calibrator.through == "model"
+    assert strength(trainer).max() > 0.0005
+    assert trainer.calibrator.output_layer is None
+    assert not trainer.finished.is_folded
 
 
 @pytest.mark.bf16

@@ -44,7 +44,8 @@ def test_a_buffer_in_the_graph_survives_the_meta_step(way, through):
             loss = nn.functional.cross_entropy(net(x), y)
         meta.steer(loss, y)
         loss.backward()
-    assert net.body.weight.grad.abs().max() > 0 and len(meta.history) == 1
+    assert net.body.weight.grad.abs().max() > 0
+    assert len(meta.history) == 1
 
 
 @both_ways
@@ -148,7 +149,8 @@ def test_dropout_in_the_head_does_not_leak_into_the_direct_gradient():
     head = nn.Sequential(nn.Dropout(0.5), linear_head())
     problem = problem_of(LearnableTemperature(), head, lr=1e-3)
     found = one_step(problem)
-    assert found.through[0] == 0.0 and found.direct[0] != 0.0
+    assert found.through[0] == 0.0
+    assert found.direct[0] != 0.0
 
 
 @pytest.mark.bf16
@@ -268,7 +270,8 @@ def test_a_model_of_accelerates_in_mixed_precision(through, steers):
     else:
         loss = meta.step(x, y)
     loss.backward()
-    assert meta.history[0]["gradient_norm"] > 0 and net.fc.weight.grad.norm() > 0
+    assert meta.history[0]["gradient_norm"] > 0
+    assert net.fc.weight.grad.norm() > 0
     assert dtypes.count(torch.float32) == (2 if through == "model" else 0) + steers  # the moved passes
     assert model.forward == forward
 
@@ -289,7 +292,8 @@ def test_bfloat16_autocast_and_clipping_and_schedule(through):
         nn.utils.clip_grad_norm_(net.parameters(), 1.0)
         optimizer.step()
         scheduler.step()
-    assert loss.dtype == torch.float32 and math.isfinite(loss.item())
+    assert loss.dtype == torch.float32
+    assert math.isfinite(loss.item())
     assert [record["inner_step"] for record in meta.history] == pytest.approx([0.1, 0.1, 0.01, 0.01, 0.001, 0.001])
     assert meta.skipped == 0
 
@@ -312,7 +316,8 @@ def test_models_in_other_precisions(dtype):
     meta = calibrator(net, smoothing, meta=[batch(10, 2, dtype=dtype)])
     meta.step(*batch(12, 1, dtype=dtype)).backward()
     assert meta.hyperparameters.strength.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
-    assert meta.skipped == 0 and meta.history[0]["gradient_norm"] > 0
+    assert meta.skipped == 0
+    assert meta.history[0]["gradient_norm"] > 0
 
 
 @both_ways
@@ -335,7 +340,8 @@ def test_binary_models_with_one_logit(shape, through):
     meta.hyperparameters.strength.data.zero_()
     plain = nn.functional.binary_cross_entropy_with_logits(net(x).squeeze(1), y.float())
     torch.testing.assert_close(meta.loss(x, y), plain)
-    assert math.isfinite(loss.item()) and meta.history[0]["gradient_norm"] > 0
+    assert math.isfinite(loss.item())
+    assert meta.history[0]["gradient_norm"] > 0
 
 
 class Two(nn.Module):
@@ -358,8 +364,11 @@ def test_inputs_may_be_tuples_or_dictionaries(through):
         meta = calibrator(Two(), VectorLabelSmoothing(K), meta=held_out, through=through)
         arguments = {"left": x, "right": x} if held_out == [by_name] else (x, x)
         found.append(meta.hypergradient(arguments, y, next(meta.stream)))
-        assert math.isfinite(meta.step(arguments, y).item()) and len(meta.history) == 1
-    assert same(found[0], found[1]) and same(found[0], found[2]) and found[0]["strength"].abs().max() > 0
+        assert math.isfinite(meta.step(arguments, y).item())
+        assert len(meta.history) == 1
+    assert same(found[0], found[1])
+    assert same(found[0], found[2])
+    assert found[0]["strength"].abs().max() > 0
 
 
 @both_ways
@@ -369,7 +378,8 @@ def test_a_frozen_backbone_leaves_only_the_head_to_train(through):
     meta = calibrator(net, NonUniformLabelSmoothing(K, initial="uniform"), through=through)
     meta.step(*batch(12, 1)).backward()
     assert all(p.grad is None for p in net.backbone.parameters())
-    assert net.fc.weight.grad.abs().max() > 0 and meta.history[0]["gradient_norm"] > 0
+    assert net.fc.weight.grad.abs().max() > 0
+    assert meta.history[0]["gradient_norm"] > 0
 
 
 def test_with_a_frozen_backbone_both_ways_are_one():
@@ -413,7 +423,8 @@ def test_adapters_alone_are_trained(where):
         meta._task.optimizer.optimizers[0].zero_grad()
         meta.step(x, y).backward()
         meta._task.optimizer.optimizers[0].step()
-    assert len(meta.history) == 2 and meta.history[-1]["gradient_norm"] > 0
+    assert len(meta.history) == 2
+    assert meta.history[-1]["gradient_norm"] > 0
     assert all(p.grad is None for p in net.parameters() if not p.requires_grad)
 
 
@@ -482,7 +493,8 @@ def test_several_labels_a_sample_are_not_remembered():
     meta = calibrator(net, VectorLabelSmoothing(4), meta=held_out, head=net, memory=512)
     for _ in range(10):
         loss = meta.step(x, y)
-    assert torch.isfinite(loss) and meta.state_dict()["memory"] == {}
+    assert torch.isfinite(loss)
+    assert meta.state_dict()["memory"] == {}
 
 
 def test_a_model_whose_parameters_are_too_coarse_to_be_moved_a_little():
@@ -512,7 +524,8 @@ def test_a_named_head_says_where_the_logits_are(through):
     x, y = batch(12, 1)
     torch.testing.assert_close(meta.loss(x, y), nn.functional.cross_entropy(net(x)[1], y))
     meta.step(x, y).backward()
-    assert meta.history[0]["gradient_norm"] > 0 and net.body.weight.grad.abs().max() > 0
+    assert meta.history[0]["gradient_norm"] > 0
+    assert net.body.weight.grad.abs().max() > 0
     assert meta.finish().samples == 10
     with pytest.raises(TypeError, match="`model` must return logits, as a tensor or under that name, got tuple"):
         calibrator(WithExtras())

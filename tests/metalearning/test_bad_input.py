@@ -237,7 +237,8 @@ def test_a_base_loss_is_tried_out_without_a_trace():
     net = make_net()
     torch.manual_seed(0)
     calibrator(net, base_loss=FunctionLoss(noisy))
-    assert seen and torch.rand(()) == expected
+    assert seen
+    assert torch.rand(()) == expected
     calibrator(base_loss=CrossEntropyLoss(torch.ones(K + 1), reduction="none"))
 
 
@@ -354,7 +355,8 @@ def test_a_meta_gradient_that_is_not_finite_is_skipped_counted_and_warned_about_
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         meta.step(*batch(8, 4))
-    assert meta.skipped == 2 and math.isfinite(loss.item())
+    assert meta.skipped == 2
+    assert math.isfinite(loss.item())
     assert all(torch.equal(value, before[key]) for key, value in meta.hyperparameters.state_dict().items())
     assert all(torch.equal(value, weights[key]) for key, value in net.state_dict().items())
     meta.step(*batch(8, 5))

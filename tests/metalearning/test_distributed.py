@@ -96,10 +96,13 @@ def check_gathering(rank):
     features = torch.arange(6.0 * (rank + 1)).view(-1, 2, 3)
     labels = torch.full((rank + 1,), rank)
     joined = gather_batches([(features, labels), (features[:0], labels[:0])])
-    assert joined[0][0].shape == (3, 2, 3) and joined[0][1].tolist() == [0, 1, 1] and len(joined[1][0]) == 0
+    assert joined[0][0].shape == (3, 2, 3)
+    assert joined[0][1].tolist() == [0, 1, 1]
+    assert len(joined[1][0]) == 0
     images, many = torch.full((2, 3), 255, dtype=torch.uint8), torch.tensor([300, 999])
     joined = gather_batches([(images, many)])
-    assert joined[0][0].dtype == torch.uint8 and (joined[0][0] == 255).all()
+    assert joined[0][0].dtype == torch.uint8
+    assert (joined[0][0] == 255).all()
     assert joined[0][1].tolist() == [300, 999, 300, 999]
 
 
@@ -116,7 +119,8 @@ def test_two_processes_equal_one(two_processes, through, reduction):
     net = fresh_net()
     expected = steps(net, net, slice(0, 12), slice(0, 11), through, reduction)
     ranks = two_processes(f"{through}-{reduction}")
-    assert expected["finish"][-1] == 1.0 and expected["finish"][1] == 33
+    assert expected["finish"][-1] == 1.0
+    assert expected["finish"][1] == 33
     # Differences of losses lose digits: sums in another order move the seventh.
     rtol, atol = (1e-10, 1e-13) if through == "head" else (1e-6, 1e-9)
     for name, value in expected.items():

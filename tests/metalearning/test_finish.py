@@ -44,17 +44,21 @@ def test_an_overconfident_model_is_scaled_and_stays_a_plain_one(through):
     before, keys, kinds = copy.deepcopy(net).eval(), list(net.state_dict()), [type(m) for m in net.modules()]
     meta = calibrator(net, meta=loaded(samples), through=through)
     found = meta.finish()
-    assert isinstance(found, Finish) and found.is_folded and found.samples == 3000
+    assert isinstance(found, Finish)
+    assert found.is_folded
+    assert found.samples == 3000
     assert found.temperature == pytest.approx(3.0, rel=0.1)
     meta.remove()
-    assert list(net.state_dict()) == keys and [type(m) for m in net.modules()] == kinds
+    assert list(net.state_dict()) == keys
+    assert [type(m) for m in net.modules()] == kinds
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in net.modules())
     net.eval()
     x = batch(50, 7)[0]
     torch.testing.assert_close(net(x), before(x) / found.temperature, rtol=1e-5, atol=1e-6)
     assert same(state_of(net.backbone), state_of(before.backbone))
     nll = [negative_log_likelihood(logits=each(samples[0]), targets=samples[1]).item() for each in (before, net)]
-    assert [found.before.nll, found.after.nll] == pytest.approx(nll, rel=1e-4) and nll[1] < 0.9 * nll[0]
+    assert [found.before.nll, found.after.nll] == pytest.approx(nll, rel=1e-4)
+    assert nll[1] < 0.9 * nll[0]
     assert found.after.ece < found.before.ece
     assert found.before.low <= found.before.ece <= found.before.high
 
@@ -72,7 +76,8 @@ def test_a_calibrated_model_is_hardly_changed(through):
     net = sharp_net()
     samples = drawn_from(net, n=2000)
     found = calibrator(net, meta=loaded(samples), through=through).finish()
-    assert found.temperature == pytest.approx(1.0, abs=0.1) and not found.helps
+    assert found.temperature == pytest.approx(1.0, abs=0.1)
+    assert not found.helps
     assert found.after.nll <= found.before.nll
 
 
@@ -80,7 +85,8 @@ def test_a_second_time_there_is_nothing_left_to_do():
     net = sharp_net()
     meta = calibrator(net, meta=loaded(drawn_from(net, n=3000, temperature=3.0)))
     first, second = meta.finish(), meta.finish()
-    assert first.helps and not second.helps
+    assert first.helps
+    assert not second.helps
     assert second.temperature == pytest.approx(1.0, abs=0.05)
 
 
@@ -88,8 +94,11 @@ def test_to_fit_without_folding():
     net = sharp_net()
     before = state_of(net)
     found = calibrator(net, meta=loaded(drawn_from(net, temperature=3.0))).finish(fold=False)
-    assert found.temperature > 2.0 and not found.is_folded and same(state_of(net), before)
-    assert "TemperatureScaled" not in found.reason and found.helps
+    assert found.temperature > 2.0
+    assert not found.is_folded
+    assert same(state_of(net), before)
+    assert "TemperatureScaled" not in found.reason
+    assert found.helps
 
 
 @both_ways
@@ -103,9 +112,12 @@ def test_nothing_else_is_touched(through):
     meta = calibrator(net, meta=DataLoader(TensorDataset(*samples), batch_size=7, shuffle=True), through=through)
     omega, random = state_of(meta.hyperparameters), torch.get_rng_state()
     found = meta.finish()
-    assert [module.training for module in net.modules()] == modes and same(state_of(net.backbone), body)
-    assert torch.equal(torch.get_rng_state(), random) and same(state_of(meta.hyperparameters), omega)
-    assert all(parameter.grad is None for parameter in net.parameters()) and meta.stream.drawn == 0
+    assert [module.training for module in net.modules()] == modes
+    assert same(state_of(net.backbone), body)
+    assert torch.equal(torch.get_rng_state(), random)
+    assert same(state_of(meta.hyperparameters), omega)
+    assert all(parameter.grad is None for parameter in net.parameters())
+    assert meta.stream.drawn == 0
     again = calibrator(net, meta=[samples], through=through).finish(fold=False)
     assert again.before.nll == pytest.approx(found.after.nll, rel=1e-4), "whatever the batches and their order"
 
@@ -187,7 +199,9 @@ def test_what_cannot_be_folded_is_left_as_it_is_and_a_wrapper_offered(name):
     samples = drawn_from(net, temperature=4.0)
     before = state_of(net)
     found = calibrator(net, meta=loaded(samples)).finish()
-    assert found.temperature > 1.5 and not found.is_folded and same(state_of(net), before)
+    assert found.temperature > 1.5
+    assert not found.is_folded
+    assert same(state_of(net), before)
     assert found.reason.endswith("use metacal.TemperatureScaled(model, temperature)")
     scaled = TemperatureScaled(net, found.temperature).eval()
     nll = negative_log_likelihood(logits=scaled(samples[0]).detach(), targets=samples[1])
@@ -220,7 +234,8 @@ def test_a_layer_that_is_not_trained_is_scaled_too():
     net = sharp_net()
     net.fc.requires_grad_(False)
     meta = calibrator(net, meta=loaded(drawn_from(net, temperature=3.0)))
-    assert meta.through == "model" and meta.finish().is_folded
+    assert meta.through == "model"
+    assert meta.finish().is_folded
 
 
 def test_one_logit_per_sample():
@@ -230,7 +245,8 @@ def test_one_logit_per_sample():
     y = (torch.rand(400, generator=torch.Generator().manual_seed(1)) < torch.sigmoid(net(x).squeeze(1) / 3.0)).long()
     before = net(x).detach()
     found = calibrator(net, ScalarLabelSmoothing(2), meta=loaded((x, y))).finish()
-    assert found.is_folded and found.temperature > 1.5
+    assert found.is_folded
+    assert found.temperature > 1.5
     torch.testing.assert_close(net(x), before / found.temperature, rtol=1e-5, atol=1e-6)
 
 
@@ -258,7 +274,9 @@ def test_separable_held_out_samples_do_no_harm():
 def test_one_sample_shows_little():
     """The prior keeps the temperature near 1, and the summary says that it shows nothing."""
     found = calibrator(sharp_net(), meta=[batch(1, 3)]).finish()
-    assert found.samples == 1 and not found.helps and 0.5 < found.temperature < 2.0
+    assert found.samples == 1
+    assert not found.helps
+    assert 0.5 < found.temperature < 2.0
 
 
 def test_it_prints_as_a_verdict():
@@ -273,7 +291,8 @@ def test_it_prints_as_a_verdict():
     assert left[0] == folded[0].replace("folded into the last layer", "not folded")
     assert folded[1].split() == ["NLL", "ECE", "(95", "%", "interval)"]
     row = r"  {} +\d\.\d{{4}}   \d+\.\d\d% \(\d+\.\d\d% to \d+\.\d\d%\)"
-    assert re.fullmatch(row.format("before"), folded[2]) and re.fullmatch(row.format("after"), folded[3])
+    assert re.fullmatch(row.format("before"), folded[2])
+    assert re.fullmatch(row.format("after"), folded[3])
     assert folded[4] == (
         "These 1,200 samples were learned from: check on a test set with `metacal evaluate predictions.npz`."
     )
@@ -297,7 +316,9 @@ def test_a_scaled_model():
 
 def test_which_layers_can_be_folded_into():
     net = sharp_net()
-    assert can_fold(net, net.fc) and not can_fold(net, None) and not can_fold(net, net.backbone)
+    assert can_fold(net, net.fc)
+    assert not can_fold(net, None)
+    assert not can_fold(net, net.backbone)
     shared = nn.ModuleDict({"a": net, "b": nn.Linear(8, K)})
     shared["b"].bias = net.fc.bias
     assert not can_fold(shared, net.fc)
@@ -314,4 +335,5 @@ def test_after_a_training_run():
         meta.step(*batch(12, seed)).backward()
         optimizer.step()
     found = meta.finish()
-    assert found.is_folded and found.after.nll < found.before.nll
+    assert found.is_folded
+    assert found.after.nll < found.before.nll

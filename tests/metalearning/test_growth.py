@@ -39,7 +39,8 @@ def test_twenty_thousand_steps_without_growth(through):
         loss.backward()
         optimizer.step()
     (tensors, resident, _, state), (tensors_later, resident_later, records, state_later) = found
-    assert meta._task.meta_steps == 5_001 and records < MOST_RECORDS
+    assert meta._task.meta_steps == 5_001
+    assert records < MOST_RECORDS
     row = 64 + 8 * len(meta.history[0])
     assert tensors_later <= tensors + MOST_RECORDS * row
     assert resident_later <= resident + 2**22

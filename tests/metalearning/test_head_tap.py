@@ -126,10 +126,13 @@ def test_the_layer_that_returns_the_logits(name):
 def test_no_single_layer_returns_them(name):
     net = NOT_FOUND[name]()
     logits, found = find_output_layer(net, X, None)
-    assert found is None and logits.shape == (6, K)
+    assert found is None
+    assert logits.shape == (6, K)
     meta = calibrator(net, VectorLabelSmoothing(K))
-    assert meta.through == "model" and meta.output_layer is None
-    assert torch.isfinite(meta.step(*batch(12, 1))) and meta.history[0]["gradient_norm"] > 0
+    assert meta.through == "model"
+    assert meta.output_layer is None
+    assert torch.isfinite(meta.step(*batch(12, 1)))
+    assert meta.history[0]["gradient_norm"] > 0
     with pytest.raises(InvalidValueError, match=r"`head` must name the layer.*its last layers are .* \(Linear\)\.$"):
         calibrator(NOT_FOUND[name](), through="head")
 
@@ -139,7 +142,8 @@ def test_the_default_steps_the_model_and_finds_its_last_layer(name):
     make, layer = FOUND[name]
     net = make()
     meta = calibrator(net, VectorLabelSmoothing(K))
-    assert meta.through == "model" and meta.output_layer is layer(net)
+    assert meta.through == "model"
+    assert meta.output_layer is layer(net)
     assert calibrator(make(), VectorLabelSmoothing(K), through="head").through == "head"
 
 
@@ -157,7 +161,8 @@ def test_a_head_that_is_given_says_what_the_logits_are():
     with pytest.raises(InvalidTypeError, match="`model` must return logits, as a tensor or under that name, got tuple"):
         find_output_layer(net, X, None)
     logits, found = find_output_layer(net, X, net.net)
-    assert found is net.net.fc and torch.equal(2.0 * logits, net(X)[1])
+    assert found is net.net.fc
+    assert torch.equal(2.0 * logits, net(X)[1])
     assert find_output_layer(net, X, net.net.fc)[1] is net.net.fc
 
 
@@ -219,6 +224,7 @@ def test_a_model_is_not_compiled_to_look_for_its_layer():
         return graph.forward
 
     net = Residual()
-    assert find_output_layer(torch.compile(net, backend=backend), X, None)[1] is net.fc and not compiled
+    assert find_output_layer(torch.compile(net, backend=backend), X, None)[1] is net.fc
+    assert not compiled
     torch.compile(net, backend=backend)(X)
     assert compiled

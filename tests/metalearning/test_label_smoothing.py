@@ -53,7 +53,8 @@ def test_true_classes_have_no_share_to_learn():
     weights = torch.randn(4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     (smoothing.soft_labels(torch.arange(4)) * weights).sum().backward()
     assert torch.equal(smoothing.affinity.grad.diagonal(), torch.zeros(4, dtype=torch.float64))
-    assert smoothing.affinity.grad.abs().sum() > 0 and smoothing.base.grad != 0
+    assert smoothing.affinity.grad.abs().sum() > 0
+    assert smoothing.base.grad != 0
     torch.testing.assert_close(smoothing.deviation.grad.sum(), smoothing.base.grad)
 
 
@@ -111,7 +112,9 @@ def test_bounds_summary_and_export():
     smoothing.base.data.fill_(0.9)
     smoothing.deviation.data.copy_(torch.tensor([-2.0, 0.1, 0.0]))
     smoothing.project_()
-    assert smoothing.base == 0.75 and smoothing.deviation.min() == -0.5 and smoothing.stuck() == ["base"]
+    assert smoothing.base == 0.75
+    assert smoothing.deviation.min() == -0.5
+    assert smoothing.stuck() == ["base"]
     summary = {name: round(value.item(), 4) for name, value in smoothing.summary().items()}
     assert summary == {"base": 0.75, "strength": 0.3333, "strength_min": 0.0, "strength_max": 0.5}
     exported = smoothing.export()
@@ -134,5 +137,6 @@ def test_rows_that_are_looked_up_are_those_of_each_sample():
         nn.init.uniform_(parameter, 0.0, 0.3)
     labels = torch.randint(4, (50,))
     expected = torch.cat([smoothing.soft_labels(label.reshape(1)) for label in labels])
-    assert expected.requires_grad and torch.equal(smoothing.soft_labels(labels), expected)
+    assert expected.requires_grad
+    assert torch.equal(smoothing.soft_labels(labels), expected)
     assert torch.equal(smoothing.requires_grad_(False).soft_labels(labels), expected)

@@ -81,9 +81,12 @@ def test_one_step_follows_the_papers_order():
 def test_a_model_an_optimiser_and_held_out_samples_are_all_it_needs():
     net = make_net()
     meta = MetaCalibrator(net, torch.optim.Adam(net.parameters()), [batch(10, 2)])
-    assert isinstance(meta.hyperparameters, HierarchicalLabelSmoothing) and meta.hyperparameters.num_classes == K
+    assert isinstance(meta.hyperparameters, HierarchicalLabelSmoothing)
+    assert meta.hyperparameters.num_classes == K
     torch.testing.assert_close(meta.hyperparameters.strength.detach(), torch.full((K,), 0.05))
-    assert meta.outer == metacal.OuterStep() and meta.through == "model" and meta.output_layer is net.fc
+    assert meta.outer == metacal.OuterStep()
+    assert meta.through == "model"
+    assert meta.output_layer is net.fc
     assert math.isfinite(meta.step(*batch(12, 1)).item())
 
 
@@ -132,11 +135,13 @@ def test_a_meta_step_leaves_no_trace(through, estimator, mode):
     meta.step(x, y)
     assert torch.equal(torch.get_rng_state(), expected_random)
     assert same(state_of(net), expected_state)
-    assert net.backbone[1].num_batches_tracked == 1 and net.backbone[1].track_running_stats
+    assert net.backbone[1].num_batches_tracked == 1
+    assert net.backbone[1].track_running_stats
     assert all(module.training for module in net.modules())
     assert all(p.grad is None for p in net.parameters())
     assert {name: value.data_ptr() for name, value in net.named_parameters()} == weights
-    assert len(meta.history) == 1 and meta.history[0]["gradient_norm"] > 0
+    assert len(meta.history) == 1
+    assert meta.history[0]["gradient_norm"] > 0
 
 
 @both_ways
@@ -179,12 +184,16 @@ def test_hypergradient_changes_nothing(through):
     (x, y), pair = batch(12, 1), batch(10, 2)
     found = meta.hypergradient(x, y, pair)
     again = meta.hypergradient(x, y, pair)
-    assert set(found) == {"strength", "distribution"} and same(found, again)
+    assert set(found) == {"strength", "distribution"}
+    assert same(found, again)
     assert found["strength"].abs().max() > 0
-    assert same(state_of(net), before) and same(state_of(meta.hyperparameters), omega)
+    assert same(state_of(net), before)
+    assert same(state_of(meta.hyperparameters), omega)
     assert torch.equal(torch.get_rng_state(), random)
-    assert meta.history == [] and all(p.grad is None for p in (*net.parameters(), *meta.hyperparameters.parameters()))
-    assert meta.stream.drawn == 0 and meta.state_dict()["memory"] == {}
+    assert meta.history == []
+    assert all(p.grad is None for p in (*net.parameters(), *meta.hyperparameters.parameters()))
+    assert meta.stream.drawn == 0
+    assert meta.state_dict()["memory"] == {}
 
 
 @both_ways
@@ -219,8 +228,10 @@ def test_every_hyperparameter_moves_and_stays_feasible(name, through):
     bounds = meta.hyperparameters.bounds()
     for parameter, (low, high) in bounds.items():
         value = meta.hyperparameters.get_parameter(parameter)
-        assert (low is None or value.min() >= low) and (high is None or value.max() <= high)
-    assert len(meta.history) == 15 and meta.history[-1]["step"] == 14
+        assert low is None or value.min() >= low
+        assert high is None or value.max() <= high
+    assert len(meta.history) == 15
+    assert meta.history[-1]["step"] == 14
 
 
 @both_ways
@@ -251,7 +262,8 @@ def test_any_loss_is_a_meta_objective(objective, through):
     for judged in (objective, AfterTemperature(objective)):
         meta = calibrator(hyperparameters=smoothing, objective=judged, through=through)
         found = meta.hypergradient(*batch(12, 1), batch(10, 2))
-        assert all(torch.isfinite(g).all() for g in found.values()) and found["strength"].abs().max() > 0
+        assert all(torch.isfinite(g).all() for g in found.values())
+        assert found["strength"].abs().max() > 0
 
 
 @both_ways
@@ -427,7 +439,8 @@ def test_an_export_that_fails_leaves_what_was_there(tmp_path, no_room):
     learned = meta.export(path)
     with no_room(), pytest.raises(StorageError, match=r"omega\.json could not be written: File too large"):
         meta.export(path)
-    assert json.loads(path.read_text()) == learned and list(tmp_path.iterdir()) == [path]
+    assert json.loads(path.read_text()) == learned
+    assert list(tmp_path.iterdir()) == [path]
 
 
 @both_ways

@@ -94,7 +94,8 @@ def test_taken_up_where_it_was_left_and_the_callers_random_numbers_are_not_touch
     expected = drawn(whole, 9)
     again.peek()
     again.go_to(5)
-    assert drawn(again, 4) == expected[5:] and again.drawn == 9
+    assert drawn(again, 4) == expected[5:]
+    assert again.drawn == 9
     again.go_to(0)
     assert drawn(again, 2) == expected[:2]
     assert torch.equal(torch.get_rng_state(), before)
@@ -126,20 +127,24 @@ def test_to_peek_is_to_draw_nothing():
     for name in ("shuffled", "rows", "batch sampler", "ours"):
         stream, other = MetaStream(SOURCES[name]()), MetaStream(SOURCES[name]())
         x, y = stream.peek()
-        assert len(x) == len(y) and stream.drawn == 0
+        assert len(x) == len(y)
+        assert stream.drawn == 0
         assert drawn(stream, 3) == drawn(other, 3)
 
 
 def test_every_pass_holds_every_sample_in_a_new_order():
     order = iter(EndlessOrder(10, 5, seed=0))
     first, second = ([*next(order), *next(order)] for _ in range(2))
-    assert sorted(first) == sorted(second) == list(range(10)) and first != second
+    assert sorted(first) == sorted(second) == list(range(10))
+    assert first != second
 
 
 def test_the_last_batch_is_filled_up():
     order = iter(EndlessOrder(7, 4, seed=0))
     one, two = next(order), next(order)
-    assert len(two) == 4 and sorted({*one, *two}) == list(range(7)) and two[-1] == one[0]
+    assert len(two) == 4
+    assert sorted({*one, *two}) == list(range(7))
+    assert two[-1] == one[0]
 
 
 def test_another_seed_is_another_order():
@@ -291,7 +296,8 @@ def test_the_share_of_a_process_that_accelerate_cuts_off_is_not_cut_again():
 def test_batches_may_be_dictionaries_or_longer_tuples():
     y = torch.tensor([1, 0])
     by_name = next(MetaStream([{"x": 1, "label": y}]))
-    assert by_name[0] == {"x": 1} and by_name[1] is y
+    assert by_name[0] == {"x": 1}
+    assert by_name[1] is y
     assert next(MetaStream([(1, 2, y)]))[0] == (1, 2)
     rows = [{"pixels": float(number), "labels": number % 3} for number in range(6)]
     inputs, labels = next(MetaStream(DataLoader(rows, batch_size=6)))
@@ -357,9 +363,12 @@ def test_a_batch_is_split_into_input_and_labels():
     assert split_batch((X, Y)) == (X, Y)
     assert split_batch([X, Y]) == (X, Y)
     (first, second), labels = split_batch((X, X, Y))
-    assert first is X and second is X and labels is Y
+    assert first is X
+    assert second is X
+    assert labels is Y
     inputs, labels = split_batch({"x": X, "mask": X, "labels": Y})
-    assert list(inputs) == ["x", "mask"] and labels is Y
+    assert list(inputs) == ["x", "mask"]
+    assert labels is Y
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,8 @@ def test_no_number_goes_further_than_adam_would_take_it():
     p.grad = surprise
     optimizer.step()
     assert ((before - p.detach()).abs() <= 0.01 * 32.0).all()
-    assert scaled(1.0, surprise) is surprise and torch.equal(scaled(0.5, surprise), 0.5 * surprise)
+    assert scaled(1.0, surprise) is surprise
+    assert torch.equal(scaled(0.5, surprise), 0.5 * surprise)
     broken = scaled(torch.ones(2), torch.tensor([torch.inf, torch.nan]))
     assert not broken.isfinite().any(), "what is not finite is not hidden"
 
@@ -134,7 +135,8 @@ def test_groups_have_rates_of_their_own(kind):
     groups = [{"params": [slow], "lr": 0.01}, {"params": [fast, frozen], "lr": 0.1}, {"params": []}]
     steps = OptimizerStep(kind(groups, lr=0.5))
     steps.optimizers[0].param_groups[2]["lr"] = 0.0
-    assert steps.lr == 0.1 and steps.parameters() == [slow, fast]
+    assert steps.lr == 0.1
+    assert steps.parameters() == [slow, fast]
     assert steps.scales() == {slow: pytest.approx(0.1), fast: pytest.approx(1.0)}
     for p in (fast, slow):
         p.grad = SIZES.clone()
@@ -147,7 +149,8 @@ def test_groups_have_rates_of_their_own(kind):
 def test_several_optimisers_train_parts_of_a_model():
     first, second = parameter(0), parameter(1)
     steps = OptimizerStep([torch.optim.Adam([first], lr=0.01), torch.optim.SGD([second], lr=0.1)])
-    assert not steps.is_known and steps.lr == 0.1
+    assert not steps.is_known
+    assert steps.lr == 0.1
     take_steps(steps.optimizers[0], first, 2)
     assert steps.is_known
     scales = steps.scales()
@@ -165,7 +168,8 @@ def test_schedules_are_followed():
     optimizer.param_groups[0]["lr"] = torch.tensor(0.3)
     assert steps.lr == pytest.approx(0.3)
     optimizer.param_groups[0]["lr"] = 0.0
-    assert steps.lr == 0.0 and steps.scales() == {p: 1.0}
+    assert steps.lr == 0.0
+    assert steps.scales() == {p: 1.0}
 
 
 def test_a_rate_that_the_optimiser_finds_itself_is_a_unit():
@@ -262,7 +266,8 @@ def test_wrapped_optimisers_are_looked_into(wrap):
     wrapped = wrap(net, optimizer)
     assert wrapped is not optimizer
     steps = OptimizerStep(wrapped)
-    assert steps.optimizers == [optimizer] and not steps.is_known
+    assert steps.optimizers == [optimizer]
+    assert not steps.is_known
     take_steps(optimizer, net.weight, 2)
     torch.testing.assert_close(steps.scales()[net.weight], 1.0 / (SIZES + 1e-8), rtol=1e-5, atol=0.0)
     assert OptimizerStep([wrapped]).optimizers == [optimizer]
@@ -271,7 +276,9 @@ def test_wrapped_optimisers_are_looked_into(wrap):
 def test_which_modules_it_trains():
     net = make_net()
     steps = OptimizerStep(torch.optim.SGD(net.fc.parameters(), lr=0.1))
-    assert steps.trains(net) and steps.trains(net.fc) and not steps.trains(net.backbone)
+    assert steps.trains(net)
+    assert steps.trains(net.fc)
+    assert not steps.trains(net.backbone)
     net.fc.requires_grad_(False)
     assert not steps.trains(net.fc)
 
@@ -297,7 +304,8 @@ def test_a_run_with_it(name, through):
     meta = calibrator(net, VectorLabelSmoothing(K), optimizer=optimizer, through=through)
     train(meta, optimizer, 4)
     assert [record["step"] for record in meta.history] == [1, 2, 3], "waited for the first step"
-    assert all(record["gradient_norm"] > 0 for record in meta.history) and meta.skipped == 0
+    assert all(record["gradient_norm"] > 0 for record in meta.history)
+    assert meta.skipped == 0
 
 
 def test_an_optimiser_that_is_waited_for_in_micro_batches():

@@ -61,7 +61,8 @@ def test_is_torchs_adam_when_the_size_is_fixed():
         theirs.grad = gradient.clone()
         optimizer.step()
     torch.testing.assert_close(ours, theirs.detach(), rtol=1e-10, atol=1e-12)
-    assert state.taken == 20 and state.skipped == 0
+    assert state.taken == 20
+    assert state.skipped == 0
 
 
 def test_a_gradient_that_is_not_finite_changes_nothing_but_the_count():
@@ -70,7 +71,9 @@ def test_a_gradient_that_is_not_finite_changes_nothing_but_the_count():
     bad[2] = torch.nan
     clean, clean_state = run(ADAPTIVE, gradients)
     mixed, mixed_state = run(ADAPTIVE, [bad, *gradients[:3], bad, *gradients[3:]])
-    assert torch.equal(clean, mixed) and mixed_state.skipped == 2 and mixed_state.taken == 6
+    assert torch.equal(clean, mixed)
+    assert mixed_state.skipped == 2
+    assert mixed_state.taken == 6
     assert torch.equal(clean_state.sizes[0], mixed_state.sizes[0])
 
 
@@ -101,14 +104,17 @@ def test_a_change_of_interval_leaves_the_bias_correction_right():
         before = numbers.first.detach().clone()
         step(numbers, torch.ones(1, dtype=torch.float64), state, PLAIN, interval)
         assert (before - numbers.first).item() == pytest.approx(1e-2 * interval, rel=1e-6)
-    assert state.elapsed == 50 + 160 + 20 and state.taken == 65
+    assert state.elapsed == 50 + 160 + 20
+    assert state.taken == 65
 
 
 def test_a_gradient_whose_square_overflows_is_skipped():
     numbers = Numbers(2, torch.float32)
     state = started(numbers)
     taken = [step(numbers, torch.full((2,), size), state, PLAIN) for size in (1.0, 3e19, 1.0)]
-    assert torch.isfinite(numbers.first).all() and state.skipped == 1 and state.taken == 2
+    assert torch.isfinite(numbers.first).all()
+    assert state.skipped == 1
+    assert state.taken == 2
     assert [bool(each) for each in taken] == [True, False, True]
 
 
@@ -219,4 +225,5 @@ def test_the_gradient_that_is_told_is_the_one_that_is_taken(through):
         meta = calibrator(net, ScalarLabelSmoothing(K), lr=lr, through=through)
         meta.step(*batch(12, 1))
         told.append(meta.history[-1]["gradient_norm"])
-    assert told[0] == pytest.approx(told[1], rel=1e-4) and told[0] > 0.0
+    assert told[0] == pytest.approx(told[1], rel=1e-4)
+    assert told[0] > 0.0

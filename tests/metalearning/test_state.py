@@ -46,7 +46,8 @@ def test_resuming_is_bit_identical(name, through):
     train(resumed_meta, resumed_optimizer, 9, start=5)
     assert same(state_of(net), state_of(resumed))
     assert same(state_of(meta.hyperparameters), state_of(resumed_meta.hyperparameters))
-    assert meta.history == resumed_meta.history and len(meta.history) == (7 if name == "sgd" else 6)
+    assert meta.history == resumed_meta.history
+    assert len(meta.history) == (7 if name == "sgd" else 6)
     assert meta.stream.drawn == resumed_meta.stream.drawn == len(meta.history)
 
 
@@ -90,7 +91,8 @@ def test_a_copy_goes_its_own_way(copied, through):
     other = copied(meta)
     assert other.model is not net
     other.step(*batch(12, 3)).backward()
-    assert same(state_of(meta.hyperparameters), before) and net.fc.weight.grad is None
+    assert same(state_of(meta.hyperparameters), before)
+    assert net.fc.weight.grad is None
     meta.step(*batch(12, 3))
     assert same(state_of(meta.hyperparameters), state_of(other.hyperparameters))
     assert not same(state_of(meta.hyperparameters), before)
@@ -124,7 +126,8 @@ def test_a_saved_state_is_a_snapshot(through):
         meta.step(*batch(8, seed))
     assert not torch.equal(meta.hyperparameters.strength, strength)
     meta.load_state_dict(saved)
-    assert torch.equal(meta.hyperparameters.strength, strength) and len(meta.history) == 1
+    assert torch.equal(meta.hyperparameters.strength, strength)
+    assert len(meta.history) == 1
 
 
 @both_ways
@@ -147,14 +150,16 @@ def test_the_numbers_of_the_last_meta_step_are_restored(tmp_path, steps):
     torch.save(meta.state_dict(), tmp_path / "meta.pt")
     state = torch.load(tmp_path / "meta.pt", weights_only=True)
     other.load_state_dict(state)
-    assert other.latest == meta.latest and bool(meta.latest) == (steps > 0)
+    assert other.latest == meta.latest
+    assert bool(meta.latest) == (steps > 0)
     assert other.summary() == meta.summary()
     if steps:
         assert f"meta-loss {meta.latest['meta_loss'].item():.4g};" in meta.summary()
     state["history"].pop("last", None)  # as states were before
     other.load_state_dict(state)
     is_kept = steps in (1, 7, 21)
-    assert other.latest == (meta.latest if is_kept else {}) and other.history == meta.history
+    assert other.latest == (meta.latest if is_kept else {})
+    assert other.history == meta.history
 
 
 def test_a_state_that_is_none():

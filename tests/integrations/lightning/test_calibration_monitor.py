@@ -77,7 +77,8 @@ def test_a_validation_that_fails_leaves_the_module_as_it_was(tmp_path):
     module.validation_step = lambda batch, batch_idx: 1 / 0
     with pytest.raises(ZeroDivisionError):
         trainer(tmp_path, monitor).validate(module, loader(30, 5), verbose=False)
-    assert not module.net[2]._forward_hooks and not module.net[2]._forward_pre_hooks
+    assert not module.net[2]._forward_hooks
+    assert not module.net[2]._forward_pre_hooks
 
 
 def test_tensorboard(tmp_path):
@@ -88,7 +89,9 @@ def test_tensorboard(tmp_path):
     assert {"meta/strength", "meta/meta_loss", "val_ece"} <= set(events.Tags()["scalars"])
     assert set(events.Tags()["images"]) == {"reliability", "smoothing"}
     image = events.Images("smoothing")[-1]
-    assert image.width > 200 and image.height > 200 and len(events.Images("reliability")) == 2
+    assert image.width > 200
+    assert image.height > 200
+    assert len(events.Images("reliability")) == 2
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -103,7 +106,8 @@ def test_mlflow(tmp_path, monkeypatch):
         for folder in ("reliability", "smoothing")
         for file in logger.experiment.list_artifacts(logger.run_id, folder)
     ]
-    assert len(images) == 4 and all(path.endswith(".png") for path in images)
+    assert len(images) == 4
+    assert all(path.endswith(".png") for path in images)
 
 
 def test_figures_can_be_left_out(tmp_path):
@@ -111,4 +115,5 @@ def test_figures_can_be_left_out(tmp_path):
 
     fitted(tmp_path, TensorBoardLogger(tmp_path, name="", version=""), every_n_epochs=0)
     events = EventAccumulator(str(tmp_path)).Reload()
-    assert events.Tags()["images"] == [] and "val_ece" in events.Tags()["scalars"]
+    assert events.Tags()["images"] == []
+    assert "val_ece" in events.Tags()["scalars"]

@@ -122,7 +122,8 @@ def test_precisions(tmp_path, precision):
     module, found = Plain(), callback()
     trainer(tmp_path, found, precision=precision, max_epochs=6).fit(module, loader())
     strength = found.calibrator.hyperparameters.strength.detach()
-    assert torch.isfinite(strength).all() and float(strength.max()) > 0.0
+    assert torch.isfinite(strength).all()
+    assert float(strength.max()) > 0.0
     assert strength.dtype == (torch.float64 if precision == "64-true" else torch.float32)
     assert found.calibrator.skipped == 0
 
@@ -224,7 +225,8 @@ def test_the_default_is_that_of_the_calibrator(tmp_path):
     module, found = Plain(), MetaCalibration()
     trainer(tmp_path, found).fit(module, loader(), loader(30, 1, 10))
     assert isinstance(found.calibrator.hyperparameters, HierarchicalLabelSmoothing)
-    assert found.calibrator.outer == OuterStep() and found.calibrator.output_layer is module.net[2]
+    assert found.calibrator.outer == OuterStep()
+    assert found.calibrator.output_layer is module.net[2]
     assert found.finished.samples == 30
 
 
@@ -264,7 +266,8 @@ def test_a_model_without_a_linear_head_is_gone_through(tmp_path):
     module, found = Plain(), callback()
     module.net = Distances()
     trainer(tmp_path, found).fit(module, loader())
-    assert found.calibrator.through == "model" and found.calibrator.hyperparameters.strength.max().item() > 0.0005
+    assert found.calibrator.through == "model"
+    assert found.calibrator.hyperparameters.strength.max().item() > 0.0005
     assert not found.finished.is_folded
 
 
@@ -313,10 +316,12 @@ def test_a_temperature_is_folded_at_the_end(tmp_path, caplog, monkeypatch):
     monkeypatch.setattr("lightning_utilities.core.rank_zero.log", logging.getLogger("said"))
     with caplog.at_level(logging.INFO, "said"):
         module, fit = overfitted(tmp_path, found, last, enable_checkpointing=True)
-    assert found.finished.is_folded and found.finished.temperature > 1.5
+    assert found.finished.is_folded
+    assert found.finished.temperature > 1.5
     torch.testing.assert_close(logits_of(module), logits_of(plain) / found.finished.temperature, rtol=1e-4, atol=1e-5)
     assert found.finished.after.nll < found.finished.before.nll
-    assert str(found.finished) in caplog.text and found.summary() in caplog.text
+    assert str(found.finished) in caplog.text
+    assert found.summary() in caplog.text
     fit.save_checkpoint(tmp_path / "end.ckpt")
     saved = torch.load(tmp_path / "end.ckpt", weights_only=True)["state_dict"]
     assert saved.keys() == plain.state_dict().keys()
@@ -375,7 +380,8 @@ def test_two_processes_are_one(tmp_path, through):
     subprocess.run([sys.executable, str(script)], check=True, capture_output=True)
     fit_on(1, 0, str(tmp_path), through)
     one, first, second = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("1-0", "2-0", "2-1"))
-    assert first == second and max(one[0]) > 0.0005
+    assert first == second
+    assert max(one[0]) > 0.0005
     for joint, alone in zip(first, one):
         assert joint == pytest.approx(alone, rel=1e-3, abs=1e-5)
 
@@ -425,7 +431,8 @@ def test_a_meta_loader_with_a_sampler_of_its_own(tmp_path):
     given = meta.collate_fn
     meta.collate_fn = lambda rows: (seen.update(row[0].item() for row, _ in rows), given(rows))[1]
     trainer(tmp_path, callback(meta=meta)).fit(Plain(), loader())
-    assert seen and seen <= {row[0].item() for row in samples(30, 1).tensors[0][20:]}
+    assert seen
+    assert seen <= {row[0].item() for row in samples(30, 1).tensors[0][20:]}
 
 
 def test_a_validation_step_that_does_not_run_the_head(tmp_path):
@@ -467,7 +474,8 @@ def test_a_head_that_nobody_trains(tmp_path):
         trainer(tmp_path, callback(head="net.2")).fit(Frozen(), loader())
     found = callback()  # the rest of the model is trained
     trainer(tmp_path, found).fit(Frozen(), loader())
-    assert found.calibrator.through == "model" and found.calibrator.hyperparameters.strength.max().item() > 0.0005
+    assert found.calibrator.through == "model"
+    assert found.calibrator.hyperparameters.strength.max().item() > 0.0005
 
 
 def test_before_any_fit():

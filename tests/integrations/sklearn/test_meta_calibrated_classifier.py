@@ -58,7 +58,8 @@ def test_it_learns_and_smooths(digits, smoothing, hidden):
     np.testing.assert_allclose(probs.sum(axis=1), 1.0, atol=1e-12)
     assert (found.predict(X[900:]) == probs.argmax(axis=1)).all()
     kept = np.diag(found.soft_labels_)
-    assert kept.min() >= 0.45 and kept.max() <= 1.0
+    assert kept.min() >= 0.45
+    assert kept.max() <= 1.0
     np.testing.assert_allclose(found.soft_labels_.sum(axis=1), 1.0, atol=1e-3)
 
 
@@ -81,13 +82,17 @@ def test_an_overconfident_classifier_becomes_calibrated():
     assert ece < 0.5 * expected_calibration_error(logits=plain, targets=targets)
     likelihood = negative_log_likelihood(probs=probs, targets=targets)
     assert likelihood < 0.7 * negative_log_likelihood(logits=plain, targets=targets)
-    assert ours.finished_.is_folded and ours.finished_.temperature > 1.5 and ours.finished_.samples == 200
+    assert ours.finished_.is_folded
+    assert ours.finished_.temperature > 1.5
+    assert ours.finished_.samples == 200
 
 
 def test_the_temperature_can_be_left_out(digits):
     X, y = digits[0][:300], digits[1][:300] * (np.arange(300) % 3 > 0)  # a third of the labels is wrong
     plain, scaled = (MetaCalibratedClassifier((64,), finish=finish, **QUICK).fit(X, y) for finish in (False, True))
-    assert plain.finished_ is None and isinstance(scaled.finished_, Finish) and scaled.finished_.is_folded
+    assert plain.finished_ is None
+    assert isinstance(scaled.finished_, Finish)
+    assert scaled.finished_.is_folded
     np.testing.assert_allclose(
         scaled.decision_function(X), plain.decision_function(X) / scaled.finished_.temperature, rtol=1e-5, atol=1e-5
     )
@@ -97,7 +102,9 @@ def test_batches_of_rows():
     X = np.arange(10, dtype=np.float32).reshape(5, 2)
     batches = RowBatches(Rows(X, torch.arange(5), torch.device("cpu")), 2, seed=0)
     first, second = (torch.cat([y for _, y in batches.epoch(number)]).tolist() for number in (0, 1))
-    assert len(batches) == 3 and sorted(first) == sorted(second) == list(range(5)) and first != second
+    assert len(batches) == 3
+    assert sorted(first) == sorted(second) == list(range(5))
+    assert first != second
     assert torch.cat([y for _, y in batches.epoch(1, start=2)]).tolist() == second[4:]
     for x, y in batches:
         assert torch.equal(x, torch.from_numpy(X)[y])
@@ -108,7 +115,8 @@ def test_string_labels_and_frames():
     names = np.array(["setosa", "versicolor", "virginica"])[y]
     columns = ["a", "b", "c", "d"]
     plain = MetaCalibratedClassifier(**QUICK).fit(X, names)
-    assert plain.classes_.tolist() == ["setosa", "versicolor", "virginica"] and plain.predict(X[:1])[0] == "setosa"
+    assert plain.classes_.tolist() == ["setosa", "versicolor", "virginica"]
+    assert plain.predict(X[:1])[0] == "setosa"
     for frame in (pd.DataFrame(X, columns=columns), pl.DataFrame(X, schema=columns)):
         same = MetaCalibratedClassifier(**QUICK).fit(frame, names)
         np.testing.assert_array_equal(same.predict_proba(frame), plain.predict_proba(X))
@@ -147,7 +155,8 @@ def test_the_global_random_state_is_left_alone(digits):
 def test_held_out_samples_of_your_own(digits):
     X, y = digits
     found = MetaCalibratedClassifier(**QUICK).fit(X[:300], y[:300], X_val=X[300:400], y_val=y[300:400])
-    assert found.score(X[900:], y[900:]) > 0.8 and found.finished_.samples == 100
+    assert found.score(X[900:], y[900:]) > 0.8
+    assert found.finished_.samples == 100
     with pytest.raises(InvalidValueError, match="both or neither"):
         MetaCalibratedClassifier().fit(X[:300], y[:300], X_val=X[300:400])
     with pytest.raises(InvalidValueError, match="must hold labels of"):
@@ -169,7 +178,8 @@ def test_partial_fit_goes_on(digits):
         stream.partial_fit(X[rows], y[rows], classes=np.arange(10))
         if part == 2:
             stream = pickle.loads(pickle.dumps(stream))
-    assert stream.n_iter_ == 6 and stream.finished_.samples == 90
+    assert stream.n_iter_ == 6
+    assert stream.finished_.samples == 90
     assert stream.score(X[1000:], y[1000:]) > 0.7
     after = stream.score(X[1000:], y[1000:])
     stream.partial_fit(X[:1], y[:1])  # one sample only
@@ -187,7 +197,8 @@ def test_partial_fit_after_fit(digits):
     found = MetaCalibratedClassifier(**QUICK).fit(X[:300], y[:300])
     before = found.predict_proba(X[900:])
     found.partial_fit(X[300:600], y[300:600])
-    assert found.n_iter_ == 21 and not np.array_equal(found.predict_proba(X[900:]), before)
+    assert found.n_iter_ == 21
+    assert not np.array_equal(found.predict_proba(X[900:]), before)
 
 
 def test_partial_fit_trains_on_what_no_temperature_has_changed(digits):
@@ -198,7 +209,8 @@ def test_partial_fit_trains_on_what_no_temperature_has_changed(digits):
         rows = slice(300 * (part % 2), 300 * (part % 2) + 300)
         for each in (plain, scaled):
             each.partial_fit(X[rows], y[rows], classes=np.arange(10))
-    assert scaled.finished_.is_folded and plain.finished_ is None
+    assert scaled.finished_.is_folded
+    assert plain.finished_ is None
     np.testing.assert_allclose(
         scaled.decision_function(X), plain.decision_function(X) / scaled.finished_.temperature, rtol=1e-4, atol=1e-4
     )
@@ -208,7 +220,8 @@ def test_rare_classes_are_trained_on():
     X, y = load_iris(return_X_y=True)
     X, y = np.vstack((X, [[9.0, 9.0, 9.0, 9.0]])), np.append(y, 3)
     found = MetaCalibratedClassifier(max_iter=100, random_state=0).fit(X, y)
-    assert found.predict_proba(X).shape == (151, 4) and found.predict(X[-1:])[0] == 3
+    assert found.predict_proba(X).shape == (151, 4)
+    assert found.predict(X[-1:])[0] == 3
 
 
 def test_pickle_and_clone(digits):

@@ -46,7 +46,8 @@ def test_a_fitted_classifier_is_mended(method):
     y = (X[:, 0] + generator.normal(size=2000) > 0).astype(int) + (X[:, 1] > 0.5)
     neighbours = KNeighborsClassifier(4).fit(X[:500], y[:500])
     found = PosthocCalibratedClassifier(neighbours, method).fit(X[500:1000], y[500:1000])
-    assert found.estimator_ is neighbours and neighbours.n_samples_fit_ == 500
+    assert found.estimator_ is neighbours
+    assert neighbours.n_samples_fit_ == 500
     assert ece(found.predict_proba(X[1000:]), y[1000:]) < 0.8 * ece(neighbours.predict_proba(X[1000:]), y[1000:])
 
 
@@ -102,7 +103,8 @@ def test_one_that_is_not_fitted_is_fitted_on_other_samples(digits):
     X, y = digits
     names = np.array(list("abcdefghij"))[y]
     found = PosthocCalibratedClassifier(GaussianNB(), IsotonicCalibration(), random_state=0).fit(pd.DataFrame(X), names)
-    assert found.classes_.tolist() == list("abcdefghij") and found.method_ == "IsotonicCalibration"
+    assert found.classes_.tolist() == list("abcdefghij")
+    assert found.method_ == "IsotonicCalibration"
     assert found.estimator_.class_count_.sum() == round(0.8 * len(y))
     assert not hasattr(found.estimator, "classes_")
 
