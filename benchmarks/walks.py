@@ -6,6 +6,7 @@ second time, so that what is executed by importing a module does not count.
 """
 
 import argparse
+import ast
 import inspect
 import sys
 import tempfile
@@ -101,6 +102,12 @@ def table_cell(folder: Path) -> list[str]:
     return ["run", "main-ece", *cell, "--store", str(folder / "runs")]
 
 
+def purpose(file: str) -> str:
+    """What a file says that it does: the first paragraph of its docstring, as Markdown."""
+    said = ast.get_docstring(ast.parse((PACKAGE / file).read_text(encoding="utf-8"))) or ""
+    return " ".join(said.split("\n\n")[0].split()).replace("``", "`").replace("|", "\\|")
+
+
 def rooms() -> list[Row]:
     """Files and lines of each room."""
     files, lines = Counter[str](), Counter[str]()
@@ -141,7 +148,9 @@ def main() -> None:
     ]
     parts = {"walks": Part("Files in which a function runs", rows, targets), "rooms": Part("Files and lines", size)}
     if arguments.json is not None:
-        visits: list[Row] = [{"walk": name, "file": file} for name, files in walks.items() for file in files]
+        visits: list[Row] = [
+            {"walk": name, "file": file, "does": purpose(file)} for name, files in walks.items() for file in files
+        ]
         parts["files"] = Part("Files in the order in which they are entered", visits)
     publish("walks", parts, path=arguments.json, is_whole=False)
 

@@ -10,6 +10,7 @@ from benchmarks.pages.reproduction import Reproduction
 from benchmarks.pages.results import MissingFigureError, Results, markdown
 from benchmarks.pages.rooms import floors, import_graph, picture, reduced
 from benchmarks.pages.sections import benchmarks, conformance, walk
+from benchmarks.walks import purpose
 
 from metacal.lab.paper import EXHIBITS
 
@@ -233,12 +234,18 @@ def test_rooms_that_import_each_other_are_refused():
 
 
 def test_a_walk_says_what_each_file_does(tmp_path):
-    source, results = tmp_path / "src" / "metacal", tmp_path / "results"
-    source.mkdir(parents=True)
-    (results / "house").mkdir(parents=True)
-    rows = [{"walk": "long", "file": "a.py"}, {"walk": "long", "file": "b.py"}, {"walk": "short", "file": "a.py"}]
-    (results / "house" / "walks.json").write_text(json.dumps({"parts": {"files": {"rows": rows}}}))
-    (source / "a.py").write_text('"""Does ``a``,\nor b | c.\n\nMore.\n"""\n')
-    assert walk(Results(results), "short").splitlines()[2:] == ["| `a.py` | Does `a`, or b \\| c. |"]
-    with pytest.raises(MissingFigureError, match=r"b\.py is gone; run `python -m benchmarks\.walks"):
-        walk(Results(results), "long", beyond="short")
+    (tmp_path / "house").mkdir()
+    rows = [{"walk": walk, "file": file, "does": f"Does {file}."} for walk, file in ("la", "lb", "sa")]
+    (tmp_path / "house" / "walks.json").write_text(json.dumps({"parts": {"files": {"rows": rows}}}))
+    assert walk(Results(tmp_path), "l").splitlines()[2:] == ["| `a` | Does a. |", "| `b` | Does b. |"]
+    assert walk(Results(tmp_path), "l", beyond="s").splitlines()[2:] == ["| `b` | Does b. |"]
+    with pytest.raises(MissingFigureError, match="has nothing at"):
+        walk(Results(tmp_path), "absent")
+
+
+@pytest.mark.slow
+def test_walks_are_of_the_house_as_it_is():
+    rows = Results(ROOT / "results").value("house/walks.json", "parts", "files", "rows")
+    stale = [row["file"] for row in rows if not (ROOT / "src" / "metacal" / row["file"]).is_file()]
+    assert not stale, "run `python -m benchmarks.walks --json results/house/walks.json`"
+    assert all(row["does"] == purpose(row["file"]) for row in rows)

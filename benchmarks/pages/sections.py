@@ -1,9 +1,6 @@
 """Parts of pages that are more than a figure or a table: benchmarks, examples, questions to other libraries."""
 
-import ast
-import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from benchmarks.pages.results import MissingFigureError, Results, markdown
@@ -93,27 +90,18 @@ def simulation(results: Results) -> str:
 
 
 def walk(results: Results, name: str, beyond: str = "") -> str:
-    """The files that a command enters, in that order, each with the first line of its docstring.
+    """The files that a command enters, in that order, each with what it does.
 
     Args:
         results: where the walks are.
         name: of the walk.
         beyond: another walk, whose files are left out.
     """
-    rows, package = ["house/walks.json", "parts", "files", "rows"], results.root.parent / "src" / "metacal"
+    rows = ["house/walks.json", "parts", "files", "rows"]
     known = results.values(rows, {"walk": beyond}, "file") if beyond else []
-    files = [file for file in results.values(rows, {"walk": name}, "file") if file not in known]
+    visits = [row for row in results.values(rows, {"walk": name}) if row["file"] not in known]
     lines = ["| file | what it does |", "|---|---|"]
-    return "\n".join([*lines, *(f"| `{file}` | {_first_line(package / file)} |" for file in files)])
-
-
-def _first_line(path: Path) -> str:
-    if not path.is_file():
-        raise MissingFigureError(f"{path} is gone; run `python -m benchmarks.walks --json results/house/walks.json`.")
-    said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
-    if said is None:
-        raise MissingFigureError(f"{path} has no docstring.")
-    return re.sub(r"`{2}", "`", said.split("\n\n")[0].replace("\n", " ").replace("|", "\\|"))
+    return "\n".join([*lines, *(f"| `{row['file']}` | {row['does']} |" for row in visits)])
 
 
 def _origin(about: Mapping[str, Any]) -> str:
