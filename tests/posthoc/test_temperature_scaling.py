@@ -15,7 +15,7 @@ from metacal.functional import (
     temperature_grid_errors,
 )
 from metacal.functional import inputs as inputs_module
-from metacal.functional.temperature_recipes import GRID
+from metacal.functional.temperature import GRID
 from metacal.posthoc import TemperatureScaling
 
 

@@ -15,13 +15,13 @@ from metacal.evaluation.predictions import Predictions
 from metacal.functional.binning import (
     BinStatistics,
     calibration_error,
+    confidence_and_correctness,
     equal_mass_statistics,
     equal_width_index,
     equal_width_statistics,
 )
 from metacal.functional.boundary import public
 from metacal.functional.calibration_errors import class_statistics, debiased_error, smooth_error, sweep_statistics
-from metacal.functional.confidence import confidence_and_correctness
 from metacal.functional.inputs import Inputs, at_least_float32, read_inputs
 from metacal.functional.intervals import error_interval, mean_interval, power_sums, share_interval
 from metacal.functional.proper_scores import brier_sums, likelihood_sums, split_brier

@@ -35,11 +35,13 @@ from metacal.functional.sample_losses import (
     smooth_labels,
     soft_cross_entropy,
 )
-from metacal.functional.temperature import TemperatureFit, fit_temperature, temperature_with_prior
-from metacal.functional.temperature_recipes import (
+from metacal.functional.temperature import (
+    TemperatureFit,
+    fit_temperature,
     fit_temperature_by_grid,
     fit_temperature_by_lbfgs,
     temperature_grid_errors,
+    temperature_with_prior,
 )
 
 __all__ = [

@@ -13,13 +13,14 @@ from metacal.functional.binning import (
     SortedSamples,
     accumulate,
     calibration_error,
+    confidence_and_correctness,
+    confidence_chunks,
     equal_mass_statistics,
     equal_width_edges,
     equal_width_index,
     fill_equal_widths,
 )
 from metacal.functional.boundary import public
-from metacal.functional.confidence import confidence_and_correctness, confidence_chunks
 from metacal.functional.inputs import Inputs, ScoreArguments, read_inputs
 
 MAX_BINS = 4096

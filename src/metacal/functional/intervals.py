@@ -13,9 +13,13 @@ from typing_extensions import Unpack
 
 from metacal.errors import InvalidValueError
 from metacal.functional.arguments import check_choice, check_num_bins, check_resampling
-from metacal.functional.binning import BinStatistics, calibration_error, equal_width_statistics
+from metacal.functional.binning import (
+    BinStatistics,
+    calibration_error,
+    confidence_and_correctness,
+    equal_width_statistics,
+)
 from metacal.functional.boundary import public
-from metacal.functional.confidence import confidence_and_correctness
 from metacal.functional.inputs import ScoreArguments, read_inputs
 
 HALVINGS = 24

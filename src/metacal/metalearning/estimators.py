@@ -9,13 +9,44 @@ from torch.func import functional_call, vmap
 
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.functional.arguments import check_choice
-from metacal.functional.hypergradient import head_gradient, label_hypergradient
 from metacal.functional.inputs import as_rows, at_least_float32, class_logits
 from metacal.losses import Loss
 from metacal.metalearning.head_tap import is_plain_linear
 from metacal.metalearning.hyperparameter import Hyperparameter, InnerLoss, is_plain_cross_entropy
 from metacal.metalearning.meta_task import Hypergradient, filled, gradients, meta_value
 from metacal.metalearning.optimizer_step import scaled
+
+
+def logit_gradient(probs: Tensor, soft_labels: Tensor) -> Tensor:
+    """``(n, K)``: gradient of the summed soft-label cross-entropy with respect to the logits, ``S p - s``."""
+    return soft_labels.sum(dim=1, keepdim=True) * probs - soft_labels
+
+
+def head_gradient(probs: Tensor, soft_labels: Tensor, features: Tensor, num_outputs: int) -> tuple[Tensor, Tensor]:
+    """Gradient of the summed soft-label cross-entropy with respect to weight and bias of a linear head.
+
+    The weight has ``num_outputs`` rows: K, or 1 for a binary head, whose one logit belongs to the last class.
+    """
+    residuals = logit_gradient(probs, soft_labels)[:, -num_outputs:].to(features.dtype)
+    return residuals.T @ features, residuals.sum(dim=0)
+
+
+def label_hypergradient(probs: Tensor, features: Tensor, weight_grad: Tensor, bias_grad: Tensor | None) -> Tensor:
+    """``(n, K)``: gradient with respect to s of ``L(head - (S p - s)^T h)``: a step of size 1 on the summed loss.
+
+    ``weight_grad``, ``(K, d)`` or ``(1, d)`` for a binary head, is the gradient of L at the stepped weight.
+
+    Examples:
+        >>> import torch
+        >>> probs, features = torch.tensor([[0.5, 0.5]]), torch.tensor([[2.0]])
+        >>> label_hypergradient(probs, features, torch.tensor([[1.0], [0.0]]), None).tolist()
+        [[1.0, -1.0]]
+    """
+    along = features @ weight_grad.T
+    if bias_grad is not None:
+        along = along + bias_grad
+    along = class_logits(along)  # a binary head's one logit stands for the pair (0, z)
+    return along - (probs * along).sum(dim=1, keepdim=True)
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,8 @@ from torchmetrics import Metric
 
 from metacal.errors import InvalidTypeError, InvalidValueError, warn
 from metacal.functional.arguments import check_choice, check_ignore_index, check_integer
-from metacal.functional.binning import MOST_SAMPLES, BinStatistics, equal_width_edges
+from metacal.functional.binning import MOST_SAMPLES, BinStatistics, confidence_and_correctness, equal_width_edges
 from metacal.functional.boundary import CallSignature, explain_methods, to_tensor
-from metacal.functional.confidence import confidence_and_correctness
 from metacal.functional.inputs import Inputs, read_inputs
 
 

@@ -4,8 +4,15 @@ import torch
 from torch import Tensor
 
 from metacal.functional.arguments import check_choice, check_integer, check_num_bins
-from metacal.functional.temperature import HIGHEST, LOWEST, TemperatureFit, fit_temperature
-from metacal.functional.temperature_recipes import GRID, fit_temperature_by_grid, fit_temperature_by_lbfgs
+from metacal.functional.temperature import (
+    GRID,
+    HIGHEST,
+    LOWEST,
+    TemperatureFit,
+    fit_temperature,
+    fit_temperature_by_grid,
+    fit_temperature_by_lbfgs,
+)
 from metacal.posthoc.base import Calibrator, FitReport, check_fitted
 
 METHODS = ("nll", "grid", "lbfgs")

@@ -9,7 +9,7 @@ from metacal.evaluation.evaluation import RISKS
 from metacal.evaluation.predictions import Predictions
 from metacal.evaluation.rejection import risk_coverage
 from metacal.functional.arguments import check_integer
-from metacal.functional.confidence import confidence_and_correctness
+from metacal.functional.binning import confidence_and_correctness
 from metacal.functional.inputs import at_least_float32
 
 POINTS = 200

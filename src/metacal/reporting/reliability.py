@@ -12,15 +12,14 @@ from metacal.functional.binning import (
     BinStatistics,
     accumulate,
     calibration_error,
+    confidence_and_correctness,
     equal_width_edges,
     equal_width_index,
     noise_floor,
 )
 from metacal.functional.calibration_errors import bin_statistics, class_statistics
-from metacal.functional.confidence import confidence_and_correctness
 from metacal.functional.intervals import share_interval
-from metacal.functional.temperature import fit_temperature
-from metacal.functional.temperature_recipes import GRID, scan_temperatures
+from metacal.functional.temperature import GRID, fit_temperature, scan_temperatures
 
 MOST_SHOWN = 200
 """Classes that get a diagram of their own."""

@@ -8,7 +8,7 @@ from metacal.evaluation.evaluation import Evaluation, evaluate_predictions
 from metacal.evaluation.predictions import Predictions
 from metacal.evaluation.scores import RESAMPLES, Bound, figures_with_intervals, only_bound
 from metacal.evaluation.temperature_gain import TemperatureGain
-from metacal.functional.confidence import confidence_and_correctness
+from metacal.functional.binning import confidence_and_correctness
 
 MEASURES = {
     "accuracy": ("Accuracy", "share of right answers; more is better, for all others less is"),

@@ -127,8 +127,8 @@ def test_string_labels_and_frames():
 
 def test_in_a_pipeline_a_grid_and_cross_validation():
     X, y = load_iris(return_X_y=True)
-    pipeline = make_pipeline(StandardScaler(), MetaCalibratedClassifier(**QUICK))
-    assert cross_val_score(pipeline, X, y, cv=3).mean() > 0.75
+    pipeline = make_pipeline(StandardScaler(), MetaCalibratedClassifier(**{**QUICK, "max_iter": 40}))
+    assert cross_val_score(pipeline, X, y, cv=3).mean() > 0.8
     grid = GridSearchCV(pipeline, {"metacalibratedclassifier__hidden": [(), (8,)]}, cv=2, scoring="neg_log_loss")
     assert grid.fit(X, y).best_score_ < 0.0
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from metacal.errors import InvalidValueError
-from metacal.lab.paper.scales import scale_settings
+from metacal.lab.paper.exhibits import scale_settings
 from metacal.lab.training import METHODS, RunSpec, build_spec, read_assignments
 from metacal.lab.training.spec import NAMED
 

@@ -18,7 +18,7 @@ def validate(store: Store = "runs") -> None:
     Example: [bold]metacal validate --store runs[/]
     """
     from metacal.lab.paper import EXHIBITS
-    from metacal.lab.paper.scales import SCALES
+    from metacal.lab.paper.exhibits import SCALES
     from metacal.lab.paper.simulated import DrawStore
     from metacal.lab.training.run_folder import RunStore
 

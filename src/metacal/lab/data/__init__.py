@@ -4,8 +4,7 @@
 """
 
 from metacal.lab.data.arrays import from_arrays
-from metacal.lab.data.augmentation import Normalise, PadCropFlip, make_transform, pad_crop_flip
-from metacal.lab.data.batches import Batches
+from metacal.lab.data.batches import Batches, Normalise, PadCropFlip, make_transform, pad_crop_flip
 from metacal.lab.data.corruptions import CORRUPTIONS, corrupt
 from metacal.lab.data.dataset import Dataset, Examples
 from metacal.lab.data.files import data_folder

@@ -1,15 +1,150 @@
-"""Batches of examples in memory: no worker processes, the data on its device once, orders that follow from the seed."""
+"""Batches of examples in memory, normalised and augmented: no worker processes, orders that follow from the seed."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.functional.arguments import check_integer
-from metacal.lab.data.augmentation import Transform
-from metacal.lab.data.dataset import Examples
-from metacal.seeding import generator
+from metacal.lab.data.dataset import Dataset, Examples
+from metacal.seeding import generator, mixed, random_bits
+
+AUGMENTATION = 1
+"""Sets the random numbers of this module apart from those of others with the same seed."""
+
+
+class Transform(Protocol):
+    """What `Batches` calls on the inputs of a batch."""
+
+    def __call__(self, inputs: Tensor, *, epoch: int, samples: Tensor, batch: int) -> Tensor:
+        """Inputs as the network gets them."""
+
+
+class Normalise:
+    """Scale images to ``(pixel / 255 - mean) / std`` by channel, or vectors to ``(value - mean) / std`` by feature.
+
+    Examples:
+        >>> import torch
+        >>> images = torch.full((1, 1, 2, 2), 255, dtype=torch.uint8)
+        >>> Normalise([0.5], [0.25])(images).flatten().tolist()
+        [2.0, 2.0, 2.0, 2.0]
+    """
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        if len(mean) != len(std) or not all(value > 0.0 for value in std):
+            raise InvalidValueError(f"`std` must hold {len(mean)} numbers > 0, got {list(std)}.")
+        self.mean, self.std = tuple(mean), tuple(std)
+        self._ready: dict[tuple[torch.device, bool], tuple[Tensor, Tensor]] = {}
+
+    def __call__(self, inputs: Tensor, *, epoch: int = 0, samples: Tensor | None = None, batch: int = 0) -> Tensor:
+        """float32 inputs, scaled; epoch, sample and batch numbers play no part."""
+        if inputs.ndim < 2 or inputs.shape[1] != len(self.mean):
+            raise InvalidValueError(
+                f"`inputs` must have {len(self.mean)} channels or features in dimension 1, got {tuple(inputs.shape)}."
+            )
+        scale, shift = self._scale_and_shift(inputs.device, inputs.dtype is torch.uint8)
+        ones = (1,) * (inputs.ndim - 2)
+        wide = inputs.to(torch.float32, copy=True)
+        return wide.mul_(scale.view(-1, *ones)).add_(shift.view(-1, *ones))
+
+    def _scale_and_shift(self, device: torch.device, is_image: bool) -> tuple[Tensor, Tensor]:
+        if (device, is_image) not in self._ready:
+            mean, std = torch.tensor(self.mean, dtype=torch.float64), torch.tensor(self.std, dtype=torch.float64)
+            scale = 1.0 / (std * (255.0 if is_image else 1.0))
+            self._ready[device, is_image] = (scale.float().to(device), (-mean / std).float().to(device))
+        return self._ready[device, is_image]
+
+
+class PadCropFlip:
+    """`pad_crop_flip`, then scale as `Normalise` does.
+
+    Examples:
+        >>> import torch
+        >>> images = torch.randint(256, (8, 3, 32, 32), dtype=torch.uint8)
+        >>> augment = PadCropFlip([0.5] * 3, [0.25] * 3, seed=0)
+        >>> some = augment(images, epoch=3, samples=torch.arange(8))
+        >>> alone = augment(images[5:6], epoch=3, samples=torch.tensor([5]))
+        >>> torch.equal(some[5:6], alone)
+        True
+    """
+
+    def __init__(
+        self, mean: Sequence[float], std: Sequence[float], *, seed: int = 0, padding: int = 4, flip: bool = True
+    ) -> None:
+        check_integer("seed", seed, 0)
+        check_integer("padding", padding, 0)
+        self.normalise = Normalise(mean, std)
+        self.seed, self.padding, self.flip = seed, padding, flip
+
+    def __call__(self, inputs: Tensor, *, epoch: int, samples: Tensor, batch: int = 0) -> Tensor:
+        """float32 images; the number of the batch plays no part."""
+        choices = {"seed": self.seed, "epoch": epoch, "padding": self.padding}
+        return self.normalise(pad_crop_flip(inputs, samples=samples, flip=self.flip, **choices))
+
+
+def pad_crop_flip(
+    images: Tensor, *, seed: int, epoch: int, samples: Tensor, padding: int = 4, flip: bool = True
+) -> Tensor:
+    """Images ``(n, C, H, W)`` moved by up to ``padding`` pixels each way, black beyond the edge, half of them flipped.
+
+    Args:
+        images: any dtype.
+        seed: of the choices.
+        epoch: another epoch, other choices.
+        samples: ``(n,)``, the number of each image in its dataset.
+        padding: furthest move.
+        flip: whether to flip half of them.
+    """
+    if images.ndim != 4 or samples.shape != images.shape[:1]:
+        raise InvalidValueError(
+            f"`samples` must hold a number for each image (n, C, H, W), got {tuple(samples.shape)} for "
+            f"{tuple(images.shape)}."
+        )
+    bits = random_bits(mixed(AUGMENTATION, seed, epoch), samples.to(images.device))
+    if flip:
+        mirrored = (bits >> 48) & 1
+        both = torch.cat((images, images.flip(3)))
+        images = both.index_select(0, torch.arange(len(images), device=images.device) + mirrored * len(images))
+    if not padding:
+        return images
+    # 24 bits times a small number, shifted: a place from 0 to 2 * padding, even to 1 in a million.
+    down, right = (((bits >> first) & 0xFFFFFF) * (2 * padding + 1) >> 24 for first in (0, 24))
+    # A row of a crop is W neighbours in memory. All rows are fetched at once from a view in which row i starts at pixel
+    # i of the whole batch: many times faster than to index pixels.
+    padded = torch.nn.functional.pad(images, (padding,) * 4)
+    first_rows = _row_starts(padded.shape, images.shape[2], padded.device)
+    starts = first_rows + (down * padded.shape[3] + right).view(-1, 1, 1)
+    return padded.reshape(-1).unfold(0, images.shape[3], 1).index_select(0, starts.view(-1)).view(images.shape)
+
+
+@lru_cache(maxsize=8)
+def _row_starts(shape: torch.Size, height: int, device: torch.device) -> Tensor:
+    """Where the first rows of padded images start in memory, ``(n, C, height)``; the same for every batch."""
+    count, channels, tall, wide = shape
+    planes = torch.arange(count * channels, device=device).view(count, channels, 1) * tall
+    return (planes + torch.arange(height, device=device)) * wide
+
+
+def make_transform(dataset: Dataset, *, training: bool, seed: int = 0) -> Transform | None:
+    """What `Batches` should do to a dataset's inputs: augment and scale, scale only, or nothing (None).
+
+    The dataset's ``augment``, ``mean`` and ``std`` decide; validation, meta and test sets are never augmented.
+
+    Examples:
+        >>> from metacal.lab.data import load_dataset
+        >>> type(make_transform(load_dataset("digits"), training=True)).__name__
+        'Normalise'
+    """
+    mean, std = dataset.mean, dataset.std
+    if mean is None or std is None:
+        if dataset.kind != "image":
+            return None
+        mean, std = (0.0,) * dataset.input_shape[0], (1.0,) * dataset.input_shape[0]
+    return PadCropFlip(mean, std, seed=seed) if training and dataset.augment else Normalise(mean, std)
+
 
 ORDER = 2
 """Sets the random numbers of this module apart from those of others with the same seed."""

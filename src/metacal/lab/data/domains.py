@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from metacal.errors import InvalidValueError
-from metacal.lab.data.augmentation import Transform
-from metacal.lab.data.batches import Batches
+from metacal.lab.data.batches import Batches, Transform
 from metacal.lab.data.corruptions import check_severity, corrupt, find_corruption
 from metacal.lab.data.dataset import Dataset, Examples
 from metacal.lab.data.files import data_folder

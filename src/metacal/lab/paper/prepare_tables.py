@@ -15,7 +15,7 @@ from metacal.functional import (
     fit_temperature_by_grid,
     fit_temperature_by_lbfgs,
 )
-from metacal.functional.confidence import confidence_and_correctness
+from metacal.functional.binning import confidence_and_correctness
 from metacal.lab.paper.exhibits import PaperTable, Plan, PlannedCell, Published
 from metacal.lab.training.domain_scores import average, score_domains, worst
 from metacal.lab.training.run_folder import RunFolder, RunStore
