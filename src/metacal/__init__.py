@@ -1,7 +1,8 @@
 """metacal: classifiers whose confidence can be trusted.
 
 ``metacal.functional`` holds pure tensor functions, ``metacal.losses`` losses that add and scale, ``metacal.metrics``
-torchmetrics metrics, and `MetaCalibrator` learns hyper-parameters inside your training loop.
+torchmetrics metrics, `evaluate` says how calibrated predictions are, and `MetaCalibrator` learns hyper-parameters
+inside your training loop.
 
 ``import metacal`` loads neither torch nor anything else that is slow: a name is imported when it is first used.
 """
@@ -20,6 +21,7 @@ from metacal.errors import (
 
 if TYPE_CHECKING:
     from metacal import evaluation, functional, lab, losses, metalearning, metrics, posthoc, reporting
+    from metacal.evaluation import evaluate
     from metacal.metalearning import (
         PAPER,
         Finish,
@@ -59,6 +61,7 @@ __all__ = [
     "UnitwiseL2",
     "VectorLabelSmoothing",
     "__version__",
+    "evaluate",
     "evaluation",
     "functional",
     "lab",
@@ -74,11 +77,12 @@ _PARTS = ("evaluation", "functional", "lab", "losses", "metalearning", "metrics"
 
 
 def __getattr__(name: str) -> Any:
-    """Import a part of the package, or a name of `metacal.metalearning`, on first use."""
+    """Import a part of the package, `evaluate`, or a name of `metacal.metalearning`, on first use."""
     if name in _PARTS:
         return importlib.import_module(f"metacal.{name}")
     if name in __all__:
-        return getattr(importlib.import_module("metacal.metalearning"), name)
+        room = "evaluation" if name == "evaluate" else "metalearning"
+        return getattr(importlib.import_module(f"metacal.{room}"), name)
     raise AttributeError(f"module 'metacal' has no attribute {name!r}")
 
 

@@ -9,7 +9,8 @@ from metacal.evaluation import (
     confidence_verdict,
     evaluate_predictions,
 )
-from metacal.evaluation.evaluation import FIGURES, MEASURES, confused_pairs, confusion_counts
+from metacal.evaluation.classes import confused_pairs, confusion_counts
+from metacal.evaluation.evaluation import FIGURES, MEASURES
 from metacal.functional import equal_width_statistics
 
 
@@ -39,7 +40,7 @@ def test_an_evaluation_holds_every_figure_and_valid_json():
         assert 0.0 <= evaluation.figures[f"{name}_low"] < evaluation.figures[f"{name}_high"], name
     assert [figures.name for figures in evaluation.classes] == list(NAMES)
     assert sum(figures.samples for figures in evaluation.classes) == 300
-    found = evaluation.as_dict()
+    found = evaluation.to_dict()
     assert set(found["coverage_at_risk"]) == {"0.01", "0.02", "0.05"}
     assert found["brier"] == pytest.approx(found["brier_calibration"] + found["brier_refinement"])
     few = evaluate_predictions(Predictions.from_probs(probs[:20], targets[:20], NAMES), num_resamples=10)
@@ -50,7 +51,7 @@ def test_an_infinite_likelihood_is_null_in_json():
     probs = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
     evaluation = evaluate_predictions(Predictions.from_probs(probs, torch.tensor([0, 1, 1, 1])), num_resamples=10)
     assert evaluation.figures["nll"] == float("inf")
-    assert evaluation.as_dict()["nll"] is None
+    assert evaluation.to_dict()["nll"] is None
 
 
 def test_one_sample_and_one_class_are_defined():
@@ -76,4 +77,4 @@ def test_an_infinite_likelihood_is_infinite_before_temperature_too():
     probs = torch.eye(2)[torch.arange(100) % 2]
     evaluation = evaluate_predictions(Predictions.from_probs(probs, (torch.arange(100) + 1) // 2 % 2), num_resamples=10)
     assert evaluation.figures["nll"] == evaluation.gain.nll_before == float("inf")
-    assert evaluation.as_dict()["temperature_scaling"]["nll_before"] is None
+    assert evaluation.to_dict()["temperature_scaling"]["nll_before"] is None

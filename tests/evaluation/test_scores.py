@@ -84,7 +84,7 @@ def test_equal_rows_say_nothing_of_how_losses_scatter(dtype):
     evaluation = evaluate_predictions(said, num_resamples=100)
     figures = evaluation.figures
     assert np.isnan([figures[f"{name}_{end}"] for name in ("nll", "brier") for end in ("low", "high")]).all()
-    assert evaluation.as_dict()["nll_low"] is None
+    assert evaluation.to_dict()["nll_low"] is None
     assert evaluation.one_sided["accuracy"] == "upper"
     # Always wrong: no model with these confidences could have a higher error.
     assert evaluation.one_sided["ece"] == "lower"
@@ -125,7 +125,7 @@ def test_intervals_reach_zero_for_a_calibrated_model():
     evaluation = evaluate_predictions(Predictions.from_logits(logits, targets), num_resamples=200)
     for name in ERRORS:
         assert evaluation.figures[f"{name}_low"] == 0.0 < evaluation.figures[f"{name}_high"], name
-    assert evaluation.as_dict()["one_sided"] == dict.fromkeys(ERRORS, "upper")
+    assert evaluation.to_dict()["one_sided"] == dict.fromkeys(ERRORS, "upper")
 
 
 def test_a_one_sided_interval_says_which_bound_it_gives():

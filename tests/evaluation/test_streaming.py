@@ -115,7 +115,7 @@ def test_a_large_file_is_sampled_and_says_so(tmp_path):
     sampled = evaluate_file(PredictionFile(path), sample=2000, **keywords)
     assert not whole.is_sampled
     assert whole.sample_rows == whole.rows == 12_000
-    assert whole.as_dict()["sampled"] == []
+    assert whole.to_dict()["sampled"] == []
     assert sampled.is_sampled
     assert (sampled.rows, sampled.sample_rows) == (12_000, 2000)
     for name in ("accuracy", "nll", "brier", "ece", "mce"):  # of all rows, either way
@@ -125,7 +125,7 @@ def test_a_large_file_is_sampled_and_says_so(tmp_path):
     for name in ("adaptive_ece", "smooth_ece"):
         assert sampled.figures[name] != whole.figures[name]
         assert sampled.figures[name] == pytest.approx(whole.figures[name], abs=0.03)
-    named = sampled.as_dict()["sampled"]
+    named = sampled.to_dict()["sampled"]
     assert "adaptive_ece" in named
     assert "aurc" in named
     assert "ece" not in named

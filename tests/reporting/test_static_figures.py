@@ -86,3 +86,16 @@ def test_a_folder_that_cannot_be_made(report, tmp_path):
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(StorageError, match=r"file/.*png could not be written: "):
         write_figures(report, tmp_path / "file")
+
+
+def test_a_reliability_diagram_of_arrays_into_given_axes():
+    from matplotlib.figure import Figure
+
+    from metacal.reporting import reliability_diagram
+
+    axis = Figure().subplots()
+    drawn = reliability_diagram(probs=[[0.9, 0.1]] * 4, targets=[0, 0, 0, 1], num_bins=10, ax=axis)
+    assert drawn is axis
+    assert axis.get_title(loc="left") == "ECE 15.00 %"
+    heights = {round(bar.get_height(), 9) for bar in axis.patches}
+    assert heights == {0.75, 0.15}

@@ -117,7 +117,7 @@ def evaluate(
             progress.remove_task(task)
     print_evaluations(evaluations, Console())
     if json_file is not None:
-        found = [evaluation.as_dict() for evaluation in evaluations]
+        found = [evaluation.to_dict() for evaluation in evaluations]
         write_json(json_file, found[0] if len(found) == 1 else {"files": found})
     kept = [check_bound(evaluation, *bound) for evaluation in evaluations for bound in bounds]  # says so of each
     if not all(kept):

@@ -1,5 +1,6 @@
 """Predictions and their scores: what a model said, and how far it can be believed."""
 
+from metacal.evaluation.comparison import Comparison, evaluate
 from metacal.evaluation.evaluation import Evaluation, confidence_verdict, evaluate_file, evaluate_predictions
 from metacal.evaluation.prediction_file import PredictionFile, read_predictions, sample_predictions
 from metacal.evaluation.predictions import Predictions, example_predictions
@@ -9,6 +10,7 @@ from metacal.evaluation.streaming import StreamedScores
 from metacal.evaluation.temperature_gain import TemperatureGain, temperature_gain
 
 __all__ = [
+    "Comparison",
     "Detection",
     "Evaluation",
     "PredictionFile",
@@ -19,6 +21,7 @@ __all__ = [
     "TemperatureGain",
     "confidence_verdict",
     "detection",
+    "evaluate",
     "evaluate_file",
     "evaluate_predictions",
     "example_predictions",

@@ -1,22 +1,28 @@
-"""`Evaluation`: all figures of one file of predictions, from one pass over it."""
+"""`Evaluation`: all figures of one model's predictions, of a file from one pass over it."""
 
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from metacal.errors import InvalidFileError
+from metacal.errors import InvalidFileError, MissingExtraError
+from metacal.evaluation.classes import ClassFigures, ConfusedPair, class_figures, confused_pairs, confusion_counts
 from metacal.evaluation.prediction_file import PredictionFile
 from metacal.evaluation.predictions import Predictions
 from metacal.evaluation.rejection import ood_figures, risk_coverage
 from metacal.evaluation.scores import RESAMPLES, Binned, Bound, by_end, only_bound
 from metacal.evaluation.streaming import SAMPLE, Reservoir, StreamedScores
 from metacal.evaluation.temperature_gain import TemperatureGain, temperature_gain
-from metacal.functional.binning import BinStatistics, calibration_error, sample_size_warning
+from metacal.functional.binning import BinStatistics, sample_size_warning
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
 
 STREAMED = ("accuracy", "nll", "brier", "ece", "mce")
 ERRORS = ("ece", "mce", "adaptive_ece", "classwise_ece", "debiased_ece", "sweep_ece", "smooth_ece")
@@ -31,42 +37,18 @@ FIGURES = (
 )
 OOD_FIGURES = ("ood_auroc_max_prob", "ood_fpr95_max_prob", "ood_auroc_entropy", "ood_fpr95_entropy")
 RISKS = (0.01, 0.02, 0.05)
-CONFUSED = 10
-"""Pairs of classes to list."""
-
 LARGE = 1.96
 """Standard errors beyond which chance does not explain a difference."""
 
 
-class ClassFigures(NamedTuple):
-    """One class."""
-
-    name: str
-    samples: int  # whose target it is
-    recall: float | None  # None without samples
-    precision: float | None  # None if it was never predicted
-    mean_prob: float
-    frequency: float  # its share of all targets
-    ece: float  # of its probability, against the rest
-
-
-class ConfusedPair(NamedTuple):
-    """Samples of class ``target`` that were taken for ``predicted``: how many, and which share of the class."""
-
-    target: str
-    predicted: str
-    samples: int
-    share: float
-
-
 @dataclass(frozen=True)
 class Evaluation:
-    """What was found about one file.
+    """What was found about one model's predictions.
 
     Attributes:
-        name: of the file, without its extension.
-        path: of the file.
-        rows: in the file.
+        name: of the model, or of the file without its extension.
+        path: of the file; the name again where there is none.
+        rows: samples; of a file all its rows.
         sample_rows: rows that figures other than `STREAMED` are of; all of them where they are as many.
         num_classes: K.
         figures: by name, fractions; ``x_low`` and ``x_high`` are the ends of the 95 % interval of x.
@@ -76,6 +58,8 @@ class Evaluation:
         verdict: over- or under-confidence in one sentence.
         gain: what temperature scaling would bring.
         warning: one sentence if there are too few samples to tell.
+        predictions: the rows themselves, of a large file the sample of them.
+        num_bins: M of the calibration errors.
     """
 
     name: str
@@ -90,6 +74,8 @@ class Evaluation:
     verdict: str
     gain: TemperatureGain | None
     warning: str | None
+    predictions: Predictions = field(repr=False, compare=False)
+    num_bins: int = 15
 
     @property
     def is_sampled(self) -> bool:
@@ -103,7 +89,7 @@ class Evaluation:
         bounds = {name: only_bound(*values) for name, values in ends.items()}
         return {name: bound for name, bound in bounds.items() if bound is not None}
 
-    def as_dict(self) -> dict[str, object]:
+    def to_dict(self) -> dict[str, object]:
         """For JSON: figures at the top level, what is not a finite number as null."""
         return {
             "file": self.path,
@@ -120,6 +106,32 @@ class Evaluation:
             "temperature_scaling": None if self.gain is None else _finite(self.gain.as_dict()),
             "warning": self.warning,
         }
+
+    def frame(self) -> "DataFrame":
+        """Figures as a pandas DataFrame: a row each, with its value and the ends of its interval (NaN if none).
+
+        Raises:
+            MissingExtraError: pandas is not installed.
+        """
+        names = [name for name in self.figures if name.removesuffix("_low").removesuffix("_high") == name]
+        rows = [[self.figures.get(name + end, math.nan) for end in ("", "_low", "_high")] for name in names]
+        return data_frame(rows, names, ["value", "low", "high"])
+
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """Draw the reliability diagram; see `metacal.reporting.reliability_diagram`."""
+        from metacal.reporting import reliability_diagram
+
+        said = self.predictions
+        logits, probs = (said.scores, None) if said.is_logits else (None, said.scores)
+        return reliability_diagram(
+            logits=logits, probs=probs, targets=said.targets, num_bins=self.num_bins, ax=ax, title=self.name
+        )
+
+    def report(self, path: str | Path) -> Path:
+        """Write a self-contained HTML page; what ``metacal report`` writes."""
+        from metacal.reporting import write_report
+
+        return write_report([self.predictions], path)
 
 
 def evaluate_file(
@@ -209,6 +221,8 @@ def evaluate_predictions(
         gain = replace(gain, nll_before=math.inf)
     counts = confusion_counts(predictions.predicted, targets, predictions.num_classes)
     return Evaluation(
+        predictions=predictions,
+        num_bins=num_bins,
         name=predictions.name,
         path=predictions.name,
         rows=len(targets),
@@ -222,56 +236,6 @@ def evaluate_predictions(
         gain=gain,
         warning=sample_size_warning(binned.equal_width),
     )
-
-
-def confusion_counts(predicted: Tensor, targets: Tensor, num_classes: int) -> Tensor:
-    """int64 ``(K, K)``: row is the target, column the prediction.
-
-    Examples:
-        >>> import torch
-        >>> confusion_counts(torch.tensor([0, 1, 1]), torch.tensor([0, 0, 1]), 2).tolist()
-        [[1, 1], [0, 1]]
-    """
-    return torch.bincount(targets * num_classes + predicted, minlength=num_classes**2).view(num_classes, num_classes)
-
-
-def class_figures(
-    counts: Tensor, mean_probs: Tensor, statistics: BinStatistics, class_names: tuple[str, ...]
-) -> list[ClassFigures]:
-    """Figures of every class from `confusion_counts`, mean probabilities ``(K,)`` and bins ``(K, M)``."""
-    total = max(int(counts.sum()), 1)
-    of_class, named, right = counts.sum(1).tolist(), counts.sum(0).tolist(), counts.diagonal().tolist()
-    errors, probs = calibration_error(statistics).tolist(), mean_probs.tolist()
-    return [
-        ClassFigures(
-            name,
-            of_class[k],
-            right[k] / of_class[k] if of_class[k] else None,
-            right[k] / named[k] if named[k] else None,
-            probs[k],
-            of_class[k] / total,
-            errors[k],
-        )
-        for k, name in enumerate(class_names)
-    ]
-
-
-def confused_pairs(counts: Tensor, class_names: tuple[str, ...], most: int = CONFUSED) -> list[ConfusedPair]:
-    """The pairs that are confused most often, most often first.
-
-    Examples:
-        >>> import torch
-        >>> confused_pairs(torch.tensor([[8, 2], [1, 9]]), ("cat", "dog"))[0]
-        ConfusedPair(target='cat', predicted='dog', samples=2, share=0.2)
-    """
-    off = counts.clone().fill_diagonal_(0)
-    values, places = off.flatten().sort(descending=True, stable=True)
-    pairs = []
-    for count, place in zip(values[:most].tolist(), places[:most].tolist(), strict=True):
-        if count:
-            row, column = divmod(place, len(class_names))
-            pairs.append(ConfusedPair(class_names[row], class_names[column], count, count / int(counts[row].sum())))
-    return pairs
 
 
 def confidence_verdict(statistics: BinStatistics) -> str:
@@ -301,6 +265,15 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
+
+
+def data_frame(rows: list[list[float]], index: list[str], columns: list[str]) -> "DataFrame":
+    """A table for pandas users; pandas is not required otherwise."""
+    try:
+        from pandas import DataFrame
+    except ModuleNotFoundError:
+        raise MissingExtraError("`pandas` must be installed for this: pip install pandas") from None
+    return DataFrame(rows, index=index, columns=columns)
 
 
 def _ood_probs(ood: PredictionFile, sample: int, seed: int) -> Tensor:

@@ -3,12 +3,17 @@
 import base64
 import hashlib
 import json
+from collections.abc import Sequence
 from functools import lru_cache
+from importlib.metadata import version as installed_version
 from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from metacal.errors import InvalidTypeError, needs
-from metacal.reporting.report import Report
+from metacal.evaluation.predictions import Predictions
+from metacal.files import write_text
+from metacal.reporting.report import Report, prepare_report
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -38,6 +43,13 @@ def render_page(report: Report, version: str = "") -> str:
         script_hash=policy_hash(script),
         version=version,
     )
+
+
+def write_report(subjects: Sequence[Predictions], path: str | Path) -> Path:
+    """Prepare predictions, side by side if there are several, and write their page; the path it was written to."""
+    page = render_page(prepare_report(subjects), installed_version("metacal"))
+    write_text(Path(path), page)
+    return Path(path)
 
 
 def render(template: str, **values: Any) -> str:

@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from typing_extensions import Unpack
+
+from metacal.evaluation.predictions import Predictions
+from metacal.functional.boundary import public
+from metacal.functional.calibration_errors import bin_statistics, confidence_statistics
+from metacal.functional.inputs import ScoreArguments
 from metacal.reporting.mistakes import RiskCoverageCurve
-from metacal.reporting.reliability import Bins, Classes, Reliability
+from metacal.reporting.reliability import Bins, Classes, Reliability, to_bins
 from metacal.reporting.style import (
     BAR,
     BLUE,
@@ -18,6 +24,7 @@ from metacal.reporting.style import (
     UNDER,
     UNDER_FILL,
     draw_diagonal,
+    house_style,
     in_percent,
     new_axis,
     new_figure,
@@ -30,6 +37,38 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_CLASSES = 100
+
+
+@public
+def reliability_diagram(
+    *, num_bins: int = 15, ax: Axes | None = None, title: str = "", **scores: Unpack[ScoreArguments]
+) -> Axes:
+    """Draw accuracy over confidence with its 95 % intervals; the gap to confidence is hatched.
+
+    Args and errors as in `metacal.functional.expected_calibration_error`, and:
+
+    Args:
+        num_bins: M.
+        ax: matplotlib axes to draw into; by default those of a new figure.
+        title: stands before the ECE above the diagram.
+    """
+    statistics = bin_statistics(num_bins=num_bins, **scores)
+    bins = to_bins(statistics)
+    with house_style():
+        axis = new_axis(5.0, 4.8)[1] if ax is None else ax
+        draw_bins(axis, statistics.edges.tolist(), bins, whiskers=True)
+        axis.set(xlabel="Confidence", ylabel="Share right")
+        axis.set_title(f"{title}: ECE {(bins.ece or 0.0) * 100:.2f} %".removeprefix(": "), parse_math=False)
+    return axis
+
+
+def reliability_curves(models: Sequence[Predictions], num_bins: int = 15, ax: Axes | None = None) -> Axes:
+    """Draw accuracy over confidence, a line for each model."""
+    with house_style():
+        axis = new_axis(5.0, 4.8)[1] if ax is None else ax
+        bins = [to_bins(confidence_statistics(model.inputs, num_bins)) for model in models]
+        draw_curves(axis, [(model.name, each) for model, each in zip(models, bins, strict=True)])
+    return axis
 
 
 def plot_reliability(reliability: Reliability) -> Figure:
@@ -100,16 +139,7 @@ def plot_risk_coverage(curves: Sequence[tuple[str, RiskCoverageCurve]]) -> Figur
 def plot_compared_reliability(named: Sequence[tuple[str, Reliability]]) -> Figure:
     """Share right against confidence, a line for each name."""
     figure, axis = new_axis(5.0, 4.8)
-    draw_diagonal(axis)
-    for number, (name, reliability) in enumerate(named):
-        colour, line = SERIES[number % len(SERIES)]
-        given = reliability.given
-        points = [
-            (x, y) for x, y in zip(given.confidences, given.accuracies, strict=True) if x is not None and y is not None
-        ]
-        axis.plot(*zip(*points, strict=True), color=colour, linestyle=line, marker="o", ms=3.5, label=short(name, 40))
-    axis.legend()
-    axis.set(title="Reliability", xlabel="Confidence", ylabel="Share right", xlim=(0, 1), ylim=(0, 1))
+    draw_curves(axis, [(name, reliability.given) for name, reliability in named])
     return figure
 
 
@@ -129,6 +159,18 @@ def plot_comparison(comparison: Comparison) -> Figure:
     axis.set(title="Expected calibration error", xlabel="ECE", xlim=(0, None), ylim=(len(comparison.names) - 0.5, -0.5))
     in_percent(axis, "x")
     return figure
+
+
+def draw_curves(axis: Axes, named: Sequence[tuple[str, Bins]]) -> None:
+    """Share right over confidence, a line for each name."""
+    draw_diagonal(axis)
+    for number, (name, bins) in enumerate(named):
+        colour, line = SERIES[number % len(SERIES)]
+        held = zip(bins.confidences, bins.accuracies, strict=True)
+        points = [(x, y) for x, y in held if x is not None and y is not None]
+        axis.plot(*zip(*points, strict=True), color=colour, linestyle=line, marker="o", ms=3.5, label=short(name, 40))
+    axis.legend()
+    axis.set(title="Reliability", xlabel="Confidence", ylabel="Share right", xlim=(0, 1), ylim=(0, 1))
 
 
 def draw_diagram(upper: Axes, lower: Axes, edges: Sequence[float], bins: Bins) -> None:
