@@ -39,6 +39,12 @@ def test_smoothing(tmp_path):
     assert "What was learned" in render_page(prepare_report([view], "Report", num_resamples=10), "1")
 
 
+def test_the_librarys_own_method_shows_its_mean_strength(tmp_path):
+    view = trained(tmp_path, "meta")
+    assert view.strengths.shape == (3, 1)
+    assert view.strengths[:, 0].tolist() == view.epochs["strength"]
+
+
 def test_l2(tmp_path):
     view = trained(tmp_path, "mc-l2")
     assert view.strengths is None

@@ -62,7 +62,7 @@ def view_of(run: RunFolder) -> RunView:
         dataset=spec.dataset + tested,
         class_names=predictions.class_names,
         epochs={name: [row.get(name, float("nan")) for row in history] for name in columns},
-        strengths=read_strengths(run, len(history)),
+        strengths=read_strengths(run, history),
         smoothing=smoothing,
         l2={name: torch.tensor(learned[name]) for name in ("weight", "bias") if name in learned} or None,
         superclasses=run.read_superclasses(),
@@ -71,12 +71,12 @@ def view_of(run: RunFolder) -> RunView:
     )
 
 
-def read_strengths(run: RunFolder, epochs: int) -> Tensor | None:
-    """Smoothing strengths ``(epochs, K)`` (or 1 for K); None where none are learned."""
+def read_strengths(run: RunFolder, history: list[dict[str, float]]) -> Tensor | None:
+    """Smoothing strengths ``(epochs, K)``, or ``(epochs, 1)`` where their mean is kept; None where none are learned."""
     rows = []
-    for epoch in range(1, epochs + 1):
+    for epoch, record in enumerate(history, start=1):
         found = [value for name, value in run.read_epoch(epoch).items() if name.endswith("strength")]
-        if not found:
+        if not found and "strength" not in record:
             return None
-        rows.append(found[0].reshape(-1).double())
+        rows.append((found[0] if found else torch.tensor(record["strength"])).reshape(-1).double())
     return torch.stack(rows) if rows else None
