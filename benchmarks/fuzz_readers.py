@@ -103,7 +103,8 @@ def single_array(path: Path) -> None:
     """An NPY file of scores beside good targets, then as the targets beside good scores."""
     good = path.with_name("good.npy")
     np.save(good, TARGETS)
-    for options in ({"probs": path.stem}, {"logits": path.stem}):
+    named: tuple[dict[str, Any], ...] = ({"probs": path.stem}, {"logits": path.stem})
+    for options in named:
         try:
             check(read_predictions(path, target=good.name, **options))
         finally:

@@ -304,3 +304,21 @@ def test_huge_figures_and_none_fit_the_table(metacal, tmp_path):
     assert (status, errors) == (0, "")
     assert "nan" not in output
     assert "takes NLL from inf to " in output
+
+
+def test_what_was_read_is_said_and_kept(metacal, said, tmp_path):
+    status, output, _ = metacal("evaluate", said, "--json", tmp_path / "scores.json", *FAST)
+    assert status == 0
+    assert "said.parquet: 500 rows, probabilities p_cat p_dog p_eel (by name), target label." in output
+    assert json.loads((tmp_path / "scores.json").read_text())["read"]["target"] == "label"
+
+
+def test_top_label_files_beside_others(metacal, said, tmp_path):
+    path = tmp_path / "top.csv"
+    path.write_text("confidence,prediction,label\n" + "0.9,a,a\n0.6,b,a\n" * 40)
+    status, output, _ = metacal("evaluate", path, said, *FAST)
+    assert status == 0
+    assert "top-label figures only" in output
+    status, _, errors = metacal("evaluate", path, "--fail-above", "nll=1", *FAST)
+    assert status == 2
+    assert "has no nll, only top-label confidences; name another figure" in errors

@@ -280,7 +280,7 @@ BAD_FILES = {
         "bad.npz: two classes are called cat; rename one",
     ),
     "target too high": (
-        text("bad.csv", "p_a,p_b,label\n0.5,0.5,1\n0.5,0.5,2\n"),
+        text("bad.csv", "p_a,p_b,label\n0.5,0.5,0\n0.5,0.5,2\n"),
         [],
         "bad.csv: row 2: label is 2, classes are 0..1; fix the target or its numbering",
     ),
@@ -503,6 +503,36 @@ BAD_FILES = {
         "bad.jsonl.gz: cannot be read (Compressed file ended",
     ),
     "damaged arrow": (lambda folder: _damaged(folder), [], "bad.arrow: is "),
+    "top-label confidence above 1": (
+        text("bad.csv", "confidence,prediction,label\n0.5,a,a\n101,b,a\n"),
+        [],
+        "bad.csv: row 2: confidence is 101, not a confidence in [0, 1]; pass `percent` (--percent)",
+    ),
+    "unknown word of confidence": (
+        text("bad.csv", "confidence,prediction,label\nlikely,a,a\nperhaps,b,a\n"),
+        [],
+        "bad.csv: row 2: confidence holds 'perhaps', not a number, a percentage or one of: certain",
+    ),
+    "top-label prediction missing": (
+        text("bad.csv", "confidence,prediction,label\n0.5,,a\n"),
+        [],
+        "bad.csv: row 1: the prediction has no value",
+    ),
+    "neither true nor false": (
+        text("bad.csv", "confidence,correct\n0.5,yes\n"),
+        [],
+        "bad.csv: row 1: correct is 'yes', neither true nor false",
+    ),
+    "binary percentages": (
+        text("bad.csv", "p,label\n87,1\n"),
+        [],
+        "bad.csv: row 1: column p holds 87, not a probability in [0, 1]; pass `percent` (--percent) if these are",
+    ),
+    "percentages that stop": (
+        text("bad.csv", "p_a,p_b,label\n40,60,a\n0.4,0.6,a\n"),
+        [],
+        "bad.csv: row 2: probabilities sum to 0.01, not 1",
+    ),
     "too few class names": (
         text("bad.csv", "p_a,p_b,label\n0.5,0.5,0\n"),
         ["--class-names", "cat"],

@@ -7,7 +7,8 @@ from tests.evaluation.files import BAD_FILES
 
 from metacal.cli import main
 from metacal.errors import InvalidFileError
-from metacal.evaluation import read_predictions
+from metacal.evaluation import PredictionFile, read_predictions
+from metacal.evaluation.prediction_file import gather
 
 
 @pytest.mark.parametrize("case", BAD_FILES)
@@ -30,7 +31,7 @@ def test_one_line_and_status_2(case, tmp_path, monkeypatch, capsys):
 def test_the_library_says_the_same(case, tmp_path):
     make, _, message = BAD_FILES[case]
     with pytest.raises(InvalidFileError) as caught:
-        read_predictions(make(tmp_path))
+        gather(PredictionFile(make(tmp_path), top_label=True))
     assert message in str(caught.value)
 
 

@@ -318,3 +318,55 @@ def test_real_predictions(data_folder, name, accuracy, ece):
     scores = score_predictions(probs=predictions.probs, targets=predictions.targets)
     assert (round(scores.accuracy, 4), round(scores.ece, 4)) == (accuracy, ece)
     assert predictions.name == name
+
+
+@pytest.mark.parametrize("words", ["y_prob", "y_pred_proba", "score", "scores", "softmax"])
+@pytest.mark.parametrize("target", ["y_test", "class"])
+def test_names_that_other_tools_write(words, target, tmp_path):
+    _, probs, targets = draw()
+    path = write(tmp_path / "one.parquet", {words: probs.tolist(), target: targets.tolist()})
+    check(read_predictions(path), probs, targets, ("0", "1", "2"))
+    path = write(tmp_path / "each.csv", columns(probs, targets, f"{words}_", target=target))
+    check(read_predictions(path), probs, targets)
+
+
+def test_numbered_columns_as_scikit_learn_writes_them(tmp_path):
+    _, probs, targets = draw(num_classes=10)
+    table = columns(probs, targets, "", list(map(str, range(10))), "y_test", as_names=False)
+    check(read_predictions(write(tmp_path / "said.csv", table)), probs, targets, map(str, range(10)))
+
+
+def test_log_probabilities_are_logits(tmp_path):
+    _, probs, targets = draw()
+    path = write(tmp_path / "said.csv", columns(probs.log(), targets, "logprob_"))
+    file = PredictionFile(path)
+    check(read_predictions(path), probs.log(), targets)
+    assert file.is_logits
+    assert file.describe()["kind"] == "log-probabilities"
+
+
+def test_percentages(tmp_path):
+    _, probs, targets = draw(dtype=torch.float64)
+    path = write(tmp_path / "said.csv", columns(100 * probs, targets))
+    check(read_predictions(path), probs, targets)
+    path = write(tmp_path / "binary.csv", {"p": np.array([87.0, 5.0]), "label": np.array([1, 0])})
+    assert read_predictions(path, percent=True).scores[:, 1].tolist() == [0.87, 0.05]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".jsonl", ".npz"])
+def test_labels_that_count_from_1(suffix, tmp_path):
+    _, probs, targets = draw()
+    table = columns(probs, targets + 1, as_names=False) if suffix != ".npz" else {"probs": probs, "y": targets + 1}
+    file = PredictionFile(write(tmp_path / f"said{suffix}", table))
+    assert torch.cat([batch.targets for batch in file.batches()]).tolist() == targets.tolist()
+    assert file.describe()["notes"] == ["labels count from 1: there is a 3 and no 0"]
+
+
+def test_what_was_read_is_described(tmp_path):
+    _, probs, targets = draw()
+    file = PredictionFile(write(tmp_path / "said.csv", columns(probs, targets)))
+    list(file.batches())
+    found = file.describe()
+    assert found["scores"] == ["p_cat", "p_dog", "p_eel"]
+    assert (found["rows"], found["num_classes"], found["target"]) == (60, 3, "label")
+    assert (found["kind"], found["decided"]) == ("probabilities", "by name")

@@ -50,6 +50,7 @@ def evaluate(
     logits: options.Logits = None,
     target: options.Target = None,
     class_names: options.ClassNames = None,
+    percent: options.Percent = False,
     ood: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Out-of-distribution predictions: adds detection AUROC and FPR95."),
@@ -93,6 +94,7 @@ def evaluate(
     bounds = [(*parse_bound(text, "--fail-above", keys), True) for text in fail_above or []]
     bounds += [(*parse_bound(text, "--fail-below", keys), False) for text in fail_below or []]
     keywords: dict[str, Any] = {"probs": probs, "logits": logits, "class_names": options.read_class_names(class_names)}
+    keywords |= {"percent": percent, "top_label": True}
     opened = [model for path in files for model in PredictionFile.models(path, target=target, **keywords)]
     outside = [] if ood is None else PredictionFile.models(ood, needs_target=False, **keywords)
     if len(outside) > 1 and [file.name for file in outside] != [file.name for file in opened]:
@@ -140,6 +142,8 @@ def parse_bound(text: str, option: str, keys: tuple[str, ...]) -> tuple[str, flo
 
 def check_bound(evaluation: "Evaluation", key: str, bound: float, is_ceiling: bool) -> bool:
     """Say whether a figure keeps its bound; an infinite or undefined figure does not."""
+    if key not in evaluation.figures:
+        raise InvalidValueError(f"{evaluation.path}: has no {key}, only top-label confidences; name another figure.")
     value = evaluation.figures[key]
     holds = value <= bound if is_ceiling else value >= bound
     verb = "is" if holds else "FAILS:"
@@ -166,7 +170,7 @@ def print_evaluations(evaluations: Sequence["Evaluation"], console: Console) -> 
         table.add_column("what it is", style="dim")
     mark = " *" if any(evaluation.is_sampled for evaluation in evaluations) else ""
     for name, meaning in ROWS.items():
-        if name in evaluations[0].figures:
+        if any(name in evaluation.figures for evaluation in evaluations):
             cells = [cell for evaluation in evaluations for cell in _cells(evaluation, name, is_alone)]
             table.add_row(name + ("" if name in STREAMED else mark), *cells, *([meaning] if has_room else []))
     for risk in evaluations[0].coverage_at_risk:
@@ -179,7 +183,16 @@ def print_evaluations(evaluations: Sequence["Evaluation"], console: Console) -> 
 
 
 def _title(evaluation: "Evaluation") -> str:
-    return f"{evaluation.path}: {evaluation.rows:,} samples, {evaluation.num_classes} classes"
+    kind = f"{evaluation.num_classes} classes" if evaluation.num_classes else "top-label figures only"
+    return f"{evaluation.path}: {evaluation.rows:,} samples, {kind}"
+
+
+def describe_read(read: dict[str, Any]) -> str:
+    """One line: which columns, what they hold, how that was decided."""
+    scores = read["scores"] if len(read["scores"]) < 4 else [read["scores"][0], "...", read["scores"][-1]]
+    parts = [f"{read['rows']:,} rows", f"{read['kind']} {' '.join(scores)} ({read['decided']})"]
+    parts += [f"{role} {read[role]}" for role in ("prediction", "correct", "target") if read[role]]
+    return f"Read {read['file']}: {'; '.join([', '.join(parts), *read['notes']])}."
 
 
 def _headings(evaluations: Sequence["Evaluation"]) -> list[str]:
@@ -190,7 +203,8 @@ def _headings(evaluations: Sequence["Evaluation"]) -> list[str]:
 
 
 def _cells(evaluation: "Evaluation", name: str, with_interval: bool) -> list[str]:
-    value, interval = _number(evaluation.figures[name]), _interval(evaluation, name)
+    figure = evaluation.figures.get(name)
+    value, interval = "" if figure is None else _number(figure), _interval(evaluation, name)
     if with_interval:
         return [value, interval]
     return [f"{value}\n{interval}" if interval and name in ("accuracy", "ece") else value]
@@ -218,6 +232,8 @@ def _print_meaning(evaluation: "Evaluation", console: Console, is_named: bool) -
         console.print()
         say(_title(evaluation), "bold")
     figures = evaluation.figures
+    if evaluation.read is not None:
+        say(describe_read(evaluation.read), "dim")
     say(evaluation.verdict)
     gain = evaluation.gain
     if gain is not None:
@@ -238,7 +254,7 @@ def _print_meaning(evaluation: "Evaluation", console: Console, is_named: bool) -
     shown = ("ece",) if is_named else ERRORS
     if any(name in shown for name in evaluation.one_sided):
         say('"At most": chance alone explains such an error, so its interval is one-sided.', "dim")
-    above = [name for name in shown if figures[name] > figures[f"{name}_high"]]
+    above = [name for name in shown if name in figures and figures[name] > figures[f"{name}_high"]]
     if above:
         lies = f"{', '.join(above)} {'lies' if len(above) == 1 else 'lie'}"
         say(f"Few samples make a measured error too high: {lies} above the interval of the true one.", "dim")

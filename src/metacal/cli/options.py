@@ -27,6 +27,7 @@ ClassNames = Annotated[
         help="The classes in the order of the scores: names with commas, or a text file with one per line.",
     ),
 ]
+Percent = Annotated[bool, typer.Option("--percent", help="Probabilities or confidences are percentages.")]
 JSONFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write all numbers as JSON.")]
 Sample = Annotated[int, typer.Option(min=100, help="Rows to keep for what needs rows; of more, so many at random.")]
 Resamples = Annotated[int, typer.Option(min=10, help="Data sets drawn for the interval of a calibration error.")]

@@ -1,24 +1,46 @@
-"""Which columns of a table hold the scores and the target (by clear rules, never by values), and what targets mean."""
+"""Which columns of a table hold the scores and the target: by clear rules, never by values."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from metacal.errors import InvalidValueError
-from metacal.evaluation.tables import BadRow, Column, Strings
 
 PROB_WORDS = ("p", "prob", "probs", "proba", "probability", "probabilities")
 LOGIT_WORDS = ("logit", "logits")
+MORE_PROB_WORDS = (
+    "y_prob",
+    "y_proba",
+    "y_pred_proba",
+    "predict_proba",
+    "y_score",
+    "y_scores",
+    "score",
+    "scores",
+    "softmax",
+)
+LIKELIHOOD_WORDS = ("loglikelihood", "loglikelihoods", "log_likelihood", "log_likelihoods")
+LOG_PROB_WORDS = ("logprob", "logprobs", "log_prob", "log_probs", "option_logprobs", *LIKELIHOOD_WORDS)
+"""Both only where no column has a name of those above."""
+
 ARRAY_PROB_WORDS = ("predictions",)
 """Arrays, not columns: a column of this name often holds the class that was predicted."""
 
 TARGET_WORDS = ("target", "targets", "label", "labels", "y", "y_true", "ground_truth")
-TRUTHS = ("false", "true")
-DROP = "fix or drop the row"
+MORE_TARGET_WORDS = ("y_test", "class", "gold", "answer")
+CONFIDENCE_WORDS = ("confidence", "confidences", "conf", "max_prob", "top_prob", "score")
+ANSWER_WORDS = ("answer", "response")
+PREDICTION_WORDS = (
+    *ANSWER_WORDS,
+    "prediction",
+    "predictions",
+    "predicted",
+    "pred",
+    "y_pred",
+    "predicted_label",
+    "predicted_class",
+)
+CORRECT_WORDS = ("correct", "is_correct")
 
 
 @dataclass(frozen=True)
@@ -32,6 +54,10 @@ class Layout:
         class_names: the classes in order, where the columns (or the caller) name them.
         numbers: what an integer target stands for: position k's number; None if numbers are positions.
         positive: class 1 by the name of a single column of numbers.
+        kind: what the scores are, for people.
+        decided: what that was decided by.
+        prediction: the predicted class's column, where ``scores`` is its confidence alone (top-label).
+        correct: whether that class was right, where a column says so.
     """
 
     scores: tuple[str, ...]
@@ -40,6 +66,21 @@ class Layout:
     class_names: tuple[str, ...] | None
     numbers: tuple[int, ...] | None
     positive: str | None = None
+    kind: str = "probabilities"
+    decided: str = "by name"
+    prediction: str | None = None
+    correct: str | None = None
+
+    @property
+    def is_top_label(self) -> bool:
+        """Whether there is only the confidence in the predicted class."""
+        return self.prediction is not None or self.correct is not None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All of them."""
+        others = (self.correct,) if self.correct else (self.prediction, self.target)
+        return (*self.scores, *(name for name in others if name))
 
 
 def find_layout(
@@ -73,17 +114,22 @@ def find_layout(
     """
     if probs is not None and logits is not None:
         raise InvalidValueError("name the scores with `probs` (--probs) or with `logits` (--logits), not both.")
+    if probs is None and logits is None and (top := _find_top_label(names, target, is_arrays)) is not None:
+        return top
     target = _find_target(names, target, needs_target)
     others = [name for name in names if name != target]
     if probs is not None or logits is not None:
-        pattern, is_logits = (probs, False) if probs is not None else (logits or "", True)
-        found, labels = _match(others, pattern, "--logits" if is_logits else "--probs")
+        kind = "logits" if probs is None else "probabilities"
+        option = "--logits" if probs is None else "--probs"
+        decided = f"by {option}"
+        found, labels = _match(others, (logits or "") if probs is None else probs, option)
     else:
-        found, labels, is_logits = _find_scores(others, is_arrays)
+        found, labels, kind, decided = _find_scores(others, is_arrays)
     repeated = [name for name in (*found, target) if name is not None and list(names).count(name) > 1]
     if repeated:
         raise InvalidValueError(f"column {repeated[0]} is there twice; rename one.")
-    layout = _ordered(found, labels, is_logits, target, class_names)
+    layout = _ordered(found, labels, kind != "probabilities", target, class_names)
+    layout = replace(layout, kind=kind, decided=decided)
     if class_names is not None and numbers_are_names and all(map(_is_class_number, class_names)):
         return replace(layout, numbers=tuple(map(int, class_names)))
     return layout
@@ -96,7 +142,7 @@ def _find_target(names: Sequence[str], target: str | None, needs_target: bool) -
                 return None
             raise InvalidValueError(f"no column {target} for the target; `target` (--target) can be {_list(names)}.")
         return target
-    found = [name for name in names if name.lower() in TARGET_WORDS]
+    found = _named(names, TARGET_WORDS) or _named(names, MORE_TARGET_WORDS)
     if len(found) == 1 or not needs_target:
         return found[0] if len(found) == 1 else None
     problem = f"several columns could be the target ({', '.join(found)})" if found else "no column for the target"
@@ -127,24 +173,56 @@ def _match(names: Sequence[str], pattern: str, option: str) -> tuple[list[str], 
     return found, _without_common_prefix(found)
 
 
-def _find_scores(names: Sequence[str], is_arrays: bool) -> tuple[list[str], list[str], bool]:
+def _named(names: Sequence[str], words: Sequence[str]) -> list[str]:
+    return [name for name in names if name.lower() in words]
+
+
+def _find_top_label(names: Sequence[str], target: str | None, is_arrays: bool) -> Layout | None:
+    """Columns of a confidence and of what it is in, where no columns hold scores of all classes."""
+    confidence, correct = _named(names, CONFIDENCE_WORDS), _named(names, CORRECT_WORDS)
+    if len(confidence) != 1 or _groups(names, PROB_WORDS, "probabilities", is_arrays):
+        return None
+    if _groups(names, LOGIT_WORDS, "logits", is_arrays):
+        return None
+    found = replace(Layout((confidence[0],), False, None, None, None), kind="top-label confidence")
+    if target is None and len(correct) == 1:
+        return replace(found, correct=correct[0])
+    target = _find_target(names, target, needs_target=False)
+    predictions = [name for name in _named(names, PREDICTION_WORDS) if name != target]
+    return replace(found, target=target, prediction=predictions[0]) if target and len(predictions) == 1 else None
+
+
+ScoreGroup = tuple[list[str], list[str], str]
+"""Columns, the class that each is of, and what they hold."""
+
+
+def _groups(names: Sequence[str], words: Sequence[str], kind: str, is_arrays: bool) -> list[ScoreGroup]:
     """Columns by their names alone: a word and a separator before each class, or a word on its own."""
+    groups: list[ScoreGroup] = []
+    for word in words:
+        alone = [name for name in names if name.lower() == word or (is_arrays and name.lower().endswith(f"_{word}"))]
+        if alone:
+            groups.append((alone, alone, kind))
+        for separator in "_.":
+            prefix = word + separator
+            found = [name for name in names if name.lower().startswith(prefix) and name not in alone]
+            if found:
+                groups.append((found, [name[len(prefix) :] for name in found], kind))
+    return groups
+
+
+def _find_scores(names: Sequence[str], is_arrays: bool) -> tuple[list[str], list[str], str, str]:
     prob_words = PROB_WORDS + (ARRAY_PROB_WORDS if is_arrays else ())
-    groups: list[tuple[list[str], list[str], bool]] = []
-    for words, is_logits in ((prob_words, False), (LOGIT_WORDS, True)):
-        for word in words:
-            alone = [
-                name for name in names if name.lower() == word or (is_arrays and name.lower().endswith(f"_{word}"))
-            ]
-            if alone:
-                groups.append((alone, alone, is_logits))
-            for separator in "_.":
-                prefix = word + separator
-                found = [name for name in names if name.lower().startswith(prefix) and name not in alone]
-                if found:
-                    groups.append((found, [name[len(prefix) :] for name in found], is_logits))
+    groups = _groups(names, prob_words, "probabilities", is_arrays) + _groups(names, LOGIT_WORDS, "logits", is_arrays)
+    if not groups:
+        groups = _groups(names, MORE_PROB_WORDS, "probabilities", False)
+        groups += _groups(names, LOG_PROB_WORDS, "log-probabilities", False)
     if len(groups) == 1 and (len(groups[0][0]) == 1 or groups[0][0] != groups[0][1]):
-        return groups[0]
+        return *groups[0], "by name"
+    numbered = [name for name in names if _is_class_number(name)]
+    runs = [list(range(first, first + len(numbered))) for first in (0, 1)]
+    if not groups and len(numbered) > 1 and sorted(map(int, numbered)) in runs:
+        return numbered, numbered, "probabilities", "columns are numbered, as scikit-learn writes them"
     fix = "name them with `probs` (--probs 'p_*') or `logits` (--logits 'z_*')"
     if not groups:
         raise InvalidValueError(f"no columns for the scores; {fix}: {_list(names)}.")
@@ -201,109 +279,3 @@ def _without_common_prefix(names: list[str]) -> list[str]:
 def _list(names: Sequence[str], most: int = 8) -> str:
     shown = ", ".join(names[:most])
     return f"{shown}, ... ({len(names)} in all)" if len(names) > most else shown or "none"
-
-
-def class_numbers(
-    column: Column,
-    class_names: Sequence[str],
-    numbers: Sequence[int] | None = None,
-    name: str = "target",
-    *,
-    is_binary: bool = False,
-) -> NDArray[np.int64]:
-    """Class numbers 0..K-1 of a column that holds names (else true and false, else integers), or numbers.
-
-    Args:
-        column: text, integers, whole floats or booleans. True and false are the classes of these names, or 1 and 0 if
-            the two classes are numbered or ``is_binary``: the scores are one column, that of "true".
-        class_names: K names.
-        numbers: integer k stands for the class at the position of k in here; None if k is the position.
-        name: of the column, for messages.
-        is_binary: see above.
-
-    Raises:
-        BadRow: a target is missing, unknown or out of range.
-
-    Examples:
-        >>> import numpy as np
-        >>> class_numbers(np.array([2, 0]), ["a", "b", "c"]).tolist()
-        [2, 0]
-        >>> class_numbers(Strings(np.array([0, 1, 0]), ("dog", "cat")), ["cat", "dog"]).tolist()
-        [1, 0, 1]
-    """
-    if not isinstance(column, Strings) and column.dtype.kind == "b" and column.ndim == 1:
-        column = Strings(column.astype(np.int64), TRUTHS)
-    if isinstance(column, Strings):
-        return _from_text(column, class_names, numbers, name, is_binary)
-    if column.ndim != 1:
-        raise BadRow(
-            0, f"{name} has {column.shape[1:]} values a row, not one; of one-hot targets save the argmax over classes"
-        )
-    if column.dtype.kind == "f":
-        return _from_numbers(_whole(column, name), class_names, numbers, name)
-    if column.dtype.kind not in "iu":
-        raise BadRow(0, f"{name} holds {column.dtype}, not class names or integers; write it as either")
-    return _from_numbers(column.astype(np.int64), class_names, numbers, name)
-
-
-def _whole(column: NDArray[Any], name: str) -> NDArray[np.int64]:
-    with np.errstate(invalid="ignore"):
-        whole = column.astype(np.int64)
-    bad = np.flatnonzero(whole != column)  # NaN is equal to nothing
-    if len(bad):
-        value = column[bad[0]]
-        found = "no value" if np.isnan(value) else f"{value:g}, which is not a class number"
-        raise BadRow(int(bad[0]), f"{name} has {found}; {DROP}")
-    return whole
-
-
-def _from_numbers(
-    values: NDArray[np.int64], class_names: Sequence[str], numbers: Sequence[int] | None, name: str
-) -> NDArray[np.int64]:
-    if numbers is not None:
-        known = np.asarray(numbers, dtype=np.int64)
-        order = np.argsort(known)
-        places: NDArray[np.int64] = order[np.searchsorted(known, values, sorter=order).clip(0, len(known) - 1)]
-        bad = np.flatnonzero(known[places] != values)
-        allowed = ", ".join(map(str, numbers[:8])) + (", ..." if len(numbers) > 8 else "")
-    else:
-        places = values
-        # Read as unsigned, a negative number is larger than any class: one pass settles both ends.
-        is_inside = not len(values) or values.view(np.uint64).max() < len(class_names)
-        bad = values[:0] if is_inside else np.flatnonzero((values < 0) | (values >= len(class_names)))
-        allowed = f"0..{len(class_names) - 1}"
-    if len(bad):
-        raise BadRow(int(bad[0]), f"{name} is {values[bad[0]]}, classes are {allowed}; fix the target or its numbering")
-    return places
-
-
-def _from_text(
-    column: Strings, class_names: Sequence[str], numbers: Sequence[int] | None, name: str, is_binary: bool
-) -> NDArray[np.int64]:
-    missing = np.flatnonzero(column.codes < 0)
-    if len(missing):
-        raise BadRow(int(missing[0]), f"{name} has no value; {DROP}")
-    places = {class_name: place for place, class_name in enumerate(class_names)}
-    by_name = np.array([places.get(value, -1) for value in column.values] or [0], dtype=np.int64)
-    found = by_name[column.codes]
-    unknown = np.flatnonzero(found < 0)
-    if not len(unknown):
-        return found
-    if all(value.lower() in TRUTHS for value in column.values):
-        truths = np.array([TRUTHS.index(value.lower()) for value in column.values], dtype=np.int64)
-        spelled = [class_name.lower() for class_name in class_names]
-        if all(spelled.count(truth) == 1 for truth in TRUTHS):
-            return np.array([spelled.index(truth) for truth in TRUTHS], dtype=np.int64)[truths[column.codes]]
-        if len(class_names) == 2 and (is_binary or numbers is not None or spelled == ["0", "1"]):
-            return _from_numbers(truths[column.codes], class_names, numbers, name)
-    try:
-        as_numbers = np.array([float(value) for value in column.values])
-    except ValueError:
-        value = column.values[int(column.codes[unknown[0]])]
-        known = ", ".join(map(repr, class_names[:8])) + (", ..." if len(class_names) > 8 else "")
-        raise BadRow(
-            int(unknown[0]),
-            f"{name} is {value!r}, not one of the classes {known}; fix it, or name the classes in the order of the "
-            "scores with `class_names` (--class-names)",
-        ) from None
-    return _from_numbers(_whole(as_numbers[column.codes], name), class_names, numbers, name)

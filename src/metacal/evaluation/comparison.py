@@ -53,13 +53,13 @@ class Comparison:
         """Draw a reliability curve for each model."""
         from metacal.reporting import reliability_curves
 
-        return reliability_curves([evaluation.predictions for evaluation in self.evaluations], ax=ax)
+        return reliability_curves([evaluation.class_predictions for evaluation in self.evaluations], ax=ax)
 
     def report(self, path: str | Path) -> Path:
         """Write a self-contained HTML page with the models side by side."""
         from metacal.reporting import write_report
 
-        return write_report([evaluation.predictions for evaluation in self.evaluations], path)
+        return write_report([evaluation.class_predictions for evaluation in self.evaluations], path)
 
 
 @overload

@@ -5,17 +5,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from metacal.errors import InvalidFileError, MissingExtraError
+from metacal.errors import InvalidFileError, InvalidValueError, MissingExtraError
 from metacal.evaluation.classes import ClassFigures, ConfusedPair, class_figures, confused_pairs, confusion_counts
 from metacal.evaluation.prediction_file import PredictionFile
 from metacal.evaluation.predictions import Predictions
 from metacal.evaluation.rejection import ood_figures, risk_coverage
-from metacal.evaluation.scores import RESAMPLES, Binned, Bound, by_end, only_bound
+from metacal.evaluation.scores import RESAMPLES, Binned, Bound, TopLabel, by_end, only_bound
 from metacal.evaluation.streaming import SAMPLE, Reservoir, StreamedScores
 from metacal.evaluation.temperature_gain import TemperatureGain, temperature_gain
 from metacal.functional.binning import BinStatistics, sample_size_warning
@@ -35,6 +35,9 @@ FIGURES = (
     "brier_refinement",
     "aurc",
 )
+TOP_LABEL_FIGURES = tuple(name for name in FIGURES if not name.startswith(("nll", "brier", "classwise")))
+"""Those of confidences in the predicted class alone."""
+
 OOD_FIGURES = ("ood_auroc_max_prob", "ood_fpr95_max_prob", "ood_auroc_entropy", "ood_fpr95_entropy")
 RISKS = (0.01, 0.02, 0.05)
 LARGE = 1.96
@@ -50,7 +53,7 @@ class Evaluation:
         path: of the file; the name again where there is none.
         rows: samples; of a file all its rows.
         sample_rows: rows that figures other than `STREAMED` are of; all of them where they are as many.
-        num_classes: K.
+        num_classes: K; 0 if only the confidence in the predicted class is known, and then `TOP_LABEL_FIGURES` are all.
         figures: by name, fractions; ``x_low`` and ``x_high`` are the ends of the 95 % interval of x.
         coverage_at_risk: share of samples that can be answered with at most this share wrong, by risk.
         classes: one by one.
@@ -58,8 +61,9 @@ class Evaluation:
         verdict: over- or under-confidence in one sentence.
         gain: what temperature scaling would bring.
         warning: one sentence if there are too few samples to tell.
-        predictions: the rows themselves, of a large file the sample of them.
+        predictions: the rows themselves, of a large file the sample of them; None of top-label confidences.
         num_bins: M of the calibration errors.
+        read: columns, kind and number of what was read from the file, see `PredictionFile.describe`.
     """
 
     name: str
@@ -74,8 +78,16 @@ class Evaluation:
     verdict: str
     gain: TemperatureGain | None
     warning: str | None
-    predictions: Predictions = field(repr=False, compare=False)
+    predictions: Predictions | None = field(repr=False, compare=False)
     num_bins: int = 15
+    read: dict[str, Any] | None = None
+
+    @property
+    def class_predictions(self) -> Predictions:
+        """The rows, if they have a score for each class; else an error."""
+        if self.predictions is None:
+            raise InvalidValueError(f"{self.path}: has confidences in the predicted class alone, not of every class.")
+        return self.predictions
 
     @property
     def is_sampled(self) -> bool:
@@ -85,7 +97,11 @@ class Evaluation:
     @property
     def one_sided(self) -> dict[str, Bound]:
         """Figures whose interval is one-sided, and the bound it gives: an upper one where chance explains an error."""
-        ends = {name: [self.figures[name + end] for end in ("", "_low", "_high")] for name in MEASURES}
+        ends = {
+            name: [self.figures[name + end] for end in ("", "_low", "_high")]
+            for name in MEASURES
+            if name in self.figures
+        }
         bounds = {name: only_bound(*values) for name, values in ends.items()}
         return {name: bound for name, bound in bounds.items() if bound is not None}
 
@@ -93,10 +109,11 @@ class Evaluation:
         """For JSON: figures at the top level, what is not a finite number as null."""
         return {
             "file": self.path,
+            "read": self.read,
             "rows": self.rows,
             "sample_rows": self.sample_rows,
             "sampled": [name for name in self.figures if self.is_sampled and not _is_streamed(name)],
-            "num_classes": self.num_classes,
+            "num_classes": self.num_classes or None,
             **_finite(self.figures),
             "one_sided": self.one_sided,
             "coverage_at_risk": {f"{risk:g}": coverage for risk, coverage in self.coverage_at_risk.items()},
@@ -121,7 +138,7 @@ class Evaluation:
         """Draw the reliability diagram; see `metacal.reporting.reliability_diagram`."""
         from metacal.reporting import reliability_diagram
 
-        said = self.predictions
+        said = self.class_predictions
         logits, probs = (said.scores, None) if said.is_logits else (None, said.scores)
         return reliability_diagram(
             logits=logits, probs=probs, targets=said.targets, num_bins=self.num_bins, ax=ax, title=self.name
@@ -131,7 +148,7 @@ class Evaluation:
         """Write a self-contained HTML page; what ``metacal report`` writes."""
         from metacal.reporting import write_report
 
-        return write_report([self.predictions], path)
+        return write_report([self.class_predictions], path)
 
 
 def evaluate_file(
@@ -166,6 +183,12 @@ def evaluate_file(
             f"{ood.place}: must have {file.num_classes} classes, as {file.place} has, got {ood.num_classes}; name "
             "predictions of the same model."
         )
+    if file.is_top_label:
+        if ood is not None:
+            raise InvalidFileError(
+                f"{file.place}: `--ood` needs a score for each class, not top-label confidences alone."
+            )
+        return _evaluate_top_label(file, num_bins, num_resamples, seed)
     streamed = None  # until there are more rows than are kept
     reservoir = Reservoir.for_classes(file.num_classes, sample, seed)
     with one_thread():
@@ -182,7 +205,7 @@ def evaluate_file(
                 on_rows(reservoir.seen)
     kept = file.as_predictions(*reservoir.rows())
     evaluation = evaluate_predictions(kept, num_bins=num_bins, num_resamples=num_resamples, seed=seed)
-    evaluation = replace(evaluation, path=file.place)
+    evaluation = replace(evaluation, path=file.place, read=file.describe())
     if streamed is not None:
         figures = streamed.figures() | by_end(streamed.intervals(num_resamples, seed))
         evaluation = replace(
@@ -235,6 +258,32 @@ def evaluate_predictions(
         verdict=confidence_verdict(binned.equal_width),
         gain=gain,
         warning=sample_size_warning(binned.equal_width),
+    )
+
+
+def _evaluate_top_label(file: PredictionFile, num_bins: int, num_resamples: int, seed: int) -> Evaluation:
+    """Figures of confidences in the predicted class: two numbers a row, all of which are kept."""
+    batches = list(file.batches())
+    confidences = torch.cat([batch.scores.squeeze(1) for batch in batches])
+    correct = torch.cat([batch.targets.bool() for batch in batches if batch.targets is not None])
+    binned = TopLabel.of_confidences(confidences, correct, num_bins)
+    curve = risk_coverage(confidences, correct)
+    return Evaluation(
+        name=file.name,
+        path=file.place,
+        rows=len(correct),
+        sample_rows=len(correct),
+        num_classes=0,
+        figures=binned.with_intervals(num_resamples, seed) | {"aurc": curve.area},
+        coverage_at_risk={risk: curve.coverage_at_risk(risk) for risk in RISKS},
+        classes=[],
+        confused=[],
+        verdict=confidence_verdict(binned.equal_width),
+        gain=None,
+        warning=sample_size_warning(binned.equal_width),
+        predictions=None,
+        num_bins=num_bins,
+        read=file.describe(),
     )
 
 

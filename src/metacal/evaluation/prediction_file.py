@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from metacal.errors import InvalidFileError, InvalidValueError
-from metacal.evaluation.columns import DROP, Layout, class_numbers, find_layout, match_columns
+from metacal.evaluation.checks import DROP, check_scores, class_numbers, to_numbers
+from metacal.evaluation.columns import Layout, find_layout, match_columns
+from metacal.evaluation.confidences import are_percentages, find_correct, read_confidences, read_correct
 from metacal.evaluation.predictions import Predictions
 from metacal.evaluation.streaming import CHUNK_ELEMENTS, SAMPLE, Reservoir
 from metacal.evaluation.tables import (
@@ -26,7 +28,7 @@ from metacal.evaluation.tables import (
     read_ahead,
     readable,
 )
-from metacal.functional.inputs import first_bad_score, row_sum_tolerance, score_range
+from metacal.functional.inputs import row_sum_tolerance
 
 BATCH_ELEMENTS = 2**21
 """Numbers read at once: 16 MB of float32."""
@@ -37,7 +39,8 @@ class Batch(NamedTuple):
 
     Attributes:
         scores: ``(m, K)``, float32 or float64, logits or probabilities; columns may be what lies together in memory.
-        targets: int64 ``(m,)``, or None where the file has none.
+            Of top-label predictions, confidences ``(m, 1)``.
+        targets: int64 ``(m,)``, or None where the file has none. Of top-label predictions 1 where they are right.
     """
 
     scores: Tensor
@@ -48,13 +51,15 @@ class PredictionFile:
     """An opened file whose columns have been found; its rows are read in batches, as often as wanted.
 
     The arguments are those of `read_predictions`; a file without a target is refused if it ``needs_target``, and
-    ``table`` is the file if it has been opened already.
+    ``table`` is the file if it has been opened already. Only ``top_label=True`` takes one with confidences in the
+    predicted class alone.
 
     Attributes:
         name: what to call these predictions.
         place: where they are, for people: the path, and the array where it is one of several.
         is_logits: whether the scores are logits.
-        class_names: K names.
+        class_names: K names; none of top-label predictions.
+        rows: how many there are, once `batches` has gone through them.
     """
 
     def __init__(
@@ -65,9 +70,13 @@ class PredictionFile:
         logits: str | None = None,
         target: str | None = None,
         class_names: Sequence[str] | None = None,
+        percent: bool = False,
         needs_target: bool = True,
+        top_label: bool = False,
         table: Table | None = None,
     ) -> None:
+        self.rows: int | None = None
+        self._percent, self._is_percent = percent, percent
         self.path, self.place = Path(path), str(path)
         self.name = self.path.name.split(".")[0] or self.path.name
         is_npy, is_npz = (self.path.suffix.lower() == suffix for suffix in (".npy", ".npz"))
@@ -92,6 +101,15 @@ class PredictionFile:
         if is_npz and probs is None and logits is None:
             self._check_unrivalled()
         self.is_logits = self._layout.is_logits
+        self._numbers = self._layout.numbers
+        if self.is_top_label:
+            if not top_label:
+                raise InvalidFileError(
+                    f"{self.path}: holds confidences in the predicted class alone, which only `metacal evaluate` "
+                    "reads; give a score for each class."
+                )
+            self.class_names: tuple[str, ...] = ()
+            return
         self.class_names = self._name_classes()
         for name in self.class_names:
             if any(0xD800 <= ord(letter) < 0xE000 for letter in name):  # halves of characters: nothing can write them
@@ -132,9 +150,36 @@ class PredictionFile:
         return self._layout.target is not None
 
     @property
+    def is_top_label(self) -> bool:
+        """Whether there is only the confidence in the predicted class."""
+        return self._layout.is_top_label
+
+    @property
     def num_classes(self) -> int:
-        """K."""
+        """K; 0 of top-label predictions."""
         return len(self.class_names)
+
+    def describe(self) -> dict[str, Any]:
+        """What was read and how that was decided, for JSON; whole once `batches` has gone through the rows."""
+        layout, notes = self._layout, []
+        if self._is_percent:
+            notes.append("percentages, divided by 100")
+        if self._numbers != layout.numbers:
+            notes.append(f"labels count from 1: there is a {self.num_classes} and no 0")
+        if self.is_top_label:
+            notes.append("top-label figures only")
+        return {
+            "file": self.place,
+            "rows": self.rows,
+            "num_classes": self.num_classes or None,
+            "scores": list(layout.scores),
+            "kind": layout.kind,
+            "decided": layout.decided,
+            "target": layout.target,
+            "prediction": layout.prediction,
+            "correct": layout.correct,
+            "notes": notes + list(getattr(self._table, "notes", ())),
+        }
 
     def batches(self, read: int = BATCH_ELEMENTS, chunk: int = CHUNK_ELEMENTS) -> Iterator[Batch]:
         """Yield checked batches; a second thread reads ahead. A file without rows is refused.
@@ -144,12 +189,14 @@ class PredictionFile:
             chunk: scores of a batch, if that is at least as many.
         """
         layout, first_row = self._layout, 0
-        columns = [*layout.scores, *((layout.target,) if layout.target else ())]
-        at_once, rows = (max(1024, size // self.num_classes) for size in (read, chunk))
+        columns = layout.columns
+        at_once, rows = (max(1024, size // max(self.num_classes, 2)) for size in (read, chunk))
         tables = read_ahead(self._table.batches(columns, at_once, text=layout.target))
         try:
             with closing(tables), readable(self.path):
                 for table in tables:
+                    if not first_row:
+                        self._settle(table)
                     for first in range(0, len(table[columns[0]]), rows):
                         some = {name: column[first : first + rows] for name, column in table.items()}
                         yield self._batch(some)
@@ -158,18 +205,45 @@ class PredictionFile:
             raise InvalidFileError(f"{self.path}: row {first_row + bad.row + 1}: {bad.problem}.") from None
         if not first_row:
             raise InvalidFileError(f"{self.path}: holds no rows, only a header; write the predictions again.")
+        self.rows = first_row
 
     def as_predictions(self, scores: Tensor, targets: Tensor) -> Predictions:
         """Rows of this file, which `batches` has checked."""
         return Predictions(scores, self.is_logits, targets, self.class_names, self.name)
 
+    def _settle(self, table: dict[str, Column]) -> None:
+        """Decide by the first rows, where only one answer is possible, on percentages and on labels from 1 to K."""
+        layout = self._layout
+        first = {name: column[:1] for name, column in table.items()}
+        if self.is_top_label:
+            self._is_percent = self._percent or are_percentages(table[layout.scores[0]])
+        elif not self._percent and not self.is_logits and not self._is_single:
+            row = np.concatenate([np.ravel(self._numbers_of(name, first[name])) for name in layout.scores])
+            total = 100.0 * row_sum_tolerance(torch.float32)
+            self._is_percent = len(row) > 1 and bool(row.min() >= 0 and abs(float(row.sum()) - 100.0) <= total)
+        names = layout.class_names or ()
+        if layout.target and not self.is_top_label and layout.numbers is None and not any(map(is_number, names)):
+            numbers = to_numbers(table[layout.target])
+            if numbers is not None and numbers.min() >= 1 and numbers.max() == self.num_classes:
+                self._numbers = tuple(range(1, self.num_classes + 1))
+
     def _batch(self, table: dict[str, Column]) -> Batch:
-        scores, target = self._scores(table), self._layout.target
+        layout, target = self._layout, self._layout.target
+        if self.is_top_label:
+            confidences = read_confidences(table[layout.scores[0]], layout.scores[0], self._is_percent)
+            if layout.correct:
+                correct = read_correct(table[layout.correct], layout.correct)
+            else:
+                correct = find_correct(table[layout.prediction or ""], table[target or ""])
+            return Batch(torch.from_numpy(confidences).unsqueeze(1), torch.from_numpy(correct).long())
+        scores = self._scores(table)
         if target is None:
             return Batch(scores, None)
-        names = self.class_names
-        numbers = class_numbers(table[target], names, self._layout.numbers, target, is_binary=self._is_single)
-        return Batch(scores, torch.from_numpy(numbers))
+        column = table[target]
+        if self._numbers != layout.numbers:  # by number alone, where names might be numbers too
+            column = column if (numbers := to_numbers(column)) is None else numbers
+        labels = class_numbers(column, self.class_names, self._numbers, target, is_binary=self._is_single)
+        return Batch(scores, torch.from_numpy(labels))
 
     def _check_unrivalled(self) -> None:
         """Raise if other arrays of the archive are like the one that was found by its name: which is meant?"""
@@ -215,9 +289,11 @@ class PredictionFile:
 
     def _scores(self, table: dict[str, Column]) -> Tensor:
         names = self._layout.scores
-        arrays = [self._numbers(name, table[name]) for name in names]
+        arrays = [self._numbers_of(name, table[name]) for name in names]
         is_half = any(array.dtype == np.float16 for array in arrays)
         dtype = np.float32 if all(array.dtype in (np.float16, np.float32) for array in arrays) else np.float64
+        if self._is_percent:
+            arrays = [array / 100.0 for array in arrays]
         if len(names) == 1:
             scores = torch.from_numpy(np.array(arrays[0], dtype=dtype))
             if scores.ndim == 1:
@@ -238,7 +314,7 @@ class PredictionFile:
         return scores / scores.sum(dim=1, keepdim=True) if is_half and not self.is_logits else scores
 
     @staticmethod
-    def _numbers(name: str, column: Column) -> NDArray[Any]:
+    def _numbers_of(name: str, column: Column) -> NDArray[Any]:
         if isinstance(column, Strings):
             for row, code in enumerate(column.codes):
                 if code < 0 or not is_number(column.values[code]):
@@ -250,25 +326,6 @@ class PredictionFile:
         return column
 
 
-def check_scores(
-    scores: Tensor, is_logits: bool, names: Sequence[str], *, is_half: bool = False, is_single: bool = False
-) -> None:
-    """Raise BadRow unless logits ``(m, K)`` are finite, or probabilities lie in [0, 1] and sum to 1.
-
-    Those that came in half precision may be further off; a binary model's single column is not added up.
-    """
-    tolerance = 0.0 if is_single else row_sum_tolerance(torch.float16 if is_half else scores.dtype)
-    if score_range(scores, tolerance, is_logits=is_logits, is_events=is_single) is not None:
-        return
-    bad = first_bad_score(scores, tolerance, is_logits=is_logits, is_events=is_single)
-    fix = "if these are raw scores say so with `logits` (--logits), else divide each row by its sum"
-    if bad.column is None:
-        raise BadRow(bad.row, f"probabilities sum to {bad.value:.6g}, not 1; {fix}")
-    is_finite = bool(np.isfinite(bad.value))
-    rule = f"a probability in [0, 1]; {DROP if is_single else fix}" if is_finite else f"a finite number; {DROP}"
-    raise BadRow(bad.row, f"column {names[bad.column]} holds {bad.value:.6g}, not {rule}")
-
-
 def read_predictions(
     path: str | Path,
     *,
@@ -276,6 +333,7 @@ def read_predictions(
     logits: str | None = None,
     target: str | None = None,
     class_names: Sequence[str] | None = None,
+    percent: bool = False,
 ) -> Predictions:
     r"""Read a file of predictions: CSV, Parquet, Arrow, Feather, NPZ, NPY or JSON lines.
 
@@ -288,6 +346,7 @@ def read_predictions(
         target: column or key of the target (or the file, of an NPY); by default ``target``, ``label``, ``y``,
             ``ground_truth``, ...
         class_names: the classes in the order of the scores, where the columns' names do not say.
+        percent: whether the probabilities are percentages; rows of several classes that sum to 100 say so themselves.
 
     Raises:
         InvalidFileError: the file cannot be read as predictions; the message names the row or column and the fix.
@@ -300,7 +359,7 @@ def read_predictions(
         >>> said.class_names, said.targets.tolist(), said.name
         (('cat', 'dog'), [0, 0], 'said')
     """
-    file = PredictionFile(path, probs=probs, logits=logits, target=target, class_names=class_names)
+    file = PredictionFile(path, probs=probs, logits=logits, target=target, class_names=class_names, percent=percent)
     return gather(file)
 
 

@@ -89,56 +89,41 @@ def figures_with_intervals(
 
 
 @dataclass(frozen=True)
-class Binned:
-    """Predictions, their confidences and these in bins: what figures and intervals are computed from, once.
+class TopLabel:
+    """Confidences in the predicted classes, in bins: what top-label figures and intervals are computed from, once.
 
     Attributes:
-        inputs: scores ``(n, K)`` and targets.
         confidences: of the predicted classes, ``(n,)``.
         correct: bool ``(n,)``.
         equal_width: ``(M,)``.
         equal_mass: ``(M,)``.
         sweep: as many bins as keep the accuracies in order.
-        classes: each class against the rest, ``(K, M)``.
     """
 
-    inputs: Inputs
     confidences: Tensor
     correct: Tensor
     equal_width: BinStatistics
     equal_mass: BinStatistics
     sweep: BinStatistics
-    classes: BinStatistics
 
     @classmethod
-    def of(cls, inputs: Inputs, num_bins: int) -> "Binned":
-        """Bin the rows; values are checked if the inputs are to be."""
-        confidences, correct = confidence_and_correctness(inputs)
-        inputs = replace(inputs, validate=False)  # reading the confidences has checked every value
+    def of_confidences(cls, confidences: Tensor, correct: Tensor, num_bins: int) -> "TopLabel":
+        """Bin the rows."""
         return cls(
-            inputs,
             confidences,
             correct,
             equal_width=equal_width_statistics(confidences, correct, num_bins),
             equal_mass=equal_mass_statistics(confidences, correct, num_bins),
             sweep=sweep_statistics(confidences, correct),
-            classes=class_statistics(inputs, num_bins),
         )
 
     def figures(self) -> dict[str, float]:
-        """The figures of `Scores` but for the interval, by name."""
-        brier_sum, count = brier_sums(self.inputs)
-        brier_parts = split_brier(brier_sum / count, count, self.classes)
+        """The figures by name."""
         return {
             "accuracy": self.correct.double().mean().item(),
-            "nll": likelihood_sums(self.inputs)[0].item() / len(self.correct),
-            "brier": brier_sum.item() / len(self.correct),
-            "brier_calibration": brier_parts.calibration.item(),
-            "brier_refinement": brier_parts.refinement.item(),
             "ece": calibration_error(self.equal_width).item(),
             "mce": calibration_error(self.equal_width, "max").item(),
             "adaptive_ece": calibration_error(self.equal_mass).item(),
-            "classwise_ece": calibration_error(self.classes).mean().item(),
             "debiased_ece": debiased_error(self.equal_mass).item(),
             "sweep_ece": calibration_error(self.sweep).item(),
             "smooth_ece": smooth_error(self.confidences, self.correct).item(),
@@ -146,8 +131,6 @@ class Binned:
 
     def intervals(self, smooth_ece: float, num_resamples: int = RESAMPLES, seed: int = 0) -> dict[str, Ends]:
         """95 % intervals of the figures by name; ``smooth_ece`` is the figure, and the bandwidth of its kernel."""
-        losses, distances = self._losses_and_distances()
-        cells, cell_noise = class_cells(self.inputs, self.classes, num_resamples, seed)
         kernel = reflected_kernel(SMOOTH_CELLS, smooth_ece, self.confidences.device)
         smooth = equal_width_statistics(self.confidences, self.correct, SMOOTH_CELLS)
         interval = partial(error_interval, num_resamples=num_resamples, seed=seed)
@@ -155,22 +138,61 @@ class Binned:
             "ece": interval(self.equal_width),
             "mce": interval(self.equal_width, "max"),
             "adaptive_ece": interval(self.equal_mass),
-            "classwise_ece": interval(cells, noise=cell_noise),
             "debiased_ece": interval(self.equal_mass, "l2"),
             "sweep_ece": interval(self.sweep),
             "smooth_ece": interval(smooth, smoothing=kernel),
         }
-        return {
-            "accuracy": accuracy_interval(int(self.correct.sum()), len(self.correct)),
-            "nll": mean_interval(len(losses), power_sums(losses)),
-            "brier": mean_interval(len(distances), power_sums(distances), HIGHEST_BRIER),
-            **{name: (error.low.item(), error.high.item()) for name, error in errors.items()},
-        }
+        ends = {name: (error.low.item(), error.high.item()) for name, error in errors.items()}
+        return {"accuracy": accuracy_interval(int(self.correct.sum()), len(self.correct)), **ends}
 
     def with_intervals(self, num_resamples: int = RESAMPLES, seed: int = 0) -> dict[str, float]:
         """Figures by name, with the ends of all intervals."""
         figures = self.figures()
         return figures | by_end(self.intervals(figures["smooth_ece"], num_resamples, seed))
+
+
+@dataclass(frozen=True)
+class Binned(TopLabel):
+    """Predictions of all classes, in bins too.
+
+    Attributes:
+        inputs: scores ``(n, K)`` and targets.
+        classes: each class against the rest, ``(K, M)``.
+    """
+
+    inputs: Inputs
+    classes: BinStatistics
+
+    @classmethod
+    def of(cls, inputs: Inputs, num_bins: int) -> "Binned":
+        """Bin the rows; values are checked if the inputs are to be."""
+        confidences, correct = confidence_and_correctness(inputs)
+        inputs = replace(inputs, validate=False)  # reading the confidences has checked every value
+        top = TopLabel.of_confidences(confidences, correct, num_bins)
+        return cls(**vars(top), inputs=inputs, classes=class_statistics(inputs, num_bins))
+
+    def figures(self) -> dict[str, float]:
+        """The figures of `Scores` but for the interval, by name."""
+        brier_sum, count = brier_sums(self.inputs)
+        brier_parts = split_brier(brier_sum / count, count, self.classes)
+        return super().figures() | {
+            "nll": likelihood_sums(self.inputs)[0].item() / len(self.correct),
+            "brier": brier_sum.item() / len(self.correct),
+            "brier_calibration": brier_parts.calibration.item(),
+            "brier_refinement": brier_parts.refinement.item(),
+            "classwise_ece": calibration_error(self.classes).mean().item(),
+        }
+
+    def intervals(self, smooth_ece: float, num_resamples: int = RESAMPLES, seed: int = 0) -> dict[str, Ends]:
+        """See `TopLabel`; those of NLL, Brier score and classwise error too."""
+        losses, distances = self._losses_and_distances()
+        cells, cell_noise = class_cells(self.inputs, self.classes, num_resamples, seed)
+        classwise = error_interval(cells, noise=cell_noise, num_resamples=num_resamples, seed=seed)
+        return super().intervals(smooth_ece, num_resamples, seed) | {
+            "nll": mean_interval(len(losses), power_sums(losses)),
+            "brier": mean_interval(len(distances), power_sums(distances), HIGHEST_BRIER),
+            "classwise_ece": (classwise.low.item(), classwise.high.item()),
+        }
 
     def _losses_and_distances(self) -> tuple[Tensor, Tensor]:
         """-log p(target) and the squared distance of each row, float64; the first is finite for logits of any size."""
