@@ -9,6 +9,8 @@ BASE = ("errors", "files", "seeding", "bf16")
 """Single files at the bottom, on which any room may stand: drawn once, without arrows."""
 VERBS = ("cli", "lab.cli")
 """The one arrow from the library to the lab: `cli/app.py` gathers the lab's verbs where the extra is installed."""
+HANDED_UP = ("evaluation", "reporting")
+"""Not drawn: an `Evaluation` imports the pages above it inside the methods that draw it."""
 WIDTH, BOX, FLOOR, GAP, MARGIN, TOP = 104, 36, 86, 22, 20, 60
 STYLE = (
     "text{font:14px system-ui,sans-serif;fill:#1f2937}"
@@ -26,7 +28,7 @@ def room_of(parts: tuple[str, ...]) -> str:
 
 
 def import_graph(package: Path) -> Graph:
-    """For each room, the other rooms that a file of it imports, at its top or in a function."""
+    """For each room, the other rooms that a file of it imports, at its top or in a function; but see `HANDED_UP`."""
     graph: Graph = {}
     for path in sorted(package.rglob("*.py")):
         parts = path.relative_to(package).with_suffix("").parts
@@ -39,7 +41,10 @@ def import_graph(package: Path) -> Graph:
             used = {room_of(tuple(name.split(".")[1:])) for name in names if name.split(".")[0] == package.name}
             graph.setdefault(own, set()).update(used)
     rooms = {room for room in graph if room not in ("", "lab", "__main__", *BASE)}
-    return {room: (graph[room] & rooms) - {room} for room in sorted(rooms)}
+    return {
+        room: {used for used in graph[room] & rooms if used != room and (room, used) != HANDED_UP}
+        for room in sorted(rooms)
+    }
 
 
 def reduced(graph: Graph) -> Graph:
