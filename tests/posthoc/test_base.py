@@ -320,6 +320,15 @@ DAMAGE = {
         ("bias", lambda b: replaced(b, np.nan, 0), "`bias` must be finite .*, got nan"),
         ("weight", lambda w: replaced(w, 1e308, 0, 0), "`weight` must be finite .*, got 1e.308"),
     ],
+    "structured_vector": [
+        ("weight", lambda w: w[:3], r"`weight` must have shape \(4,\), got \(3,\)\."),
+        ("temperature", lambda t: np.array(0.0), r"`temperature` must be finite and in .0\.001, 1000., got 0\."),
+        ("uniform_share", lambda s: np.array(0.0), r"`uniform_share` must be finite and in .1e-18, 0\.5., got 0\."),
+    ],
+    "structured_matrix": [
+        ("weight", lambda w: w[0], r"`weight` must have shape \(4, 4\), got \(4,\)\."),
+        ("uniform_share", lambda s: np.array(np.nan), "`uniform_share` must be finite .*, got nan"),
+    ],
     "dirichlet": [("weight", lambda w: w[:, :3], r"`weight` must have shape \(4, 4\), got \(4, 3\)\.")],
     "beta": [
         ("coefficients", lambda c: c[:, :2], r"`coefficients` must have shape \(4, 3\), got \(4, 2\)\."),

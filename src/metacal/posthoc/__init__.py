@@ -5,6 +5,8 @@
 | `TemperatureScaling` | 1 | yes |
 | `VectorScaling` | 2 K | no |
 | `MatrixScaling` | K (K + 1) | no |
+| `StructuredVectorScaling` | 2 K, under priors | no |
+| `StructuredMatrixScaling` | K (K + 1), under priors | no |
 | `DirichletCalibration` | K (K + 1) | no |
 | `HistogramBinning` | K M | no |
 | `IsotonicCalibration` | grows with n | no |
@@ -16,10 +18,13 @@ from metacal.posthoc.beta_calibration import BetaCalibration
 from metacal.posthoc.choose import Trial, choose_calibrator
 from metacal.posthoc.linear_scaling import DirichletCalibration, MatrixScaling, VectorScaling
 from metacal.posthoc.one_against_rest import HistogramBinning, IsotonicCalibration
+from metacal.posthoc.structured_scaling import StructuredMatrixScaling, StructuredVectorScaling
 from metacal.posthoc.temperature_scaling import TemperatureScaling
 
 CALIBRATORS: dict[str, type[Calibrator]] = {
     "temperature": TemperatureScaling,
+    "structured_vector": StructuredVectorScaling,
+    "structured_matrix": StructuredMatrixScaling,
     "beta": BetaCalibration,
     "vector": VectorScaling,
     "dirichlet": DirichletCalibration,
@@ -38,6 +43,8 @@ __all__ = [
     "HistogramBinning",
     "IsotonicCalibration",
     "MatrixScaling",
+    "StructuredMatrixScaling",
+    "StructuredVectorScaling",
     "TemperatureScaling",
     "Trial",
     "VectorScaling",

@@ -44,7 +44,7 @@ def choose_calibrator(
         >>> targets = (logits + generator.gumbel(size=(3000, 3))).argmax(axis=1)  # drawn from softmax(logits)
         >>> name, trials = choose_calibrator(logits=3.0 * logits, targets=targets)
         >>> name, len(trials)
-        ('temperature', 8)
+        ('temperature', 10)
     """
     from metacal.posthoc import CALIBRATORS
 

@@ -33,9 +33,9 @@ class PosthocCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstim
 
     Args:
         estimator: the classifier.
-        method: ``"temperature"``, ``"beta"``, ``"vector"``, ``"dirichlet"``, ``"matrix"``, ``"isotonic"``,
-            ``"histogram"``; ``"auto"``, the one with the best cross-validated likelihood, or none; or a
-            `metacal.posthoc.Calibrator`.
+        method: ``"temperature"``, ``"structured_vector"``, ``"structured_matrix"``, ``"beta"``, ``"vector"``,
+            ``"dirichlet"``, ``"matrix"``, ``"isotonic"``, ``"histogram"``; ``"auto"``, the one with the best
+            cross-validated likelihood, or none; or a `metacal.posthoc.Calibrator`.
         calibration_share: share of the samples for the calibrator, if the classifier has to be fitted too.
         random_state: of that split.
 
