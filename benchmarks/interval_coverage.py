@@ -80,7 +80,7 @@ def true_values(world: str) -> dict[str, float]:
         "mce": (bins.abs() / counts.clamp(min=1.0 / GRID)).amax().item(),
         "adaptive_ece": parts.abs().mean().item(),
         "classwise_ece": of_class.abs().sum().item(),
-        "debiased_ece": parts.square().mean().sqrt().item(),
+        "debiased_ece_l2": parts.square().mean().sqrt().item(),
         "sweep_ece": gaps.abs().mean().item(),
         "smooth_ece": smooth_error(confidences, chances).item(),
     }

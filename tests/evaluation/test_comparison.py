@@ -10,7 +10,8 @@ from tests.evaluation.files import NAMES, draw
 
 import metacal
 from metacal.errors import InvalidTypeError, InvalidValueError, MissingExtraError
-from metacal.evaluation import Comparison, Evaluation, Predictions, evaluate_predictions
+from metacal.evaluation import Comparison, Difference, Evaluation, Predictions, evaluate_predictions
+from metacal.evaluation.evaluation import MEASURES
 
 FAST = {"num_resamples": 10}
 
@@ -112,3 +113,73 @@ def test_wrong_values(keywords, message):
 def test_a_wrong_call_shows_the_right_one():
     with pytest.raises(InvalidTypeError, match=r"has no argument `y_true` .here `targets`.; call it as"):
         metacal.evaluate(probs=torch.eye(2), y_true=[0, 1])
+
+
+@pytest.fixture
+def pair():
+    logits, _, targets = draw(n=3000)
+    return metacal.evaluate(logits={"net": logits, "sharp": 3.0 * logits}, targets=targets, num_resamples=200)
+
+
+def test_differences_of_every_figure(pair):
+    found = {difference.figure: difference for difference in pair.differences}
+    assert list(found) == list(MEASURES)
+    first, second = (evaluation.figures for evaluation in pair.evaluations)
+    for name in ("accuracy", "nll", "brier"):
+        assert found[name].value == pytest.approx(second[name] - first[name], abs=1e-6)
+    assert not found["accuracy"].is_beyond_noise  # a scale changes no answer
+    assert not found["accuracy"].is_worse
+    for name in ("nll", "brier", "ece", "adaptive_ece", "classwise_ece", "debiased_ece_l2", "sweep_ece", "smooth_ece"):
+        assert found[name].is_worse, name
+        assert found[name].low <= found[name].value <= found[name].high, name
+    assert found["ece"].value == pytest.approx(second["ece"] - first["ece"], abs=0.02)
+    assert found["ece"].verdict.startswith("sharp's ECE is higher by ")
+    assert pair.to_dict()["differences"][0]["baseline"] == "net"
+
+
+def test_a_model_does_not_differ_from_itself(said):
+    logits, _, targets = said
+    found = metacal.evaluate(logits={"a": logits, "b": logits}, targets=targets, **FAST)
+    for difference in found.differences:
+        assert not difference.is_beyond_noise, difference
+        assert difference.value == 0.0 or np.isnan(difference.low)
+
+
+def test_pairing_narrows_the_interval(said):
+    logits, _, targets = said
+    noise = torch.randn(logits.shape, generator=torch.Generator().manual_seed(0))
+    found = metacal.evaluate(logits={"a": logits, "b": logits + 0.1 * noise}, targets=targets, **FAST)
+    paired = next(difference for difference in found.differences if difference.figure == "nll")
+    alone = found["a"].figures
+    assert paired.high - paired.low < 0.5 * (alone["nll_high"] - alone["nll_low"])
+
+
+def test_an_infinite_loss_has_no_difference():
+    probs = torch.tensor([[1.0, 0.0], [0.4, 0.6], [0.2, 0.8]])
+    targets = torch.tensor([1, 1, 1])
+    found = metacal.evaluate(probs={"a": probs, "b": probs.clamp(0.1, 0.9)}, targets=targets, **FAST)
+    nll = found.differences[1]
+    assert nll.figure == "nll"
+    assert not nll.is_worse
+    assert nll.to_dict()["low"] is None
+    assert nll.verdict == "b's NLL: the difference from a has no interval."
+
+
+def test_other_rows_are_not_compared(said):
+    _, probs, targets = said
+    one = evaluate_predictions(Predictions.from_probs(probs, targets, NAMES, "one"), **FAST)
+    fewer = evaluate_predictions(Predictions.from_probs(probs[1:], targets[1:], NAMES, "two"), **FAST)
+    turned = evaluate_predictions(Predictions.from_probs(probs, targets.flip(0), NAMES, "two"), **FAST)
+    renamed = evaluate_predictions(Predictions.from_probs(probs, targets, ("x", "y", "z"), "two"), **FAST)
+    for other, why in ((fewer, "two 299"), (turned, "different targets"), (renamed, "different classes")):
+        found = Comparison.of([one, other])
+        assert found.differences == []
+        assert why in found.problem
+
+
+@pytest.mark.parametrize(
+    ("figure", "low", "high", "is_worse"),
+    [("ece", 0.01, 0.02, True), ("ece", -0.02, -0.01, False), ("accuracy", -0.02, -0.01, True), ("ece", -1, 1, False)],
+)
+def test_worse_is_lower_for_accuracy_and_higher_for_errors(figure, low, high, is_worse):
+    assert Difference(figure, "b", "a", 0.5 * (low + high), low, high).is_worse is is_worse

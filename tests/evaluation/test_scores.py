@@ -22,7 +22,7 @@ FUNCTIONS = {
     "mce": lambda **keywords: F.expected_calibration_error(**keywords, norm="max"),
     "adaptive_ece": F.adaptive_calibration_error,
     "classwise_ece": F.classwise_calibration_error,
-    "debiased_ece": F.debiased_calibration_error,
+    "debiased_ece_l2": F.debiased_calibration_error,
     "sweep_ece": F.sweep_calibration_error,
     "smooth_ece": F.smooth_calibration_error,
 }
@@ -44,7 +44,7 @@ def test_every_figure_is_its_function(dtype):
 def test_num_bins_is_passed_on():
     keywords = samples.draw("multiclass", n=300, inputs="probs")
     scores = score_predictions(**keywords, num_bins=4)
-    for name in ("ece", "mce", "adaptive_ece", "classwise_ece", "debiased_ece"):
+    for name in ("ece", "mce", "adaptive_ece", "classwise_ece", "debiased_ece_l2"):
         expected = FUNCTIONS[name](**keywords, num_bins=4).item()
         assert getattr(scores, name) == pytest.approx(expected, abs=1e-12), name
 

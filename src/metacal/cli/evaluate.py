@@ -16,11 +16,11 @@ from metacal.errors import InvalidValueError
 from metacal.files import write_json
 
 if TYPE_CHECKING:
-    from metacal.evaluation import Evaluation
+    from metacal.evaluation import Comparison, Evaluation
 
 ROWS = {
     "accuracy": "share right",
-    "nll": "log-likelihood, nats",
+    "nll": "negative log-likelihood, nats",
     "brier": "squared distance",
     "brier_calibration": "calibration part",
     "brier_refinement": "refinement part",
@@ -28,7 +28,7 @@ ROWS = {
     "mce": "worst of those bins",
     "adaptive_ece": "equal-mass bins",
     "classwise_ece": "one against the rest",
-    "debiased_ece": "l2, bias taken out",
+    "debiased_ece_l2": "l2, bias taken out",
     "sweep_ece": "bins by monotony",
     "smooth_ece": "no bins: a kernel",
     "aurc": "mean selective risk",
@@ -86,6 +86,7 @@ def evaluate(
 
     Exit status: 0 good, 1 a figure is beyond its bound, 2 bad input.
     """
+    from metacal.evaluation.comparison import Comparison
     from metacal.evaluation.evaluation import FIGURES, OOD_FIGURES, evaluate_file
     from metacal.evaluation.prediction_file import PredictionFile
 
@@ -117,10 +118,11 @@ def evaluate(
                 )
             )
             progress.remove_task(task)
+    comparison = Comparison.of(evaluations, resamples, seed)
     print_evaluations(evaluations, Console())
+    print_differences(comparison, Console())
     if json_file is not None:
-        found = [evaluation.to_dict() for evaluation in evaluations]
-        write_json(json_file, found[0] if len(found) == 1 else {"files": found})
+        write_json(json_file, evaluations[0].to_dict() if len(evaluations) == 1 else comparison.to_dict())
     kept = [check_bound(evaluation, *bound) for evaluation in evaluations for bound in bounds]  # says so of each
     if not all(kept):
         raise typer.Exit(1)
@@ -180,6 +182,20 @@ def print_evaluations(evaluations: Sequence["Evaluation"], console: Console) -> 
     console.print(table)
     for evaluation in evaluations:
         _print_meaning(evaluation, console, is_named=not is_alone)
+
+
+def print_differences(comparison: "Comparison", console: Console) -> None:
+    """Say by how much each model differs from the first, row by row, and which differences are beyond noise."""
+    if comparison.problem is not None:
+        console.say(comparison.problem, "dim")
+    if not comparison.differences:
+        return
+    console.print()
+    is_sampled = any(evaluation.is_sampled for evaluation in comparison.evaluations)
+    rows = f"{comparison.evaluations[0].sample_rows:,} {'sampled ' if is_sampled else ''}rows"
+    console.say(f"Compared with {comparison.evaluations[0].name} on the same {rows} (95 % intervals):", "bold")
+    for difference in comparison.differences:
+        console.say(difference.verdict, None if difference.is_beyond_noise else "dim")
 
 
 def _title(evaluation: "Evaluation") -> str:

@@ -1,6 +1,6 @@
 """Predictions and their scores: what a model said, and how far it can be believed."""
 
-from metacal.evaluation.comparison import Comparison, evaluate
+from metacal.evaluation.comparison import Comparison, Difference, evaluate
 from metacal.evaluation.evaluation import Evaluation, confidence_verdict, evaluate_file, evaluate_predictions
 from metacal.evaluation.prediction_file import PredictionFile, read_predictions, sample_predictions
 from metacal.evaluation.predictions import Predictions, example_predictions
@@ -12,6 +12,7 @@ from metacal.evaluation.temperature_gain import TemperatureGain, temperature_gai
 __all__ = [
     "Comparison",
     "Detection",
+    "Difference",
     "Evaluation",
     "PredictionFile",
     "Predictions",

@@ -1,7 +1,8 @@
 """Several models on the same rows, and `evaluate`, the whole evaluation as one call in Python."""
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -9,9 +10,10 @@ import numpy as np
 import torch
 
 from metacal.errors import InvalidValueError, nearest
-from metacal.evaluation.evaluation import Evaluation, evaluate_predictions
+from metacal.evaluation.evaluation import ERRORS, MEASURES, Evaluation, evaluate_predictions
+from metacal.evaluation.paired import accuracy_difference, error_cells, error_difference, mean_difference
 from metacal.evaluation.predictions import Predictions
-from metacal.evaluation.scores import RESAMPLES
+from metacal.evaluation.scores import RESAMPLES, Binned, Ends
 from metacal.functional.arguments import check_integer, check_num_bins
 from metacal.functional.boundary import explained, to_tensor
 from metacal.functional.inputs import class_logits
@@ -21,15 +23,99 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
+LABELS = {
+    "accuracy": "accuracy",
+    "nll": "NLL",
+    "brier": "Brier score",
+    "ece": "ECE",
+    "mce": "MCE",
+    "adaptive_ece": "adaptive ECE",
+    "classwise_ece": "classwise ECE",
+    "debiased_ece_l2": "debiased ECE (l2)",
+    "sweep_ece": "sweep ECE",
+    "smooth_ece": "smooth ECE",
+}
+IN_PERCENT = ("accuracy", *ERRORS)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One figure of a model minus that of the baseline, with its 95 % interval; NaN where it is not defined.
+
+    Of a calibration error, what chance adds to each model's is taken out first (see `error_difference`).
+    """
+
+    figure: str
+    model: str
+    baseline: str
+    value: float
+    low: float
+    high: float
+
+    @property
+    def is_beyond_noise(self) -> bool:
+        """Whether the interval leaves out 0."""
+        return self.low > 0.0 or self.high < 0.0
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether the model is worse than the baseline, beyond noise."""
+        return self.high < 0.0 if self.figure == "accuracy" else self.low > 0.0
+
+    @property
+    def verdict(self) -> str:
+        """In words.
+
+        Examples:
+            >>> Difference("ece", "B", "A", -0.021, -0.028, -0.014).verdict
+            "B's ECE is lower by 2.10 points (1.40 to 2.80)."
+            >>> Difference("nll", "B", "A", 0.01, -0.02, 0.04).verdict
+            "B's NLL: no difference from A beyond noise (-0.0200 to 0.0400)."
+        """
+        name = f"{self.model}'s {LABELS[self.figure]}"
+        if math.isnan(self.low):
+            return f"{name}: the difference from {self.baseline} has no interval."
+        show = _points if self.figure in IN_PERCENT else _plain
+        if not self.is_beyond_noise:
+            return f"{name}: no difference from {self.baseline} beyond noise ({show(self.low)} to {show(self.high)})."
+        least, most = sorted((abs(self.low), abs(self.high)))
+        unit = " points" if self.figure in IN_PERCENT else ""
+        side = "lower" if self.high < 0.0 else "higher"
+        return f"{name} is {side} by {show(abs(self.value))}{unit} ({show(least)} to {show(most)})."
+
+    def to_dict(self) -> dict[str, object]:
+        """For JSON: what is not a finite number as null."""
+        ends = {name: value if math.isfinite(value) else None for name, value in self._numbers().items()}
+        return {**asdict(self), **ends, "is_beyond_noise": self.is_beyond_noise, "verdict": self.verdict}
+
+    def _numbers(self) -> dict[str, float]:
+        return {"value": self.value, "low": self.low, "high": self.high}
+
+
 @dataclass(frozen=True)
 class Comparison:
     """Several models, evaluated on the same rows.
 
     Attributes:
         evaluations: one a model, in the order given.
+        differences: every figure of each other model minus that of the first.
+        problem: why there are none; None if there are.
     """
 
     evaluations: list[Evaluation]
+    differences: list[Difference] = field(default_factory=list)
+    problem: str | None = None
+
+    @classmethod
+    def of(cls, evaluations: Sequence[Evaluation], num_resamples: int = RESAMPLES, seed: int = 0) -> "Comparison":
+        """Compare each model with the first, row by row, if they are of the same rows."""
+        first, *others = evaluations
+        problem = next((said for other in others if (said := _unpaired(first, other)) is not None), None)
+        if problem is not None or not others:
+            return cls(list(evaluations), [], problem)
+        baseline = _PairedModel(first)
+        found = [each for other in others for each in baseline.differences(_PairedModel(other), num_resamples, seed)]
+        return cls(list(evaluations), found)
 
     def __getitem__(self, name: str) -> Evaluation:
         """The evaluation of the model of this name."""
@@ -40,7 +126,10 @@ class Comparison:
 
     def to_dict(self) -> dict[str, object]:
         """For JSON."""
-        return {"files": [evaluation.to_dict() for evaluation in self.evaluations]}
+        return {
+            "files": [evaluation.to_dict() for evaluation in self.evaluations],
+            "differences": [difference.to_dict() for difference in self.differences],
+        }
 
     def frame(self) -> "DataFrame":
         """`Evaluation.frame` of all models, one below the other: the index is (model, figure)."""
@@ -60,6 +149,56 @@ class Comparison:
         from metacal.reporting import write_report
 
         return write_report([evaluation.class_predictions for evaluation in self.evaluations], path)
+
+
+class _PairedModel:
+    """What differences are computed from, once a model."""
+
+    def __init__(self, evaluation: Evaluation) -> None:
+        self.name = evaluation.name
+        assert isinstance(evaluation.binned, Binned)
+        self.binned = evaluation.binned
+        self.losses, self.distances = self.binned.losses_and_distances()
+        # Of the very rows that are compared: figures of a large file may be of more.
+        means = (self.binned.correct.double().mean(), self.losses.mean(), self.distances.mean())
+        self.figures = {name: mean.item() for name, mean in zip(("accuracy", "nll", "brier"), means, strict=True)}
+        self.cells = error_cells(self.binned, evaluation.figures["smooth_ece"])
+
+    def differences(self, other: "_PairedModel", num_resamples: int, seed: int) -> list[Difference]:
+        """Every figure of another model minus this one's."""
+        ends: dict[str, Ends] = {
+            "accuracy": accuracy_difference(self.binned.correct, other.binned.correct),
+            "nll": mean_difference(self.losses, other.losses),
+            "brier": mean_difference(self.distances, other.distances),
+        }
+        means = {name: (other.figures[name] - self.figures[name], *interval) for name, interval in ends.items()}
+        errors = {
+            name: error_difference(self.cells[name], other.cells[name], num_resamples, seed) for name in self.cells
+        }
+        found = means | errors
+        return [Difference(name, other.name, self.name, *found[name]) for name in MEASURES]
+
+
+def _unpaired(first: Evaluation, other: Evaluation) -> str | None:
+    """Why two evaluations are not of the same rows; None if they are, as far as their targets say."""
+    one, two = first.predictions, other.predictions
+    if one is None or two is None:
+        return f"{(first if one is None else other).name} has no scores of every class: not compared row by row."
+    if first.rows != other.rows or len(one) != len(two):
+        return f"{first.name} has {first.rows:,} rows, {other.name} {other.rows:,}: not compared row by row."
+    if one.class_names != two.class_names:
+        return f"{first.name} and {other.name} have different classes, or another order: not compared row by row."
+    if not torch.equal(one.targets, two.targets):
+        return f"{first.name} and {other.name} have different targets: not the same rows, so not compared row by row."
+    return None
+
+
+def _points(value: float) -> str:
+    return f"{100.0 * value:.2f}"
+
+
+def _plain(value: float) -> str:
+    return f"{value:.4f}"
 
 
 @overload
@@ -141,7 +280,7 @@ def evaluate(
     if not scores:
         raise InvalidValueError(f"`{'logits' if is_logits else 'probs'}` must hold at least one model, got none.")
     models = [_predictions(each, targets, class_names, str(name), is_logits) for name, each in scores.items()]
-    return Comparison([evaluate_predictions(model, **keywords) for model in models])
+    return Comparison.of([evaluate_predictions(model, **keywords) for model in models], num_resamples, seed)
 
 
 def _predictions(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 STREAMED = ("accuracy", "nll", "brier", "ece", "mce")
-ERRORS = ("ece", "mce", "adaptive_ece", "classwise_ece", "debiased_ece", "sweep_ece", "smooth_ece")
+ERRORS = ("ece", "mce", "adaptive_ece", "classwise_ece", "debiased_ece_l2", "sweep_ece", "smooth_ece")
 MEASURES = ("accuracy", "nll", "brier", *ERRORS)
 """Figures with an interval."""
 
@@ -62,7 +62,7 @@ class Evaluation:
         gain: what temperature scaling would bring.
         warning: one sentence if there are too few samples to tell.
         predictions: the rows themselves, of a large file the sample of them; None of top-label confidences.
-        num_bins: M of the calibration errors.
+        binned: the rows in bins.
         read: columns, kind and number of what was read from the file, see `PredictionFile.describe`.
     """
 
@@ -79,7 +79,7 @@ class Evaluation:
     gain: TemperatureGain | None
     warning: str | None
     predictions: Predictions | None = field(repr=False, compare=False)
-    num_bins: int = 15
+    binned: TopLabel = field(repr=False, compare=False)
     read: dict[str, Any] | None = None
 
     @property
@@ -140,8 +140,9 @@ class Evaluation:
 
         said = self.class_predictions
         logits, probs = (said.scores, None) if said.is_logits else (None, said.scores)
+        num_bins = self.binned.equal_width.num_bins
         return reliability_diagram(
-            logits=logits, probs=probs, targets=said.targets, num_bins=self.num_bins, ax=ax, title=self.name
+            logits=logits, probs=probs, targets=said.targets, num_bins=num_bins, ax=ax, title=self.name
         )
 
     def report(self, path: str | Path) -> Path:
@@ -245,7 +246,7 @@ def evaluate_predictions(
     counts = confusion_counts(predictions.predicted, targets, predictions.num_classes)
     return Evaluation(
         predictions=predictions,
-        num_bins=num_bins,
+        binned=binned,
         name=predictions.name,
         path=predictions.name,
         rows=len(targets),
@@ -282,7 +283,7 @@ def _evaluate_top_label(file: PredictionFile, num_bins: int, num_resamples: int,
         gain=None,
         warning=sample_size_warning(binned.equal_width),
         predictions=None,
-        num_bins=num_bins,
+        binned=binned,
         read=file.describe(),
     )
 

@@ -53,7 +53,7 @@ class Scores:
     mce: float
     adaptive_ece: float
     classwise_ece: float
-    debiased_ece: float
+    debiased_ece_l2: float
     sweep_ece: float
     smooth_ece: float
 
@@ -124,7 +124,7 @@ class TopLabel:
             "ece": calibration_error(self.equal_width).item(),
             "mce": calibration_error(self.equal_width, "max").item(),
             "adaptive_ece": calibration_error(self.equal_mass).item(),
-            "debiased_ece": debiased_error(self.equal_mass).item(),
+            "debiased_ece_l2": debiased_error(self.equal_mass).item(),
             "sweep_ece": calibration_error(self.sweep).item(),
             "smooth_ece": smooth_error(self.confidences, self.correct).item(),
         }
@@ -138,7 +138,7 @@ class TopLabel:
             "ece": interval(self.equal_width),
             "mce": interval(self.equal_width, "max"),
             "adaptive_ece": interval(self.equal_mass),
-            "debiased_ece": interval(self.equal_mass, "l2"),
+            "debiased_ece_l2": interval(self.equal_mass, "l2"),
             "sweep_ece": interval(self.sweep),
             "smooth_ece": interval(smooth, smoothing=kernel),
         }
@@ -185,7 +185,7 @@ class Binned(TopLabel):
 
     def intervals(self, smooth_ece: float, num_resamples: int = RESAMPLES, seed: int = 0) -> dict[str, Ends]:
         """See `TopLabel`; those of NLL, Brier score and classwise error too."""
-        losses, distances = self._losses_and_distances()
+        losses, distances = self.losses_and_distances()
         cells, cell_noise = class_cells(self.inputs, self.classes, num_resamples, seed)
         classwise = error_interval(cells, noise=cell_noise, num_resamples=num_resamples, seed=seed)
         return super().intervals(smooth_ece, num_resamples, seed) | {
@@ -194,7 +194,7 @@ class Binned(TopLabel):
             "classwise_ece": (classwise.low.item(), classwise.high.item()),
         }
 
-    def _losses_and_distances(self) -> tuple[Tensor, Tensor]:
+    def losses_and_distances(self) -> tuple[Tensor, Tensor]:
         """-log p(target) and the squared distance of each row, float64; the first is finite for logits of any size."""
         rows = self.inputs.targets.unsqueeze(1)
         probs = self.inputs.to_probs(at_least_float32(self.inputs.scores)).double()

@@ -135,7 +135,7 @@ def error_interval(
     device = statistics.counts.device
     generator = torch.Generator(device=device).manual_seed(seed)
     normal = torch.randn(2, num_resamples, statistics.num_bins, generator=generator, device=device)
-    line = _Hypotheses(statistics, norm, smoothing, normal[0] if noise is None else noise, normal[1])
+    line = HypothesisLine(statistics, norm, smoothing, normal[0] if noise is None else noise, normal[1])
     estimate = calibration_error(statistics, norm) if smoothing is None else line.error(statistics.gaps)
     calibrated = line.draw(estimate.new_ones(1))[0]
     typical = calibrated.median()
@@ -156,7 +156,7 @@ def error_interval(
     return Interval(estimate, low, torch.maximum(low, high))  # a single draw finds one place for both
 
 
-class _Hypotheses:
+class HypothesisLine:
     """The line of hypotheses: a place in [-1, 1] is as wrong as can be at -1, as measured at 0, calibrated at 1."""
 
     def __init__(
@@ -189,7 +189,7 @@ class _Hypotheses:
 
     def error(self, gaps: Tensor) -> Tensor:
         """The true error where the bins have these gaps: ``(..., M) -> (...)``."""
-        return self._measure(gaps * self.weights)
+        return self.measure(gaps * self.weights)
 
     def draw(self, places: Tensor) -> Tensor:
         """Errors of data sets drawn under the hypotheses at ``places``: ``(E,) -> (E, R)``."""
@@ -199,9 +199,9 @@ class _Hypotheses:
         gaps, deviations = gaps.float().unsqueeze(1), deviations.float().unsqueeze(1)
         at_once = max(1, VALUES_AT_ONCE // gaps.numel())
         parts = zip(torch.split(self.shares, at_once), torch.split(self.noise, at_once), strict=True)
-        return torch.cat([self._measure(gaps * shares + deviations * noise) for shares, noise in parts], dim=1)
+        return torch.cat([self.measure(gaps * shares + deviations * noise) for shares, noise in parts], dim=1)
 
-    def _measure(self, weighted: Tensor) -> Tensor:
+    def measure(self, weighted: Tensor) -> Tensor:
         """Norm of weighted gaps, as in `calibration_error`."""
         if self.smoothing is not None:
             weighted = weighted @ self.smoothing.to(weighted.dtype)
@@ -277,8 +277,10 @@ def share_interval(successes: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     return low, high
 
 
-def mean_interval(count: int, sums: tuple[float, float, float], most: float = math.inf) -> tuple[float, float]:
-    r"""95 % interval of the mean of values in [0, ``most``], from the sums of the values, their squares and cubes.
+def mean_interval(
+    count: int, sums: tuple[float, float, float], most: float = math.inf, least: float = 0.0
+) -> tuple[float, float]:
+    r"""95 % interval of the mean of values in [``least``, ``most``], from the sums of values, squares and cubes.
 
     Hall's (1992): with :math:`g` the skewness over :math:`\sqrt{n}`, the studentised mean :math:`t` becomes
     :math:`t + g t^2 / 3 + g^2 t^3 / 27 + g / 6`, which is normal to second order; its two quantiles are turned back.
@@ -298,7 +300,7 @@ def mean_interval(count: int, sums: tuple[float, float, float], most: float = ma
     skewness = (cube - 3.0 * mean * square + 2.0 * mean**3) / variance**1.5
     error = math.sqrt(variance / (count - 1))
     low, high = (mean - error * _untransformed(z, skewness / math.sqrt(count)) for z in (Z_95, -Z_95))
-    return max(low, 0.0), min(high, most)
+    return max(low, least), min(high, most)
 
 
 def power_sums(values: Tensor) -> tuple[float, float, float]:

@@ -18,7 +18,7 @@ MEASURES = {
     "mce": ("MCE", "the worst of those bins"),
     "adaptive_ece": ("Adaptive ECE", "15 bins of equal size"),
     "classwise_ece": ("Classwise ECE", "each class against the rest, averaged"),
-    "debiased_ece": ("Debiased ECE", "root mean square, bias of small bins taken out"),
+    "debiased_ece_l2": ("Debiased ECE (l2)", "root mean square, bias of small bins taken out"),
     "sweep_ece": ("Sweep ECE", "as many bins as keep accuracy rising"),
     "smooth_ece": ("Smooth ECE", "a kernel in place of bins"),
 }

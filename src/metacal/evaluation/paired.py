@@ -1,0 +1,183 @@
+"""Intervals of the difference between two models on the same rows: what both get wrong together cancels out."""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from metacal.evaluation.scores import ROW_GROUPS, SMOOTH_CELLS, Binned, Ends, reflected_kernel
+from metacal.functional.binning import BinStatistics, equal_width_index, equal_width_statistics
+from metacal.functional.intervals import Z_95, HypothesisLine, mean_interval, power_sums
+
+NOISE_ROWS = 100_000
+"""Rows from which the scatter of classwise bins is estimated."""
+
+STEPS = 400
+"""Places on each model's line of hypotheses between which true errors are interpolated."""
+
+HALVINGS = 20
+TAIL = 0.025
+
+
+def accuracy_difference(first: Tensor, second: Tensor) -> Ends:
+    """95 % interval of accuracy of the second minus the first, from bool ``(n,)``: Agresti and Min (2005).
+
+    Half a row is added to each of the four cells (right and wrong, of either), so that few rows on which the models
+    disagree do not make the interval too narrow.
+    """
+    size = len(first) + 2.0
+    gained, lost = (int((second & ~first).sum()) + 0.5) / size, (int((first & ~second).sum()) + 0.5) / size
+    half = Z_95 * math.sqrt((gained + lost - (gained - lost) ** 2) / size)
+    return gained - lost - half, gained - lost + half
+
+
+def mean_difference(first: Tensor, second: Tensor) -> Ends:
+    """95 % interval of the mean of second minus first, losses ``(n,)`` row by row; NaN where one is infinite."""
+    return mean_interval(len(first), power_sums(second - first), least=-math.inf)
+
+
+@dataclass(frozen=True)
+class Cells:
+    """One calibration error of one model, as sums over cells of right minus confidence.
+
+    Attributes:
+        statistics: of the cells that hold samples, ``(C,)``.
+        groups: float32 ``(G, C)``: right minus confidence, over n, added up over groups of rows and centred.
+        norm: of the error over the cells.
+        smoothing: ``(C, C)``, or None.
+    """
+
+    statistics: BinStatistics
+    groups: Tensor
+    norm: str = "l1"
+    smoothing: Tensor | None = None
+
+
+def error_cells(binned: Binned, smooth_ece: float) -> dict[str, Cells]:
+    """The cells of each calibration error, by name."""
+    confidences, correct, device = binned.confidences, binned.correct, binned.confidences.device
+    residuals = (correct.double() - confidences.double()).float()
+    row_groups = min(ROW_GROUPS, len(correct))
+    group = torch.arange(len(correct), device=device) % row_groups
+
+    def cells(statistics: BinStatistics, index: Tensor, norm: str = "l1", smoothing: Tensor | None = None) -> Cells:
+        sums = torch.zeros(row_groups, statistics.num_bins, device=device)
+        sums.view(-1).index_add_(0, group * statistics.num_bins + index, residuals)
+        return Cells(statistics, _centred(sums, len(correct)), norm, smoothing)
+
+    def by_edges(statistics: BinStatistics) -> Tensor:
+        inner = statistics.edges[1:-1].to(confidences.dtype).contiguous()
+        return torch.bucketize(confidences, inner)
+
+    width = equal_width_index(confidences, binned.equal_width.num_bins)
+    mass = by_edges(binned.equal_mass)
+    smooth = equal_width_statistics(confidences, correct, SMOOTH_CELLS)
+    kernel = reflected_kernel(SMOOTH_CELLS, smooth_ece, device)
+    return {
+        "ece": cells(binned.equal_width, width),
+        "mce": cells(binned.equal_width, width, "max"),
+        "adaptive_ece": cells(binned.equal_mass, mass),
+        "classwise_ece": _class_cells(binned, row_groups),
+        "debiased_ece_l2": cells(binned.equal_mass, mass, "l2"),
+        "sweep_ece": cells(binned.sweep, by_edges(binned.sweep)),
+        "smooth_ece": cells(smooth, equal_width_index(confidences, SMOOTH_CELLS), smoothing=kernel),
+    }
+
+
+def _class_cells(binned: Binned, row_groups: int) -> Cells:
+    """The bins of all classes that hold samples; a row is in one bin of every class."""
+    inputs, statistics = binned.inputs, binned.classes
+    num_bins = statistics.num_bins
+    held = statistics.counts.flatten().nonzero().squeeze(1)
+    place = torch.zeros(statistics.counts.numel(), dtype=torch.int64, device=held.device)
+    place[held] = torch.arange(len(held), device=held.device)
+    sums = torch.zeros(row_groups, len(held), device=held.device)
+    classes = torch.arange(inputs.num_classes, device=held.device)
+    count, rows = len(inputs.targets), 0
+    step = max(1, count // NOISE_ROWS)
+    some = replace(inputs, scores=inputs.scores[::step], targets=inputs.targets[::step])
+    for scores, targets in some.chunks(temporaries=8):
+        probs = inputs.to_probs(scores)
+        index = place[equal_width_index(probs.reshape(-1), num_bins).view_as(probs) + classes * num_bins]
+        group = (torch.arange(rows, rows + len(probs), device=held.device) % row_groups).unsqueeze(1)
+        rows += len(probs)
+        residuals = (targets.unsqueeze(1) == classes).float() - probs.float()
+        sums.view(-1).index_add_(0, (group * len(held) + index).view(-1), residuals.reshape(-1))
+    right, units = statistics.correct_sums.flatten()[held], statistics.confidence_units.flatten()[held]
+    kept = BinStatistics(statistics.counts.flatten()[held], right, units, statistics.edges)
+    # Every sample counts once for each class: weights and sums are shares of n K.
+    noise = _centred(sums, rows * inputs.num_classes) * math.sqrt(rows / count)
+    return Cells(kept, noise)
+
+
+def _centred(sums: Tensor, count: int) -> Tensor:
+    return (sums - sums.mean(dim=0)) / count
+
+
+class _Model:
+    """One model on its line of hypotheses, with noise as its own rows scatter."""
+
+    def __init__(self, cells: Cells, weights: Tensor) -> None:
+        nothing = torch.zeros(1, cells.statistics.num_bins, device=weights.device)
+        self.line = HypothesisLine(cells.statistics, cells.norm, cells.smoothing, nothing, nothing)
+        self.noise = weights @ cells.groups
+        shift = torch.logspace(-4, 4, STEPS // 2, dtype=torch.float64, device=weights.device)
+        places = shift / (1.0 + shift)
+        self.places = torch.cat((places.flip(0), places.new_zeros(1), -places))  # calibrated first: errors rise
+        self.errors = self.line.error(self.line.gaps(self.places)).cummax(0).values.cpu().numpy()
+        self.measured = self.line.error(cells.statistics.gaps).item()
+
+    def draw(self, error: float) -> Tensor:
+        """Measured errors ``(R,)`` of data sets whose true error is this."""
+        place = np.interp(error, self.errors, self.places.cpu().numpy())
+        gaps = self.line.gaps(self.places.new_tensor([place])) if error > 0.0 else torch.zeros_like(self.line.weights)
+        return self.line.measure((gaps * self.line.weights).float() + self.noise)
+
+    def typical(self) -> float:
+        """The true error whose data sets measure, in the median, what was measured; 0 if chance gives more."""
+        low, high = 0.0, float(self.errors[-1])
+        for _ in range(HALVINGS):
+            middle = 0.5 * (low + high)
+            is_below = self.draw(middle).median().item() < self.measured
+            low, high = (middle, high) if is_below else (low, middle)
+        return 0.0 if low == 0.0 else 0.5 * (low + high)
+
+
+def error_difference(
+    first: Cells, second: Cells, num_resamples: int = 1000, seed: int = 0
+) -> tuple[float, float, float]:
+    r"""The true error of the second model minus that of the first, and its 95 % interval by test inversion.
+
+    Each model has a line of hypotheses (see `error_interval`), and a typical true error: the one whose data sets
+    measure what was measured, in the median, so that what chance adds to each error is taken out. A
+    difference :math:`\delta` is tested at the pair of true errors that is :math:`\delta` apart and
+    nearest to the typical ones, in units of each model's scatter; neither is below 0. Data sets of both are drawn with
+    the same normal weights of rows, so what they share cancels out. The interval runs over the differences under which
+    the measured one is in no tail of 2.5 %.
+    """
+    device = first.groups.device
+    generator = torch.Generator(device=device).manual_seed(seed)
+    weights = torch.randn(num_resamples, len(first.groups), generator=generator, device=device)
+    one, two = _Model(first, weights), _Model(second, weights)
+    measured = two.measured - one.measured
+    start, other = one.typical(), two.typical()
+    spread, others = one.draw(start).var().item(), two.draw(other).var().item()
+    share = spread / (spread + others) if spread + others > 0.0 else 0.5
+
+    def tails(difference: float) -> tuple[float, float]:
+        low = start - share * (difference - (other - start))
+        low = max(low, 0.0, -difference)
+        drawn = two.draw(low + difference) - one.draw(low)
+        return (drawn >= measured - 1e-9).double().mean().item(), (drawn <= measured + 1e-9).double().mean().item()
+
+    ends = []
+    for side in (0, 1):
+        # From where the measured difference is typical outwards, to the last difference that passes.
+        outside, inside = (-1.0 if side == 0 else 1.0), other - start
+        for _ in range(HALVINGS):
+            middle = 0.5 * (outside + inside)
+            outside, inside = (outside, middle) if tails(middle)[side] >= TAIL else (middle, inside)
+        ends.append(0.5 * (outside + inside))
+    return other - start, ends[0], ends[1]
