@@ -25,7 +25,7 @@ import torch
 from benchmarks import fuzz_mutations as mutations
 from benchmarks.fuzz_mutations import Mutation
 from metacal.errors import MetacalError
-from metacal.evaluation.prediction_file import read_predictions
+from metacal.evaluation.prediction_file import PredictionFile, gather, read_predictions
 from metacal.evaluation.predictions import Predictions
 
 PROBS = np.array([[0.75, 0.25], [0.125, 0.875], [0.5, 0.5]])
@@ -52,6 +52,32 @@ class Reader:
 def predictions(path: Path) -> None:
     """Read a file of predictions and hold it to what `Predictions` promises."""
     check(read_predictions(path))
+
+
+def any_predictions(path: Path) -> None:
+    """The same of a file that may have top-label confidences alone."""
+    file = PredictionFile(path, top_label=True)
+    if not file.is_top_label:
+        return check(gather(file))
+    for batch in file.batches():
+        assert batch.targets is not None and 0.0 <= float(batch.scores.min()) <= float(batch.scores.max()) <= 1.0
+
+
+def samples(*names: str) -> Callable[[], list[bytes]]:
+    folder = Path(__file__).parent.parent / "tests" / "evaluation" / "samples"
+    return lambda: [(folder / name).read_bytes() for name in names]
+
+
+def tensors() -> list[bytes]:
+    buffer = io.BytesIO()
+    torch.save({"logits": torch.from_numpy(PROBS), "targets": torch.from_numpy(TARGETS)}, buffer)
+    return [buffer.getvalue()]
+
+
+def safe_tensors() -> list[bytes]:
+    from safetensors.numpy import save
+
+    return [save({"probs": PROBS, "targets": TARGETS})]
 
 
 def check(said: Predictions) -> None:
@@ -361,6 +387,16 @@ def in_gzip(mutate: Mutation) -> Mutation:
 RUN_JSON = ("spec.json", "environment.json", "scores.json", "hyperparameters.json")
 READERS = {
     "jsonl": Reader(".jsonl", predictions, json_lines, mutations.json_lines),
+    "json": Reader(".json", any_predictions, samples("inspect.json", "pipeline.json"), mutations.json_file),
+    "json-logs": Reader(
+        ".jsonl",
+        any_predictions,
+        samples("lm-eval.jsonl", "options.jsonl", "verbalised.jsonl", "samples.jsonl", "pipeline-top.jsonl"),
+        mutations.json_lines,
+    ),
+    "eval": Reader(".eval", any_predictions, samples("inspect-epochs.eval"), mutations.zipped(mutations.json_file)),
+    "tensors": Reader(".pt", any_predictions, tensors, mutations.checkpoint),
+    "safetensors": Reader(".safetensors", any_predictions, safe_tensors, mutations.safetensors),
     "npz": Reader(".npz", predictions, arrays, mutations.zipped(mutations.npy)),
     "npy": Reader(".npy", single_array, lambda: [saved(np.save, each) for each in (PROBS, TARGETS)], mutations.npy),
     "csv": Reader(".csv", predictions, comma_separated, mutations.separated),

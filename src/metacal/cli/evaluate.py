@@ -44,13 +44,15 @@ SIDE_BY_SIDE = 2
 
 def evaluate(
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILE", help="CSV, Parquet, Arrow, Feather, NPZ, NPY or JSON lines.")
+        list[Path],
+        typer.Argument(metavar="FILE", help="CSV, Parquet, Arrow, NPZ, NPY, JSON (lines), .pt, .safetensors or .eval."),
     ],
     probs: options.Probs = None,
     logits: options.Logits = None,
     target: options.Target = None,
     class_names: options.ClassNames = None,
     percent: options.Percent = False,
+    file_format: options.Format = "auto",
     ood: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Out-of-distribution predictions: adds detection AUROC and FPR95."),
@@ -95,7 +97,7 @@ def evaluate(
     bounds = [(*parse_bound(text, "--fail-above", keys), True) for text in fail_above or []]
     bounds += [(*parse_bound(text, "--fail-below", keys), False) for text in fail_below or []]
     keywords: dict[str, Any] = {"probs": probs, "logits": logits, "class_names": options.read_class_names(class_names)}
-    keywords |= {"percent": percent, "top_label": True}
+    keywords |= {"percent": percent, "top_label": True, "file_format": file_format}
     opened = [model for path in files for model in PredictionFile.models(path, target=target, **keywords)]
     outside = [] if ood is None else PredictionFile.models(ood, needs_target=False, **keywords)
     if len(outside) > 1 and [file.name for file in outside] != [file.name for file in opened]:

@@ -28,6 +28,10 @@ ClassNames = Annotated[
     ),
 ]
 Percent = Annotated[bool, typer.Option("--percent", help="Probabilities or confidences are percentages.")]
+Format = Annotated[
+    str,
+    typer.Option("--format", help="Of JSON files: auto (by structure), table, lm-eval, inspect, pipeline or samples."),
+]
 JSONFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write all numbers as JSON.")]
 Sample = Annotated[int, typer.Option(min=100, help="Rows to keep for what needs rows; of more, so many at random.")]
 Resamples = Annotated[int, typer.Option(min=10, help="Data sets drawn for the interval of a calibration error.")]

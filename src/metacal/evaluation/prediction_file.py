@@ -71,6 +71,7 @@ class PredictionFile:
         target: str | None = None,
         class_names: Sequence[str] | None = None,
         percent: bool = False,
+        file_format: str = "auto",
         needs_target: bool = True,
         top_label: bool = False,
         table: Table | None = None,
@@ -79,10 +80,13 @@ class PredictionFile:
         self._percent, self._is_percent = percent, percent
         self.path, self.place = Path(path), str(path)
         self.name = self.path.name.split(".")[0] or self.path.name
-        is_npy, is_npz = (self.path.suffix.lower() == suffix for suffix in (".npy", ".npz"))
-        self._table = open_table(self.path, target if is_npy else None) if table is None else table
+        is_npy = self.path.suffix.lower() == ".npy"
+        self._table = open_table(self.path, target, file_format) if table is None else table
+        is_arrays = isinstance(self._table, ArrayTable) and not self._table.is_records
         if is_npy and len(self._table.names) > 1:
             target = self._table.names[1]  # the file beside, named or found
+        elif target is not None and target not in self._table.names and self._table.names[-1] == "target":
+            target = "target"  # from a file of their own
         try:
             self._layout: Layout = find_layout(
                 self._table.names,
@@ -91,14 +95,14 @@ class PredictionFile:
                 target=target,
                 class_names=class_names if class_names is not None else self._table.class_names,
                 numbers_are_names=self._table.class_names is None,  # an archive numbers its own from 0
-                is_arrays=is_npy or is_npz,
+                is_arrays=is_arrays,
                 needs_target=needs_target,
             )
         except InvalidFileError:
             raise
         except InvalidValueError as error:
             raise InvalidFileError(f"{self.path}: {error}") from None
-        if is_npz and probs is None and logits is None:
+        if is_arrays and not is_npy and not self.is_top_label and probs is None and logits is None:
             self._check_unrivalled()
         self.is_logits = self._layout.is_logits
         self._numbers = self._layout.numbers
@@ -122,15 +126,16 @@ class PredictionFile:
     def models(
         cls, path: str | Path, *, probs: str | None = None, logits: str | None = None, **keywords: Any
     ) -> list["PredictionFile"]:
-        """The models in a file: of an NPZ, each array ``(n, K)`` that ``probs`` or ``logits`` names; else one.
+        """The models in a file: of arrays by name, each ``(n, K)`` that ``probs`` or ``logits`` names; else one.
 
         The arguments are those of `PredictionFile`. A model that is one of several is called by its array's name.
         """
         pattern, place = logits if probs is None else probs, Path(path)
-        if pattern is None or place.suffix.lower() != ".npz":
+        if pattern is None or place.suffix.lower() not in (".npz", ".json", ".pt", ".pth", ".safetensors"):
             return [cls(place, probs=probs, logits=logits, **keywords)]
         table = open_table(place)
-        assert isinstance(table, ArrayTable)
+        if not isinstance(table, ArrayTable) or table.is_records:
+            return [cls(place, probs=probs, logits=logits, **keywords)]
         words = [pattern] if pattern in table.names else pattern.split(",")
         matrices = [name for name in table.names if table.is_matrix(name)]
         parts = [match_columns(matrices, word) for word in words if word.strip()]
@@ -335,7 +340,7 @@ def read_predictions(
     class_names: Sequence[str] | None = None,
     percent: bool = False,
 ) -> Predictions:
-    r"""Read a file of predictions: CSV, Parquet, Arrow, Feather, NPZ, NPY or JSON lines.
+    r"""Read a file of predictions: CSV, Parquet, Arrow, NPZ, NPY, JSON (lines), tensors, or a language model's log.
 
     Args:
         path: the file.

@@ -10,19 +10,19 @@ import itertools
 import json
 import sys
 import zlib
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from metacal.errors import InvalidFileError, needs
 
-FORMATS = ".csv, .tsv, .parquet, .arrow, .feather, .ipc, .npz, .npy, .jsonl, .ndjson"
+FORMATS = ".csv, .tsv, .parquet, .arrow, .feather, .ipc, .npz, .npy, .json, .jsonl, .ndjson, .pt, .safetensors, .eval"
 CLASS_NAMES_KEY = "class_names"
 TARGET_ENDINGS = ("targets", "target", "labels", "label", "ground_truth", "y")
 SCORE_ENDINGS = ("probs", "probabilities", "predictions", "logits")
@@ -71,11 +71,11 @@ class BadRow(Exception):  # noqa: N818 (not an error of ours: it becomes an Inva
         self.problem = problem
 
 
-def open_table(path: Path, target: str | None = None) -> Table:
+def open_table(path: Path, target: str | None = None, file_format: str = "auto") -> Table:
     """Open a file with the reader that its extension asks for; packages that the others need are never loaded.
 
     ``.csv.gz``, ``.tsv.gz`` and ``.jsonl.gz`` are unpacked on the way. ``target`` names the file that holds the targets
-    of a ``.npy`` file; by default it is found beside it.
+    of a ``.npy`` file, by default found beside it, or of a pipeline's output. ``file_format`` is that of JSON.
     """
     if not path.exists():
         raise InvalidFileError(f"{path}: no such file; check the path.")
@@ -88,7 +88,13 @@ def open_table(path: Path, target: str | None = None) -> Table:
         if suffix in (".npz", ".npy"):
             return open_npz(path) if suffix == ".npz" else open_npy(path, target)
         if suffix in (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz"):
-            return JSONLinesTable(path)
+            return open_json_lines(path, target, file_format)
+        if suffix in (".json", ".eval"):
+            from metacal.evaluation.json_tables import open_json
+
+            return open_json(path, target, file_format)
+        if suffix in (".pt", ".pth", ".safetensors"):
+            return open_tensors(path)
         if suffix in (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".pq", ".arrow", ".feather", ".ipc"):
             with needs("cli"):
                 from metacal.evaluation.arrow_tables import open_arrow_table
@@ -142,7 +148,9 @@ def readable(path: Path) -> Iterator[None]:
 class ArrayTable:
     """Arrays of equal length, by name."""
 
-    def __init__(self, path: Path, arrays: dict[str, NDArray[Any]], class_names: Sequence[str] | None = None) -> None:
+    def __init__(self, path: Path, arrays: Mapping[str, Column], class_names: Sequence[str] | None = None) -> None:
+        self.notes: list[str] = []
+        self.is_records = False  # columns of rows, rather than arrays that were saved by name
         self._path = path
         self._arrays = arrays
         self.names = list(arrays)
@@ -150,12 +158,17 @@ class ArrayTable:
 
     def is_matrix(self, name: str) -> bool:
         """Whether an array has a row of numbers for each sample, and not one value."""
-        return self._arrays[name].ndim > 1
+        array = self._arrays[name]
+        return not isinstance(array, Strings) and array.ndim > 1
 
     def alike(self, name: str) -> list[str]:
         """Arrays of floats that have the shape of this one, which is among them."""
-        shape = self._arrays[name].shape
-        return [other for other, array in self._arrays.items() if array.shape == shape and array.dtype.kind == "f"]
+        floats = {
+            other: array.shape
+            for other, array in self._arrays.items()
+            if not isinstance(array, Strings) and array.dtype.kind == "f"
+        }
+        return [other for other, shape in floats.items() if shape == floats.get(name)]
 
     def batches(self, columns: Sequence[str], rows: int, text: str | None = None) -> Iterator[dict[str, Column]]:
         """Yield slices of the arrays."""
@@ -176,6 +189,33 @@ def open_npz(path: Path) -> ArrayTable:
         names = arrays.pop(CLASS_NAMES_KEY, None)
         class_names = None if names is None else [str(name) for name in names.reshape(-1)]
     return ArrayTable(path, {name: array for name, array in arrays.items() if array.ndim}, class_names)
+
+
+def open_tensors(path: Path) -> ArrayTable:
+    """Tensors by name: a dictionary that ``torch.save`` wrote, or safetensors. Nothing else is unpickled."""
+    writer = "torch.save({'logits': ..., 'targets': ...}, path)"
+    try:
+        if path.suffix.lower() == ".safetensors":
+            from safetensors.torch import load_file
+
+            found: Any = load_file(path)
+        else:
+            import torch
+
+            found = torch.load(path, map_location="cpu", weights_only=True)
+        tensors = {str(name): value for name, value in found.items() if hasattr(value, "detach") and value.ndim}
+        arrays = {
+            name: _plain((value.float() if value.dtype.itemsize == 2 and value.is_floating_point() else value).numpy())
+            for name, value in tensors.items()
+        }
+    except OSError:
+        raise
+    except Exception as error:
+        reason = "" if "weights_only" in str(error).lower() else f" ({first_line(error)})"
+        raise InvalidFileError(f"{path}: is not a dictionary of plain tensors{reason}; write {writer}.") from None
+    if not arrays:
+        raise InvalidFileError(f"{path}: holds no tensors by name; write {writer}.")
+    return ArrayTable(path, arrays)
 
 
 def open_npy(path: Path, target: str | None = None) -> ArrayTable:
@@ -248,6 +288,33 @@ def _plain(array: NDArray[Any]) -> NDArray[Any]:
     return array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
 
 
+def open_json_lines(path: Path, target: str | None, file_format: str) -> Table:
+    """Rows that are read in batches; those of a log are converted, and kept in memory."""
+    from metacal.evaluation.json_tables import convert_rows, read_targets, recognise
+
+    first = next(read_lines(path), None)
+    name = recognise(first) if file_format == "auto" else file_format
+    if first is None or name == "table":
+        return JSONLinesTable(path)
+    targets = read_targets(path, target) if name == "pipeline" else None
+    return convert_rows(path, list(read_lines(path)), name, targets)
+
+
+def read_lines(path: Path) -> Iterator[Any]:
+    """Parsed lines, blank ones left out."""
+    row, is_zipped = 0, path.suffix.lower() == ".gz"
+    with gzip.open(path, "rt", encoding="utf-8-sig") if is_zipped else path.open(encoding="utf-8-sig") as file:
+        for line in file:
+            if line.strip():
+                row += 1
+                try:
+                    yield json.loads(line)
+                except (ValueError, RecursionError) as error:
+                    raise InvalidFileError(
+                        f"{path}: row {row} is not JSON ({first_line(error)}); write one object a line."
+                    ) from None
+
+
 class JSONLinesTable:
     """Rows are parsed one by one: nothing is inferred from the first ones, and every message knows its row."""
 
@@ -264,33 +331,18 @@ class JSONLinesTable:
         """Yield columns of so many parsed lines."""
         records = self._records()
         while block := list(itertools.islice(records, rows)):
-            yield {name: _json_column(name, [record.get(name) for record in block]) for name in columns}
+            yield {name: json_column(name, [record.get(name) for record in block]) for name in columns}
 
     def _records(self) -> Iterator[dict[str, Any]]:
         """Objects with the fields of nested ones lifted: ``{"probs": {"cat": 1}}`` -> ``{"probs.cat": 1}``."""
-        row = 0
-        with self._open() as file:
-            for line in file:
-                if not line.strip():
-                    continue
-                row += 1
-                try:
-                    record = json.loads(line)
-                except (ValueError, RecursionError) as error:
-                    raise InvalidFileError(
-                        f"{self._path}: row {row} is not JSON ({first_line(error)}); write one object a line."
-                    ) from None
-                if not isinstance(record, dict):
-                    raise InvalidFileError(f"{self._path}: row {row} is not a JSON object; write one object a line.")
-                yield _lift_fields(record)
-
-    def _open(self) -> IO[str]:
-        if self._path.suffix.lower() == ".gz":
-            return gzip.open(self._path, "rt", encoding="utf-8-sig")
-        return self._path.open(encoding="utf-8-sig")
+        for row, record in enumerate(read_lines(self._path), start=1):
+            if not isinstance(record, dict):
+                raise InvalidFileError(f"{self._path}: row {row} is not a JSON object; write one object a line.")
+            yield lift_fields(record)
 
 
-def _lift_fields(record: dict[str, Any]) -> dict[str, Any]:
+def lift_fields(record: dict[str, Any]) -> dict[str, Any]:
+    """Fields of objects inside as fields of their own: ``{"probs": {"cat": 1}}`` -> ``{"probs.cat": 1}``."""
     flat = {}
     for name, value in record.items():
         if isinstance(value, dict):
@@ -300,7 +352,8 @@ def _lift_fields(record: dict[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def _json_column(name: str, values: list[Any]) -> Column:
+def json_column(name: str, values: list[Any]) -> Column:
+    """Parsed values as a column; BadRow names one that does not fit the others."""
     if any(isinstance(value, str) for value in values):
         return _json_strings(name, values)
     if all(isinstance(value, bool) for value in values):
@@ -337,7 +390,9 @@ def _shape(value: Any) -> tuple[int, ...] | None:
         return None
 
 
-def _array_column(array: NDArray[Any]) -> Column:
+def _array_column(array: Column) -> Column:
+    if isinstance(array, Strings):
+        return array
     if array.dtype.kind not in "US":
         return np.asarray(array)
     values, codes = np.unique(array.astype(str), return_inverse=True)
