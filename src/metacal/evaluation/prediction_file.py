@@ -59,6 +59,7 @@ class PredictionFile:
         place: where they are, for people: the path, and the array where it is one of several.
         is_logits: whether the scores are logits.
         class_names: K names; none of top-label predictions.
+        table: its columns.
         rows: how many there are, once `batches` has gone through them.
     """
 
@@ -81,20 +82,20 @@ class PredictionFile:
         self.path, self.place = Path(path), str(path)
         self.name = self.path.name.split(".")[0] or self.path.name
         is_npy = self.path.suffix.lower() == ".npy"
-        self._table = open_table(self.path, target, file_format) if table is None else table
-        is_arrays = isinstance(self._table, ArrayTable) and not self._table.is_records
-        if is_npy and len(self._table.names) > 1:
-            target = self._table.names[1]  # the file beside, named or found
-        elif target is not None and target not in self._table.names and self._table.names[-1] == "target":
+        self.table = open_table(self.path, target, file_format) if table is None else table
+        is_arrays = isinstance(self.table, ArrayTable) and not self.table.is_records
+        if is_npy and len(self.table.names) > 1:
+            target = self.table.names[1]  # the file beside, named or found
+        elif target is not None and target not in self.table.names and self.table.names[-1] == "target":
             target = "target"  # from a file of their own
         try:
             self._layout: Layout = find_layout(
-                self._table.names,
+                self.table.names,
                 probs=probs,
                 logits=logits,
                 target=target,
-                class_names=class_names if class_names is not None else self._table.class_names,
-                numbers_are_names=self._table.class_names is None,  # an archive numbers its own from 0
+                class_names=class_names if class_names is not None else self.table.class_names,
+                numbers_are_names=self.table.class_names is None,  # an archive numbers its own from 0
                 is_arrays=is_arrays,
                 needs_target=needs_target,
             )
@@ -183,7 +184,7 @@ class PredictionFile:
             "target": layout.target,
             "prediction": layout.prediction,
             "correct": layout.correct,
-            "notes": notes + list(getattr(self._table, "notes", ())),
+            "notes": notes + list(getattr(self.table, "notes", ())),
         }
 
     def batches(self, read: int = BATCH_ELEMENTS, chunk: int = CHUNK_ELEMENTS) -> Iterator[Batch]:
@@ -196,7 +197,7 @@ class PredictionFile:
         layout, first_row = self._layout, 0
         columns = layout.columns
         at_once, rows = (max(1024, size // max(self.num_classes, 2)) for size in (read, chunk))
-        tables = read_ahead(self._table.batches(columns, at_once, text=layout.target))
+        tables = read_ahead(self.table.batches(columns, at_once, text=layout.target))
         try:
             with closing(tables), readable(self.path):
                 for table in tables:
@@ -252,10 +253,10 @@ class PredictionFile:
 
     def _check_unrivalled(self) -> None:
         """Raise if other arrays of the archive are like the one that was found by its name: which is meant?"""
-        assert isinstance(self._table, ArrayTable)
+        assert isinstance(self.table, ArrayTable)
         found = self._layout.scores[0]
-        alike = [name for name in self._table.alike(found) if name != self._layout.target]
-        if self._table.is_matrix(found) and len(alike) > 1:
+        alike = [name for name in self.table.alike(found) if name != self._layout.target]
+        if self.table.is_matrix(found) and len(alike) > 1:
             raise InvalidFileError(
                 f"{self.path}: several arrays could be the scores ({', '.join(alike)}); name one, or several with "
                 "commas to compare them, with `probs` (--probs) or `logits` (--logits)."
@@ -269,7 +270,7 @@ class PredictionFile:
             return layout.class_names
         try:
             with readable(self.path):
-                first = next(iter(self._table.batches(layout.scores, 1)), None)
+                first = next(iter(self.table.batches(layout.scores, 1)), None)
         except BadRow as bad:
             raise InvalidFileError(f"{self.path}: row {bad.row + 1}: {bad.problem}.") from None
         if first is None or not len(first[layout.scores[0]]):
