@@ -90,6 +90,12 @@ def test_every_cell_is_a_run(name, scale):
     assert specs and len({spec.hash for spec in specs}) == len(specs)
 
 
+@pytest.mark.parametrize("dataset", ["digits", "20newsgroups"])
+def test_what_has_no_cpu_size_is_run_in_full(dataset):
+    settings = {"dataset": dataset, "method": "ce", "seed": 1}
+    assert exhibits.scale_settings(settings, "cpu") == settings
+
+
 def test_runs_are_shared_between_tables():
     main = {spec.hash for spec in TABLES["main-ece"].specs()}
     assert len(main) == 210

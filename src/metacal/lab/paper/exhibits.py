@@ -52,7 +52,7 @@ def check_scale(scale: str) -> None:
 def scale_settings(settings: Mapping[str, Any], scale: str) -> dict[str, Any]:
     """The settings of a run at a scale.
 
-    ``cpu`` keeps dataset, method and hyper-parameters, and shrinks images, models and epochs; text is run in full.
+    ``cpu`` keeps dataset, method and hyper-parameters, shrinks images, models and epochs; other data is run in full.
     ``smoke`` shows that everything runs, on the digits in place of images and text: its figures mean nothing.
 
     Examples:
@@ -68,7 +68,7 @@ def scale_settings(settings: Mapping[str, Any], scale: str) -> dict[str, Any]:
         if learned_on(settings) == "val":
             small.pop("meta_size")
         return small if settings.get("method") == "meta" else {**PUBLISHED, **small}
-    if settings.get("dataset") == "20newsgroups":
+    if settings.get("dataset") not in CPU_IMAGES:
         return dict(settings)
     model, options = CPU_MODELS[settings.get("model", "resnet18")]
     regime = dict(CPU_IMAGES[settings["dataset"]])
