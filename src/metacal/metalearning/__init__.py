@@ -6,6 +6,7 @@ of the held-out objective through a simulated training step, scaled by ``optimiz
 ``meta_task`` gives the training loss, whose slots the hyper-parameters fill (``hyperparameter``, ``label_smoothing``).
 """
 
+from metacal.metalearning import loss_hyperparameters
 from metacal.metalearning.estimators import MetaProblem
 from metacal.metalearning.finish import Finish, TemperatureScaled
 from metacal.metalearning.hyperparameter import HYPERPARAMETERS, Hyperparameter, InnerLoss
@@ -16,7 +17,7 @@ from metacal.metalearning.label_smoothing import (
     ScalarLabelSmoothing,
     VectorLabelSmoothing,
 )
-from metacal.metalearning.loss_hyperparameters import LearnableFocalGamma, LearnableTemperature, UnitwiseL2
+from metacal.metalearning.loss_hyperparameters import *  # noqa: F403
 from metacal.metalearning.meta_calibrator import MetaCalibrator
 from metacal.metalearning.meta_task import Hypergradient
 from metacal.metalearning.outer_step import PAPER, OuterStep
@@ -30,14 +31,12 @@ __all__ = [
     "Hyperparameter",
     "InnerLoss",
     "LabelSmoothingHyperparameter",
-    "LearnableFocalGamma",
-    "LearnableTemperature",
     "MetaCalibrator",
     "MetaProblem",
     "NonUniformLabelSmoothing",
     "OuterStep",
     "ScalarLabelSmoothing",
     "TemperatureScaled",
-    "UnitwiseL2",
     "VectorLabelSmoothing",
+    *loss_hyperparameters.__all__,
 ]

@@ -12,6 +12,8 @@ from metacal.functional.arguments import check_integer
 from metacal.functional.sample_losses import focal_weight, target_log_probs
 from metacal.metalearning.hyperparameter import Bounds, Hyperparameter, InnerLoss
 
+__all__ = ["LearnableFocalGamma", "LearnableTemperature", "UnitwiseL2"]
+
 
 class LearnableTemperature(Hyperparameter, name="temperature"):
     """Divides held-out logits by T: post-hoc scaling, ready when training ends; `MetaCalibrator.calibrate` applies it.
