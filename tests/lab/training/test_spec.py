@@ -170,8 +170,8 @@ def test_all_errors_at_once(words, messages):
 def test_methods_name_hyperparameters_and_losses_that_exist():
     for method in METHODS.values():
         method.check_names()
-    with pytest.raises(ValueError, match=r"hyperparameters must be among .*focal_gamma.*, got 'margin'"):
-        RunSpec(dataset="digits", model="mlp", method={"name": "mine", "hyperparameters": ["margin"]})
+    with pytest.raises(ValueError, match=r"hyperparameters must be among .*focal_gamma.*, got 'nothing'"):
+        RunSpec(dataset="digits", model="mlp", method={"name": "mine", "hyperparameters": ["nothing"]})
     with pytest.raises(ValueError, match=r"a term's loss must be one of .*mmce_weighted.*, got 'dice'"):
         RunSpec(dataset="digits", model="mlp", method={"name": "mine", "loss": [{"loss": "dice"}]})
 
