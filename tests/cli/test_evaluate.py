@@ -322,3 +322,37 @@ def test_top_label_files_beside_others(metacal, said, tmp_path):
     status, _, errors = metacal("evaluate", path, "--fail-above", "nll=1", *FAST)
     assert status == 2
     assert "has no nll, only top-label confidences; name another figure" in errors
+
+
+@pytest.mark.parametrize("kind", ["json", "parquet"])
+def test_a_gate_against_a_baseline(metacal, said, tmp_path, kind):
+    logits, _, targets = draw(n=500)
+    good = write(tmp_path / "good.parquet", columns(torch.softmax(logits, 1), targets))
+    names = {good: good, said: said}
+    if kind == "json":
+        for path in (good, said):
+            names[path] = tmp_path / f"{path.stem}.json"
+            assert metacal("evaluate", path, "--json", names[path], *FAST)[0] == 0
+    status, _, errors = metacal("evaluate", said, "--baseline", names[good], "--fail-if-worse", "ece", *FAST)
+    assert status == 1
+    assert errors.startswith("FAILS: worse than the baseline: said's ECE is higher by ")
+    assert errors.count("\n") == 1
+    for old in (said, good):  # better, and the same
+        options = ["--fail-if-worse", "ece", "--fail-if-worse", "nll"]
+        assert metacal("evaluate", good, "--baseline", names[old], *options, *FAST)[0] == 0
+    bound = ["--fail-above", "ece=0.1"]  # of the new file: the baseline breaks it
+    assert metacal("evaluate", good, "--baseline", names[said], "--fail-if-worse", "ece", *bound, *FAST)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--fail-if-worse", "ece"], "`--baseline FILE` and `--fail-if-worse KEY` must be given together"),
+        (["--baseline", "x.json", "--fail-if-worse", "speed"], "`--fail-if-worse` must name one of accuracy"),
+        (["--baseline", "x.json", "--fail-if-worse", "ece"], "x.json: cannot be read as JSON"),
+    ],
+)
+def test_bad_baselines(metacal, said, options, message):
+    status, _, errors = metacal("evaluate", said, *options, *FAST)
+    assert status == 2
+    assert message in errors

@@ -16,7 +16,7 @@ from metacal.errors import InvalidValueError
 from metacal.files import write_json
 
 if TYPE_CHECKING:
-    from metacal.evaluation import Comparison, Evaluation
+    from metacal.evaluation import Comparison, Difference, Evaluation
 
 ROWS = {
     "accuracy": "share right",
@@ -66,6 +66,14 @@ def evaluate(
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="Exit with 1 if a figure is lower, e.g. accuracy=0.9."),
     ] = None,
+    baseline: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Compare with this: the --json of an earlier evaluation, or predictions."),
+    ] = None,
+    fail_if_worse: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY", help="Exit with 1 if a figure is worse than the baseline's beyond noise."),
+    ] = None,
     bins: Annotated[int, typer.Option(min=1, help="Bins of the calibration errors.")] = 15,
     sample: options.Sample = 100_000,
     resamples: options.Resamples = 1000,
@@ -86,16 +94,27 @@ def evaluate(
 
     [bold]metacal evaluate test.parquet --ood other.parquet[/]
 
+    [bold]metacal evaluate new.npz --baseline old.json --fail-if-worse ece[/]
+
     Exit status: 0 good, 1 a figure is beyond its bound, 2 bad input.
     """
+    from metacal.evaluation.baseline import read_baseline, unpaired_difference
     from metacal.evaluation.comparison import Comparison
-    from metacal.evaluation.evaluation import FIGURES, OOD_FIGURES, evaluate_file
+    from metacal.evaluation.evaluation import FIGURES, MEASURES, OOD_FIGURES, evaluate_file
     from metacal.evaluation.prediction_file import PredictionFile
 
     options.check_places(json=json_file)
     keys = FIGURES if ood is None else FIGURES + OOD_FIGURES
     bounds = [(*parse_bound(text, "--fail-above", keys), True) for text in fail_above or []]
     bounds += [(*parse_bound(text, "--fail-below", keys), False) for text in fail_below or []]
+    gates = fail_if_worse or []
+    if (baseline is None) != (not gates):
+        raise InvalidValueError("`--baseline FILE` and `--fail-if-worse KEY` must be given together, got one of them.")
+    if any(gate not in MEASURES for gate in gates):
+        raise InvalidValueError(f"`--fail-if-worse` must name one of {', '.join(MEASURES)}, got {', '.join(gates)}.")
+    old = read_baseline(baseline, gates) if baseline is not None and baseline.suffix.lower() == ".json" else None
+    if baseline is not None and old is None:
+        files = [baseline, *files]
     keywords: dict[str, Any] = {"probs": probs, "logits": logits, "class_names": options.read_class_names(class_names)}
     keywords |= {"percent": percent, "top_label": True, "file_format": file_format}
     opened = [model for path in files for model in PredictionFile.models(path, target=target, **keywords)]
@@ -125,7 +144,14 @@ def evaluate(
     print_differences(comparison, Console())
     if json_file is not None:
         write_json(json_file, evaluations[0].to_dict() if len(evaluations) == 1 else comparison.to_dict())
-    kept = [check_bound(evaluation, *bound) for evaluation in evaluations for bound in bounds]  # says so of each
+    judged = evaluations[1:] if baseline is not None and old is None else evaluations
+    kept = [check_bound(evaluation, *bound) for evaluation in judged for bound in bounds]  # says so of each
+    differences = comparison.differences
+    if baseline is not None and old is None and comparison.problem is not None:
+        raise InvalidValueError(f"`--baseline` must hold the same rows, got {baseline}: {comparison.problem}")
+    if baseline is not None and old is not None:
+        differences = [unpaired_difference(gate, old, new, baseline.stem) for new in evaluations for gate in gates]
+    kept += [check_difference(difference) for difference in differences if difference.figure in gates]
     if not all(kept):
         raise typer.Exit(1)
 
@@ -155,6 +181,13 @@ def check_bound(evaluation: "Evaluation", key: str, bound: float, is_ceiling: bo
     line = f"{evaluation.path}: {key} {value:.4g} {verb} {side} {bound:g}"
     Console(stderr=not holds).say(line, "green" if holds else "bold red")
     return holds
+
+
+def check_difference(difference: "Difference") -> bool:
+    """Say whether a figure is no worse than the baseline's, beyond noise."""
+    line = difference.verdict if not difference.is_worse else f"FAILS: worse than the baseline: {difference.verdict}"
+    Console(stderr=difference.is_worse).say(line, "bold red" if difference.is_worse else "green")
+    return not difference.is_worse
 
 
 def print_evaluations(evaluations: Sequence["Evaluation"], console: Console) -> None:
