@@ -303,7 +303,7 @@ def test_huge_figures_and_none_fit_the_table(metacal, tmp_path):
     status, output, errors = metacal("evaluate", hard, *FAST)
     assert (status, errors) == (0, "")
     assert "nan" not in output
-    assert "takes NLL from inf to " in output
+    assert "NLL is infinite: a true class had a probability of exactly 0" in output
 
 
 def test_what_was_read_is_said_and_kept(metacal, said, tmp_path):
@@ -356,3 +356,12 @@ def test_bad_baselines(metacal, said, options, message):
     status, _, errors = metacal("evaluate", said, *options, *FAST)
     assert status == 2
     assert message in errors
+
+
+def test_an_infinite_likelihood_is_explained(metacal, tmp_path):
+    probs = np.eye(2)[np.arange(100) % 2]
+    np.savez(tmp_path / "sure.npz", probs=probs, y=np.arange(100) // 50)
+    status, output, _ = metacal("evaluate", tmp_path / "sure.npz", *FAST)
+    assert status == 0
+    assert "NLL is infinite: a true class had a probability of exactly 0." in output
+    assert "would not help" not in output

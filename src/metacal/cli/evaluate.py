@@ -287,7 +287,12 @@ def _print_meaning(evaluation: "Evaluation", console: Console, is_named: bool) -
         say(describe_read(evaluation.read), "dim")
     say(evaluation.verdict)
     gain = evaluation.gain
-    if gain is not None:
+    if math.isinf(figures.get("nll", 0.0)):
+        say("NLL is infinite: a true class had a probability of exactly 0. Write logits, or probabilities above 0.")
+        if gain is not None:
+            ece = f"ECE from {gain.ece_before:.4f} to {gain.ece_after:.4f}"
+            say(f"Temperature scaling (T = {gain.temperature:.3g}, cross-fitted, 0 as the least float) takes {ece}.")
+    elif gain is not None:
         helps = "takes" if gain.helps else "would not help: it takes"
         bound = ", the end of its range" if gain.at_bound else ""
         before, after = _number(gain.nll_before), _number(gain.nll_after)
