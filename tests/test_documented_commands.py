@@ -1,5 +1,6 @@
 """What the pages print into a console runs as printed, wherever it needs no download, no cluster and no hours."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -85,6 +86,10 @@ def files(tmp_path, monkeypatch):
         probs, targets = predictions(10 + seed)
         scores = probs if key == "probs" else 3.0 * np.log(probs)  # over-confident, so that there is something to fix
         np.savez(f"{name}.npz", y=targets, **{key: scores})
+    samples = ROOT / "tests" / "evaluation" / "samples"
+    Path("logs").mkdir()
+    shutil.copy(samples / "lm-eval.jsonl", "samples_arc_easy_2026-01-16.jsonl")
+    shutil.copy(samples / "inspect-epochs.eval", "logs/2026-01-16_task.eval")
     Path("names.txt").write_text("\n".join("abcde") + "\n")
     rng = np.random.default_rng(20)
     inputs, targets = rng.normal(size=(500, 4)).astype(np.float32), rng.integers(3, size=500)
