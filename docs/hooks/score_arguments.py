@@ -11,10 +11,11 @@ from metacal import functional
 
 
 class ScoreArguments(griffe.Extension):
-    """Replaces the parameters of functions that take ``**scores: Unpack[ScoreArguments]``."""
+    """Replaces the parameters of functions of `metacal.functional` that take ``**scores: Unpack[ScoreArguments]``."""
 
     def on_function(self, *, func, **_):
-        if "scores" in func.parameters and func.parameters["scores"].kind is griffe.ParameterKind.var_keyword:
+        takes_scores = "scores" in func.parameters and hasattr(functional, func.name)
+        if takes_scores and func.parameters["scores"].kind is griffe.ParameterKind.var_keyword:
             func.parameters = griffe.Parameters(
                 *(
                     griffe.Parameter(

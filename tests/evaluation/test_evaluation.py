@@ -1,9 +1,11 @@
 """Evaluations: classes, confusions, words, JSON, and what is not finite."""
 
+import numpy as np
 import pytest
 import torch
 from tests.evaluation.files import NAMES, draw
 
+import metacal
 from metacal.evaluation import (
     Predictions,
     confidence_verdict,
@@ -78,3 +80,13 @@ def test_an_infinite_likelihood_is_infinite_before_temperature_too():
     evaluation = evaluate_predictions(Predictions.from_probs(probs, (torch.arange(100) + 1) // 2 % 2), num_resamples=10)
     assert evaluation.figures["nll"] == evaluation.gain.nll_before == float("inf")
     assert evaluation.to_dict()["temperature_scaling"]["nll_before"] is None
+
+
+def test_printed_it_is_three_lines():
+    probs = np.tile([0.9, 0.1], (100, 1))
+    found = metacal.evaluate(probs=probs, targets=[0] * 60 + [1] * 40)
+    first, figures, verdict = str(found).splitlines()
+    assert first == "predictions: 100 samples, 2 classes"
+    assert figures.startswith("accuracy 60.0 %, ECE 30.00 % (")
+    assert figures.endswith(f", NLL {found.figures['nll']:.4f}")
+    assert verdict == "Over-confident: it says 90.0 % and is right 60.0 % of the time."

@@ -105,6 +105,13 @@ class Evaluation:
         bounds = {name: only_bound(*values) for name, values in ends.items()}
         return {name: bound for name, bound in bounds.items() if bound is not None}
 
+    def __str__(self) -> str:
+        """Accuracy, ECE with its interval, NLL and the verdict, in three lines; `frame` has all figures."""
+        accuracy, ece, low, high = (100.0 * self.figures[name] for name in ("accuracy", "ece", "ece_low", "ece_high"))
+        shown = f"accuracy {accuracy:.1f} %, ECE {ece:.2f} % ({low:.2f} to {high:.2f})"
+        nll = f", NLL {self.figures['nll']:.4f}" if "nll" in self.figures else ""
+        return f"{self.name}: {self.rows:,} samples, {self.num_classes} classes\n{shown}{nll}\n{self.verdict}"
+
     def to_dict(self) -> dict[str, object]:
         """For JSON: figures at the top level, what is not a finite number as null."""
         return {
