@@ -36,6 +36,8 @@ LABELS = {
     "smooth_ece": "smooth ECE",
 }
 IN_PERCENT = ("accuracy", *ERRORS)
+TOO_NARROW = ("classwise_ece",)
+"""Differences whose intervals cover less than they should (results/coverage/paired_coverage.md): verdicts say so."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,8 @@ class Difference:
         least, most = sorted((abs(self.low), abs(self.high)))
         unit = " points" if self.figure in IN_PERCENT else ""
         side = "lower" if self.high < 0.0 else "higher"
-        return f"{name} is {side} by {show(abs(self.value))}{unit} ({show(least)} to {show(most)})."
+        caveat = "; intervals of this figure are too narrow" if self.figure in TOO_NARROW else ""
+        return f"{name} is {side} by {show(abs(self.value))}{unit} ({show(least)} to {show(most)}{caveat})."
 
     def to_dict(self) -> dict[str, object]:
         """For JSON: what is not a finite number as null."""
