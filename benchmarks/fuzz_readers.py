@@ -226,9 +226,9 @@ def calibrator(path: Path) -> None:
     from metacal.posthoc import Calibrator
 
     found = Calibrator.load(path)
-    if found.num_classes > 1000:
+    if found.num_classes_ > 1000:
         return
-    scores = torch.eye(found.num_classes, dtype=torch.float64) * 3
+    scores = torch.eye(found.num_classes_, dtype=torch.float64) * 3
     said = found.predict_proba(logits=scores)
     assert bool(said.isfinite().all()) and bool((said >= 0).all()), "no probabilities"
     assert bool(((said.sum(1) - 1).abs() < 1e-6).all()), "probabilities that do not sum to 1"

@@ -99,7 +99,7 @@ def predict(network: nn.Module, seed: int, *, scales: bool = False) -> Said:
     if not scales:
         return network(x_test), y_test
     scaling = TemperatureScaling().fit(logits=network(x), targets=y)
-    return network(x_test) / scaling.temperature, y_test
+    return network(x_test) / scaling.temperature_, y_test
 
 
 def compare(title: str, methods: Mapping[str, Callable[[int], Said]], options: argparse.Namespace) -> list[dict]:

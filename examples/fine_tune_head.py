@@ -69,7 +69,7 @@ def plain(X, y, labelled: int, passes: int, seed: int, held_out: int = 0) -> Sai
     train(network, optimizer, plain_loss(network), rows, batch_size=64, epochs=passes, seed=seed)
     with torch.no_grad():
         logits, known = network(X_test), network(X_few[:held_out])
-    temperature = TemperatureScaling().fit(logits=known, targets=y_few[:held_out]).temperature if held_out else 1.0
+    temperature = TemperatureScaling().fit(logits=known, targets=y_few[:held_out]).temperature_ if held_out else 1.0
     return logits / temperature, y_test
 
 

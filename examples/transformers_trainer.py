@@ -73,7 +73,7 @@ def train(seed: int, steps: int, folder: str, *, meta_calibrates: bool = False, 
     temperature = 1.0
     if scales:
         held_out = trainer.predict(trainer.eval_dataset)
-        temperature = TemperatureScaling().fit(logits=held_out.predictions, targets=held_out.label_ids).temperature
+        temperature = TemperatureScaling().fit(logits=held_out.predictions, targets=held_out.label_ids).temperature_
     said = trainer.predict(Subset(images, order[LABELLED:]))
     return torch.from_numpy(said.predictions) / temperature, torch.from_numpy(said.label_ids)
 

@@ -141,7 +141,7 @@ def test_classes_in_another_order_are_refused(metacal, files, tmp_path):
 def test_a_saved_calibrator_wants_its_own_classes_in_their_order(metacal, files, tmp_path, names, options, message):
     saved, out = tmp_path / "v.safetensors", tmp_path / "out.csv"
     metacal("calibrate", files[1], "--method", "vector", "--fit-on", files[0], "--out", out, "--save", saved)
-    assert Calibrator.load(saved).class_names == NAMES
+    assert Calibrator.load(saved).class_names_ == NAMES
     out.unlink()
     logits, _, targets = draw()
     table = columns(logits, targets, "logit_", names=names)

@@ -141,7 +141,7 @@ USAGE = (
     "call it as expected_calibration_error(logits=... or probs=..., targets=..., num_bins=15, norm='l1', "
     "multilabel=False, ignore_index=None, validate=True)."
 )
-FIT = "call it as fit(logits=... or probs=..., targets=..., class_names=None)."
+FIT = "call it as fit(X=None, y=None, logits=... or probs=..., targets=None, class_names=None)."
 
 
 @pytest.mark.parametrize(
@@ -180,16 +180,16 @@ FIT = "call it as fit(logits=... or probs=..., targets=..., class_names=None)."
         ),
         (lambda: F.equal_width_statistics(), "`equal_width_statistics` needs `confidences` and `correct`; call it as"),
         (
-            lambda: TemperatureScaling().fit(ROWS, LABELS),
-            f"`fit` takes no positional arguments, got 2; {FIT}",
+            lambda: TemperatureScaling().fit(ROWS, LABELS, None),
+            f"`fit` takes 2 positional arguments, got 3; {FIT}",
         ),
         (
-            lambda: TemperatureScaling().fit(X=ROWS, y=LABELS),
-            f"`fit` has no argument `X` (here `logits` or `probs`), `y` (here `targets`); {FIT}",
+            lambda: TemperatureScaling().fit(preds=ROWS, labels=LABELS),
+            f"`fit` has no argument `preds` (here `probs` or `logits`), `labels` (here `targets`); {FIT}",
         ),
         (
-            lambda: TemperatureScaling().predict_proba(ROWS),
-            "`predict_proba` takes no positional arguments, got 1; call it as predict_proba(logits=... or probs=...).",
+            lambda: TemperatureScaling().predict_proba(ROWS, LABELS),
+            "`predict_proba` takes 1 positional argument, got 2; call it as predict_proba(X=None, logits=... or probs=",
         ),
         (
             lambda: L.DECELoss(n_bins=9),

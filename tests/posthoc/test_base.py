@@ -9,7 +9,6 @@ import pytest
 import safetensors.numpy
 import torch
 from sklearn.base import clone
-from sklearn.utils.validation import check_is_fitted
 from tests.posthoc.samples import DEGENERATE, drawn
 
 import metacal
@@ -37,8 +36,8 @@ def test_mends_what_is_too_sure(kind, as_probs):
         probs=said.clamp(min=1e-6) / said.clamp(min=1e-6).sum(1, True), targets=targets[3000:]
     )
     assert after < 0.75 * before
-    assert calibrator.fit_report.converged
-    assert calibrator.fit_report.warning is None
+    assert calibrator.fit_report_.converged
+    assert calibrator.fit_report_.warning is None
     keeps = torch.equal(said.argmax(1), logits[held_out[1]].argmax(1))
     assert keeps or not kind.keeps_predictions
 
@@ -96,18 +95,39 @@ def test_scikit_learn_manners(kind):
     assert set(params) == set(clone(calibrator).get_params())
     assert repr(calibrator) == f"{kind.__name__}()"
     assert calibrator.set_params(**params) is calibrator
-    with pytest.raises(Exception, match="is not fitted"):
-        check_is_fitted(calibrator)
     logits, targets = drawn(n=200)
     assert calibrator.fit(logits=logits, targets=targets) is calibrator
-    check_is_fitted(calibrator)
-    assert not hasattr(clone(calibrator), "fit_report")
+    assert all(name.endswith("_") and hasattr(calibrator, name) for name in kind.fitted)
+    assert not hasattr(clone(calibrator), "fit_report_")
     assert isinstance(kind.keeps_predictions, bool)
     assert kind.__doc__.count("Needs") == 1
 
 
+@every
+def test_x_is_what_the_calibrator_reads(kind):
+    logits, targets = drawn(n=300)
+    scores = logits if kind.reads == "logits" else torch.softmax(logits, 1)
+    by_name = {kind.reads: scores}
+    wanted = kind().fit(**by_name, targets=targets).predict_proba(**by_name)
+    assert torch.equal(kind().fit(scores, targets).predict_proba(scores), wanted)
+    assert torch.equal(kind().fit(X=scores, y=targets).predict_proba(X=scores), wanted)
+    assert isinstance(kind().fit(scores.numpy(), targets.numpy()).predict_proba(scores.numpy()), np.ndarray)
+    with pytest.raises(InvalidValueError, match="`X` must be the only scores, got `logits` or `probs` as well"):
+        kind().fit(scores, targets, **by_name)
+    with pytest.raises(InvalidValueError, match="Exactly one of `y` and `targets` must be given, got neither"):
+        kind().fit(scores)
+    with pytest.raises(InvalidValueError, match="Exactly one of `y` and `targets` must be given, got both"):
+        kind().fit(scores, targets, targets=targets)
+    if kind.reads == "probs":
+        with pytest.raises(InvalidValueError, match="`probs` must lie in"):
+            kind().fit(logits, targets)
+
+
 def test_parameters_survive_a_clone():
     copy = clone(TemperatureScaling(method="grid", num_bins=7))
+    assert repr(copy) == "TemperatureScaling(method='grid', num_bins=7)"
+    with pytest.raises(InvalidValueError, match="`name` must be one of 'method', 'num_bins', 'max_iterations', got"):
+        copy.set_params(n_bins=3)
     assert copy.get_params() == {"method": "grid", "num_bins": 7, "max_iterations": 50}
 
 
@@ -122,8 +142,8 @@ def test_save_and_load_without_pickle(kind, tmp_path):
         back = loader.load(path)
         assert type(back) is kind
         assert back.get_params() == calibrator.get_params()
-        assert back.fit_report == calibrator.fit_report
-        assert back.num_classes == 4
+        assert back.fit_report_ == calibrator.fit_report_
+        assert back.num_classes_ == 4
         assert torch.equal(back.predict_proba(logits=logits), calibrator.predict_proba(logits=logits))
 
 
@@ -153,18 +173,18 @@ def test_class_names_are_kept_and_files_without_them_load(tmp_path):
     path = tmp_path / "calibrator.safetensors"
     calibrator = TemperatureScaling().fit(logits=logits, targets=targets, class_names=list("abcd"))
     calibrator.save(path)
-    assert Calibrator.load(path).class_names == calibrator.class_names == ("a", "b", "c", "d")
-    assert calibrator.fit(logits=logits, targets=targets).class_names is None
+    assert Calibrator.load(path).class_names_ == calibrator.class_names_ == ("a", "b", "c", "d")
+    assert calibrator.fit(logits=logits, targets=targets).class_names_ is None
     calibrator.save(path)
-    assert Calibrator.load(path).class_names is None
+    assert Calibrator.load(path).class_names_ is None
     with safetensors.safe_open(path, framework="numpy") as file:
         about = json.loads(file.metadata()["metacal.posthoc"])
     del about["class_names"]  # as before names were kept
-    arrays = {"temperature": np.array(calibrator.temperature)}
+    arrays = {"temperature": np.array(calibrator.temperature_)}
     safetensors.numpy.save_file(arrays, path, metadata={"metacal.posthoc": json.dumps(about)})
     old = Calibrator.load(path)
-    assert old.class_names is None
-    assert old.temperature == calibrator.temperature
+    assert old.class_names_ is None
+    assert old.temperature_ == calibrator.temperature_
 
 
 @pytest.mark.parametrize(
@@ -190,7 +210,7 @@ def test_a_save_that_fails_leaves_what_was_there(tmp_path, no_room):
     other = TemperatureScaling().fit(logits=2.0 * logits, targets=targets)
     with no_room(), pytest.raises(InvalidValueError, match=r"`path` must name a file that can be written, got .*large"):
         other.save(path)
-    assert Calibrator.load(path).temperature == first.temperature
+    assert Calibrator.load(path).temperature_ == first.temperature_
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -205,9 +225,9 @@ def test_degenerate_data_give_a_defined_result_and_a_warning(kind, case, dtype):
     said = calibrator.predict_proba(logits=logits)
     assert bool(said.isfinite().all())
     assert torch.allclose(said.sum(1), torch.ones(len(said), dtype=said.dtype), atol=1e-5)
-    assert calibrator.fit_report.warning
+    assert calibrator.fit_report_.warning
     if isinstance(calibrator, TemperatureScaling):
-        assert 1e-3 <= calibrator.temperature <= 1e3
+        assert 1e-3 <= calibrator.temperature_ <= 1e3
 
 
 @pytest.mark.parametrize(

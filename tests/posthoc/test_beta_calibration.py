@@ -20,8 +20,8 @@ def test_beta_is_the_constrained_optimum():
         return (np.logaddexp(0, s) - y * s).mean()
 
     best = minimize(objective, [1.0, 1.0, 0.0], bounds=[(0, None), (0, None), (None, None)])
-    assert objective(beta.coefficients[1]) == pytest.approx(best.fun, abs=1e-6)
-    np.testing.assert_allclose(beta.coefficients[1], best.x, atol=0.03)
+    assert objective(beta.coefficients_[1]) == pytest.approx(best.fun, abs=1e-6)
+    np.testing.assert_allclose(beta.coefficients_[1], best.x, atol=0.03)
 
 
 def test_beta_never_turns_a_class_round():
@@ -29,7 +29,7 @@ def test_beta_never_turns_a_class_round():
     p = generator.random(800)
     y = (generator.random(800) < 1 - 0.3 * p).astype(int)  # runs against the probability
     beta = BetaCalibration().fit(probs=p, targets=y)
-    assert (beta.coefficients[:, :2] >= 0).all()
-    assert beta.fit_report.converged
+    assert (beta.coefficients_[:, :2] >= 0).all()
+    assert beta.fit_report_.converged
     said = beta.predict_proba(probs=np.linspace(0.01, 0.99, 50))
     assert (np.diff(said) >= -1e-12).all()

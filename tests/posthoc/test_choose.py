@@ -16,8 +16,7 @@ def test_choosing_by_cross_validation():
     by_name = {trial.name: trial for trial in trials}
     assert name == min((t for t in trials if t.nll is not None), key=lambda t: t.nll).name
     assert by_name["temperature"].nll < 0.7 * by_name["none"].nll
-    assert by_name["isotonic"].nll == np.inf
-    assert "probability of 0" in by_name["isotonic"].note
+    assert np.isfinite(by_name["isotonic"].nll)
     assert choose_calibrator(logits=logits, targets=targets) == (name, trials)  # seeded
     few_name, few = choose_calibrator(logits=drawn(n=40, num_classes=10)[0], targets=drawn(n=40, num_classes=10)[1])
     untried = next(trial for trial in few if trial.name == "matrix")

@@ -25,10 +25,10 @@ def test_vector_scaling_is_the_optimum():
     scaling = VectorScaling().fit(logits=logits, targets=targets)
     z, y = logits.numpy(), targets.numpy()
     best = minimize(lambda w: log_loss(z * w[:3] + w[3:], y), np.r_[np.ones(3), np.zeros(3)], method="BFGS")
-    ours = log_loss(z * scaling.weight + scaling.bias, y)
+    ours = log_loss(z * scaling.weight_ + scaling.bias_, y)
     assert ours == pytest.approx(best.fun, abs=1e-6)
-    np.testing.assert_allclose(scaling.weight, best.x[:3], rtol=0.02)
-    np.testing.assert_allclose(scaling.bias - scaling.bias.mean(), best.x[3:] - best.x[3:].mean(), atol=0.02)
+    np.testing.assert_allclose(scaling.weight_, best.x[:3], rtol=0.02)
+    np.testing.assert_allclose(scaling.bias_ - scaling.bias_.mean(), best.x[3:] - best.x[3:].mean(), atol=0.02)
 
 
 @pytest.mark.parametrize(("kind", "off", "bias"), [(MatrixScaling, 0.1, 0.01), (DirichletCalibration, 0.02, 0.5)])
@@ -46,9 +46,9 @@ def test_matrix_and_dirichlet_are_the_penalised_optimum(kind, off, bias):
         return log_loss(x @ weight.T + offset, y) + off * rest / 6 + bias * (offset**2).mean()
 
     best = minimize(objective, np.r_[np.eye(3).ravel(), np.zeros(3)], method="BFGS")
-    ours = objective(np.r_[calibrator.weight.ravel(), calibrator.bias])
+    ours = objective(np.r_[calibrator.weight_.ravel(), calibrator.bias_])
     assert ours == pytest.approx(best.fun, abs=1e-6)
-    assert calibrator.fit_report.converged
+    assert calibrator.fit_report_.converged
 
 
 def test_dirichlet_ignores_a_constant_in_the_logits():
@@ -63,7 +63,7 @@ def test_a_stronger_penalty_gives_a_smaller_off_diagonal():
     logits, targets = drawn(n=400)
     sizes = []
     for strength in (0.0, 1.0, 100.0):
-        weight = MatrixScaling(off_diagonal_penalty=strength).fit(logits=logits, targets=targets).weight
+        weight = MatrixScaling(off_diagonal_penalty=strength).fit(logits=logits, targets=targets).weight_
         sizes.append(np.abs(weight - np.diag(np.diag(weight))).sum())
     assert sizes[0] > sizes[1] > sizes[2]
     with pytest.raises(InvalidValueError, match="`bias_penalty` must be >= 0, got -1"):

@@ -43,7 +43,7 @@ def test_reaches_the_optimum_that_scipy_finds(kind):
     found = np.concatenate(((fit.weight - torch.eye(3) if is_matrix else fit.weight - 1.0).reshape(-1), fit.bias))
     assert loss(found) == pytest.approx(best.fun, abs=1e-5)
     np.testing.assert_allclose(found, best.x, atol=1e-3)
-    np.testing.assert_allclose(calibrator.weight, fit.weight)
+    np.testing.assert_allclose(calibrator.weight_, fit.weight)
 
 
 @both
@@ -113,8 +113,8 @@ def test_float32_scores_give_the_same_calibrator(kind):
     logits, targets = skewed(500)
     wide = kind().fit(logits=logits.float().double(), targets=targets)
     narrow = kind().fit(logits=logits.float(), targets=targets)
-    np.testing.assert_allclose(narrow.weight, wide.weight, atol=1e-5)
-    np.testing.assert_allclose(narrow.bias, wide.bias, atol=1e-5)
+    np.testing.assert_allclose(narrow.weight_, wide.weight_, atol=1e-5)
+    np.testing.assert_allclose(narrow.bias_, wide.bias_, atol=1e-5)
 
 
 @both
@@ -123,7 +123,7 @@ def test_says_when_it_did_not_converge(kind, monkeypatch):
     logits, targets = skewed(500)
     with pytest.warns(MetacalWarning, match="did not converge in 3 iterations"):
         fitted = kind().fit(logits=logits, targets=targets)
-    assert not fitted.fit_report.converged
+    assert not fitted.fit_report_.converged
 
 
 @both
@@ -132,4 +132,4 @@ def test_chunks_do_not_matter(kind, monkeypatch):
     whole = kind().fit(logits=logits, targets=targets)
     monkeypatch.setattr(structured_scaling, "CHUNK", 28)
     parts = kind().fit(logits=logits, targets=targets)
-    np.testing.assert_allclose(parts.weight, whole.weight, atol=1e-6)
+    np.testing.assert_allclose(parts.weight_, whole.weight_, atol=1e-6)

@@ -23,10 +23,10 @@ from metacal.posthoc import TemperatureScaling
 def test_by_likelihood(temperature):
     logits, targets = drawn(sharpened=temperature)
     scaling = TemperatureScaling().fit(logits=logits, targets=targets)
-    assert scaling.temperature == fit_temperature(logits=logits, targets=targets).temperature
-    assert scaling.temperature == pytest.approx(temperature, rel=0.05)
+    assert scaling.temperature_ == fit_temperature(logits=logits, targets=targets).temperature
+    assert scaling.temperature_ == pytest.approx(temperature, rel=0.05)
     said = scaling.predict_proba(logits=logits)
-    np.testing.assert_allclose(said.numpy(), oracles.softmax(logits.numpy() / scaling.temperature), rtol=1e-9)
+    np.testing.assert_allclose(said.numpy(), oracles.softmax(logits.numpy() / scaling.temperature_), rtol=1e-9)
     assert torch.equal(said.argmax(1), logits.argmax(1))
 
 
@@ -64,7 +64,7 @@ def test_probabilities_give_the_temperature_of_their_logits():
     logits, targets = drawn()
     by_logits = TemperatureScaling().fit(logits=logits, targets=targets)
     by_probs = TemperatureScaling().fit(probs=torch.softmax(logits, 1), targets=targets)
-    assert by_probs.temperature == pytest.approx(by_logits.temperature, rel=1e-6)
+    assert by_probs.temperature_ == pytest.approx(by_logits.temperature_, rel=1e-6)
 
 
 def test_by_grid():
@@ -72,8 +72,8 @@ def test_by_grid():
     errors = [expected_calibration_error(logits=logits / t, targets=targets).item() for t in GRID]
     np.testing.assert_allclose(temperature_grid_errors(logits=logits, targets=targets).numpy(), errors, atol=1e-9)
     scaling = TemperatureScaling(method="grid").fit(logits=logits, targets=targets)
-    assert scaling.temperature == GRID[int(np.argmin(errors))]
-    assert scaling.fit_report.iterations == 100
+    assert scaling.temperature_ == GRID[int(np.argmin(errors))]
+    assert scaling.fit_report_.iterations == 100
     assert GRID[0] == 0.1
     assert GRID[-1] == 10.0
     assert len(GRID) == 100
@@ -94,7 +94,7 @@ def test_the_first_of_equal_grid_temperatures_wins(monkeypatch):
 def test_by_lbfgs_stops_short_as_published(iterations):
     logits, targets = drawn(sharpened=3.0)
     scaling = TemperatureScaling(method="lbfgs", max_iterations=iterations).fit(logits=logits, targets=targets)
-    assert scaling.fit_report.iterations <= iterations
+    assert scaling.fit_report_.iterations <= iterations
     reference = torch.tensor(1.5, dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.LBFGS([reference], lr=0.01, max_iter=iterations)
 
@@ -105,9 +105,9 @@ def test_by_lbfgs_stops_short_as_published(iterations):
         return loss
 
     optimizer.step(closure)
-    assert scaling.temperature == pytest.approx(reference.item(), rel=1e-9)
-    assert abs(scaling.temperature - 3.0) > 0.3
-    assert not scaling.fit_report.converged
+    assert scaling.temperature_ == pytest.approx(reference.item(), rel=1e-9)
+    assert abs(scaling.temperature_ - 3.0) > 0.3
+    assert not scaling.fit_report_.converged
 
 
 def test_lbfgs_never_leaves_the_bounds():

@@ -82,9 +82,9 @@ def calibrate(
     calibrator: Calibrator | None
     if use is not None:
         calibrator = Calibrator.load(use)
-        check_classes(calibrator.num_classes, opened.num_classes, file)
+        check_classes(calibrator.num_classes_, opened.num_classes, file)
         if not same_classes:
-            check_names(calibrator.class_names, opened.class_names, file, use)
+            check_names(calibrator.class_names_, opened.class_names, file, use)
     else:
         assert fit_on is not None
         fitting = PredictionFile(fit_on, **keywords)  # type: ignore[arg-type]
@@ -129,11 +129,11 @@ def fit_calibrator(
         calibrator.fit(**keywords, targets=fitting.targets, class_names=fitting.class_names)
     for warning in caught:
         warn(str(warning.message))
-    about |= {"fit_report": calibrator.fit_report._asdict(), "keeps_predictions": calibrator.keeps_predictions}
+    about |= {"fit_report": calibrator.fit_report_._asdict(), "keeps_predictions": calibrator.keeps_predictions}
     found = ""
     if isinstance(calibrator, TemperatureScaling):
-        about["temperature"] = calibrator.temperature
-        found = f": T = {calibrator.temperature:.4g}"
+        about["temperature"] = calibrator.temperature_
+        found = f": T = {calibrator.temperature_:.4g}"
     classes = "stay" if calibrator.keeps_predictions else "may change"
     console.say(f"Fitted {method}{found} on {len(fitting):,} samples; predicted classes {classes}.")
     return calibrator, about

@@ -1,7 +1,13 @@
-"""`Calibrator`: what all post-hoc calibrators share: fit, predict_proba, scikit-learn's parameters, save and load."""
+"""`Calibrator`: what all post-hoc calibrators share: fit, predict_proba, parameters, save and load.
+
+Names are scikit-learn's (``fit(X, y)``, ``predict_proba(X)``, ``get_params``, fitted attributes end in an underscore),
+but a calibrator is no scikit-learn estimator: its X has one column for each class, which the estimator checks, with
+features in any number and labels of any kind, do not allow. `PosthocCalibratedClassifier` is one, and passes them.
+"""
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +16,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
 from torch import Tensor
 
 from metacal.errors import InvalidTypeError, InvalidValueError, NotFittedError, StorageError, needs, warn
@@ -43,7 +48,7 @@ class FitReport(NamedTuple):
     warning: str | None = None
 
 
-class Calibrator(BaseEstimator):  # type: ignore[misc]
+class Calibrator:
     """Base of the calibrators: maps a model's scores to better probabilities, fitted on held-out samples.
 
     A subclass says what it reads (``reads``), names the arrays that a fit leaves behind (``fitted``: float64
@@ -51,10 +56,11 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
 
     Attributes:
         keeps_predictions: whether the most likely class of every sample stays what it was.
-        num_classes: K of the samples it was fitted on.
-        class_names: the K classes in order; None where nobody said.
-        fitted_on: ``"logits"`` or ``"probs"``; None where a file does not say.
-        fit_report: how the fit went.
+        reads: what ``X`` is, ``"logits"`` or ``"probs"``; by their names it takes either.
+        num_classes_: K of the samples it was fitted on.
+        class_names_: the K classes in order; None where nobody said.
+        fitted_on_: ``"logits"`` or ``"probs"``; None where a file does not say.
+        fit_report_: how the fit went.
     """
 
     keeps_predictions: ClassVar[bool]
@@ -64,10 +70,10 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     parameters_grow_as_square: ClassVar[bool] = False  # with the number of classes
     kinds: ClassVar[dict[str, type[Calibrator]]] = {}
 
-    num_classes: int
-    class_names: tuple[str, ...] | None = None
-    fitted_on: str | None = None
-    fit_report: FitReport
+    num_classes_: int
+    class_names_: tuple[str, ...] | None = None
+    fitted_on_: str | None = None
+    fit_report_: FitReport
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
@@ -76,51 +82,97 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
 
     @explained
     def fit(
-        self, *, logits: Any = None, probs: Any = None, targets: Any, class_names: Sequence[str] | None = None
+        self,
+        X: Any = None,
+        y: Any = None,
+        *,
+        logits: Any = None,
+        probs: Any = None,
+        targets: Any = None,
+        class_names: Sequence[str] | None = None,
     ) -> Self:
         """Fit on samples that the model was not trained on.
 
         Args:
+            X: what the calibrator ``reads``: logits or probabilities.
+            y: the targets.
             logits: ``(n, K)``, or ``(n,)`` for a binary model's logit of class 1; tensor, array, list or pandas object.
-            probs: probabilities of the same shapes. Give exactly one of the two.
-            targets: int ``(n,)``.
+            probs: probabilities of the same shapes. Give exactly one of ``X``, ``logits`` and ``probs``.
+            targets: int ``(n,)``; the same as ``y``.
             class_names: the classes in order, if they have names; saved with the calibrator.
 
         Warns:
             MetacalWarning: the data do not determine the calibrator (separable, hopeless, one class only).
         """
         self._check_params()
-        given, labels = read_scores(logits, probs, targets)
+        if (y is None) == (targets is None):
+            found = "neither" if y is None else "both"
+            raise InvalidValueError(f"Exactly one of `y` and `targets` must be given, got {found}.")
+        logits, probs = self._by_name(X, logits, probs)
+        given, labels = read_scores(logits, probs, targets if y is None else y)
         assert labels is not None
         scores = given.logits if self.reads == "logits" else given.probs
         names = _check_names(class_names, scores.shape[1])
         report = self._fit(scores, labels)
-        self.num_classes, self.class_names, self.fit_report = scores.shape[1], names, report
-        self.fitted_on = given.name
+        self.num_classes_, self.class_names_, self.fit_report_ = scores.shape[1], names, report
+        self.fitted_on_ = given.name
         message = self._degeneracy(scores, labels, report)
         if message is not None:
-            self.fit_report = report._replace(warning=message)
+            self.fit_report_ = report._replace(warning=message)
             warn(message)
         return self
 
     @explained
-    def predict_proba(self, *, logits: Array | None = None, probs: Array | None = None) -> Array:
-        """Calibrated probabilities, in the kind (NumPy or torch, device) and shape of the scores.
+    def predict_proba(
+        self, X: Array | None = None, *, logits: Array | None = None, probs: Array | None = None
+    ) -> Array:
+        """Calibrated probabilities, in the kind (NumPy or torch, device) and shape of the scores (see `fit`).
 
         float64 scores give float64, all others float32: narrower probabilities would not sum to 1.
         """
-        if not self.__sklearn_is_fitted__():
+        if not hasattr(self, "fit_report_"):
             raise NotFittedError(f"{type(self).__name__} must be fitted before `predict_proba`: call `fit` or `load`.")
-        given, _ = read_scores(logits, probs, num_classes=self.num_classes)
-        if self.shift_matters and self.fitted_on not in (None, given.name):
+        logits, probs = self._by_name(X, logits, probs)
+        given, _ = read_scores(logits, probs, num_classes=self.num_classes_)
+        if self.shift_matters and self.fitted_on_ not in (None, given.name):
             raise InvalidValueError(
-                f"`{self.fitted_on}` must be given, as in fit, got `{given.name}`: logarithms of probabilities are "
+                f"`{self.fitted_on_}` must be given, as in fit, got `{given.name}`: logarithms of probabilities are "
                 f"logits only up to a number for each sample, which changes what {type(self).__name__} says."
             )
         scores = given.logits if self.reads == "logits" else given.probs
         with torch.no_grad():
             result: Array = given.give_back(self._apply(scores))
         return result
+
+    def _by_name(self, X: Any, logits: Any, probs: Any) -> tuple[Any, Any]:
+        """Logits and probabilities; ``X`` is what the calibrator reads."""
+        if X is None:
+            return logits, probs
+        if logits is not None or probs is not None:
+            raise InvalidValueError("`X` must be the only scores, got `logits` or `probs` as well.")
+        return (X, None) if self.reads == "logits" else (None, X)
+
+    @classmethod
+    def _defaults(cls) -> dict[str, Any]:
+        """The arguments of ``__init__`` with their defaults."""
+        found = inspect.signature(cls).parameters.values()
+        return {each.name: each.default for each in found}
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The arguments it was made with; for `sklearn.base.clone` and searches over a classifier that has it."""
+        return {name: getattr(self, name) for name in self._defaults()}
+
+    def set_params(self, **params: Any) -> Self:
+        """Change arguments; what is fitted stays."""
+        for name, value in params.items():
+            check_choice("name", name, tuple(self._defaults()))
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        defaults = self._defaults()
+        changed = [f"{name}={value!r}" for name, value in self.get_params().items() if value != defaults[name]]
+        return f"{type(self).__name__}({', '.join(changed)})"
 
     def save(self, path: str | Path) -> None:
         """Write parameters and fitted arrays to one safetensors file, whole or not at all: opening it runs no code.
@@ -131,16 +183,16 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         """
         with needs("cli"):
             import safetensors.numpy
-        if not self.__sklearn_is_fitted__():
+        if not hasattr(self, "fit_report_"):
             raise NotFittedError(f"{type(self).__name__} must be fitted before `save`.")
-        arrays = {name: np.array(getattr(self, name), dtype=np.float64, order="C") for name in self.fitted}
+        arrays = {name[:-1]: np.array(getattr(self, name), dtype=np.float64, order="C") for name in self.fitted}
         about = {
             "kind": type(self).__name__,
             "params": self.get_params(),
-            "num_classes": self.num_classes,
-            "class_names": self.class_names,
-            "fitted_on": self.fitted_on,
-            "fit_report": self.fit_report._asdict(),
+            "num_classes": self.num_classes_,
+            "class_names": self.class_names_,
+            "fitted_on": self.fitted_on_,
+            "fit_report": self.fit_report_._asdict(),
         }
         text = json.dumps(about, default=lambda number: number.item())  # a parameter may be one of NumPy's numbers
         data, place = safetensors.numpy.save(arrays, metadata={METADATA_KEY: text}), Path(path)
@@ -183,24 +235,24 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     @classmethod
     def _restore(cls, about: dict[str, Any], arrays: dict[str, NDArray[np.float64]]) -> Self:
         """A calibrator from what `save` wrote; all is checked, since anyone may have written the file."""
-        if set(arrays) != set(cls.fitted):
-            raise InvalidValueError(f"the float64 arrays must be {', '.join(cls.fitted)}, got {sorted(arrays)}.")
+        names = [name[:-1] for name in cls.fitted]
+        if "uniform_share" in names:  # files that were written before it was kept have none
+            arrays = {"uniform_share": np.zeros(())} | arrays
+        if set(arrays) != set(names):
+            raise InvalidValueError(f"the float64 arrays must be {', '.join(names)}, got {sorted(arrays)}.")
         calibrator = cls(**about["params"])
         calibrator._check_params()
         check_integer("num_classes", about["num_classes"], 2)
-        calibrator.num_classes, calibrator.fit_report = about["num_classes"], _check_report(about["fit_report"])
+        calibrator.num_classes_, calibrator.fit_report_ = about["num_classes"], _check_report(about["fit_report"])
         # These two are absent from files that were written before they were kept.
-        calibrator.fitted_on = about.get("fitted_on")
-        if calibrator.fitted_on is not None:
-            check_choice("fitted_on", calibrator.fitted_on, ("logits", "probs"))
-        calibrator.class_names = _check_names(about.get("class_names"), calibrator.num_classes)
+        calibrator.fitted_on_ = about.get("fitted_on")
+        if calibrator.fitted_on_ is not None:
+            check_choice("fitted_on", calibrator.fitted_on_, ("logits", "probs"))
+        calibrator.class_names_ = _check_names(about.get("class_names"), calibrator.num_classes_)
         for name, array in arrays.items():
-            setattr(calibrator, name, float(array) if array.ndim == 0 else array)
+            setattr(calibrator, f"{name}_", float(array) if array.ndim == 0 else array)
         calibrator._check_fitted()
         return calibrator
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "fit_report")
 
     def _degeneracy(self, scores: Tensor, targets: Tensor, report: FitReport) -> str | None:
         """One sentence if the samples cannot tell how confident the model should be."""

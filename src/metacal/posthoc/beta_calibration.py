@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from metacal.posthoc.base import Calibrator, FitReport, check_fitted, like, not_converged, to_array
-from metacal.posthoc.one_against_rest import is_class, normalised
+from metacal.posthoc.one_against_rest import OneAgainstRest, is_class
 
 LEAST = 1e-12
 """Probabilities are kept this far from 0 and 1, where their logarithms end."""
@@ -18,7 +18,7 @@ MAX_ITERATIONS = 100
 FLAT = 1e-8
 
 
-class BetaCalibration(Calibrator):
+class BetaCalibration(OneAgainstRest, Calibrator):
     r"""``sigmoid(a log p - b log(1 - p) + c)`` with a, b >= 0, each class against the rest (Kull et al. 2017).
 
     Needs probabilities (of logits the softmax is taken) and some hundred samples; three parameters per class bend
@@ -26,7 +26,8 @@ class BetaCalibration(Calibrator):
     the predicted class may change.
 
     Attributes:
-        coefficients: ``(K, 3)``: a, b and c of each class; (1, 1, 0) changes nothing.
+        coefficients_: ``(K, 3)``: a, b and c of each class; (1, 1, 0) changes nothing.
+        uniform_share_: weight of the uniform distribution, ``1 / (n + 1)``: no probability is 0.
 
     Examples:
         >>> import numpy as np
@@ -38,13 +39,11 @@ class BetaCalibration(Calibrator):
         [0.2, 0.5, 0.8]
     """
 
-    keeps_predictions = False
-    reads = "probs"
-    fitted = ("coefficients",)
+    fitted = ("coefficients_", "uniform_share_")
 
-    coefficients: NDArray[np.float64]
+    coefficients_: NDArray[np.float64]
 
-    def _fit(self, scores: Tensor, targets: Tensor) -> FitReport:
+    def _fit_maps(self, scores: Tensor, targets: Tensor) -> FitReport:
         features, outcomes = _features(scores), is_class(targets, scores.shape[1]).double()
         is_free = torch.ones(scores.shape[1], 3, dtype=torch.bool, device=scores.device)
         iterations = 0
@@ -56,15 +55,15 @@ class BetaCalibration(Calibrator):
             if not bool(is_negative.any()):
                 break
             is_free &= ~is_negative
-        self.coefficients = to_array(coefficients)
+        self.coefficients_ = to_array(coefficients)
         return FitReport(iterations, converged, warning=not_converged(converged, iterations))
 
-    def _check_fitted(self) -> None:
-        check_fitted("coefficients", self.coefficients, (self.num_classes, 3))
-        check_fitted("a and b", self.coefficients[:, :2], (self.num_classes, 2), least=0.0)
+    def _check_maps(self) -> None:
+        check_fitted("coefficients", self.coefficients_, (self.num_classes_, 3))
+        check_fitted("a and b", self.coefficients_[:, :2], (self.num_classes_, 2), least=0.0)
 
-    def _apply(self, scores: Tensor) -> Tensor:
-        return normalised(torch.sigmoid(_curve(like(self.coefficients, scores), _features(scores))), scores)
+    def _map(self, probs: Tensor) -> Tensor:
+        return torch.sigmoid(_curve(like(self.coefficients_, probs), _features(probs)))
 
 
 def _features(probs: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -27,26 +27,26 @@ class LinearMap:
     """What the calibrators here share; each says what ``W`` looks like, what it maps, and what it is penalised by."""
 
     reads: ClassVar[Literal["logits", "probs"]] = "logits"
-    fitted: ClassVar[tuple[str, ...]] = ("weight", "bias")
+    fitted: ClassVar[tuple[str, ...]] = ("weight_", "bias_")
 
     _is_matrix: ClassVar[bool] = True
 
-    num_classes: int
-    weight: NDArray[np.float64]
-    bias: NDArray[np.float64]
+    num_classes_: int
+    weight_: NDArray[np.float64]
+    bias_: NDArray[np.float64]
 
     def _fit(self, scores: Tensor, targets: Tensor) -> FitReport:
         fit = fit_linear(self._features(scores), targets, is_matrix=self._is_matrix, penalty=self._penalty())
-        self.weight, self.bias = to_array(fit.weight), to_array(fit.bias)
+        self.weight_, self.bias_ = to_array(fit.weight), to_array(fit.bias)
         return FitReport(fit.iterations, fit.converged, warning=not_converged(fit.converged, fit.iterations))
 
     def _check_fitted(self) -> None:
-        check_fitted("weight", self.weight, (self.num_classes,) * (2 if self._is_matrix else 1))
-        check_fitted("bias", self.bias, (self.num_classes,))
+        check_fitted("weight", self.weight_, (self.num_classes_,) * (2 if self._is_matrix else 1))
+        check_fitted("bias", self.bias_, (self.num_classes_,))
 
     def _apply(self, scores: Tensor) -> Tensor:
         features = self._features(scores).double()
-        return torch.softmax(apply_linear(features, like(self.weight, scores), like(self.bias, scores)), dim=1)
+        return torch.softmax(apply_linear(features, like(self.weight_, scores), like(self.bias_, scores)), dim=1)
 
     def _features(self, scores: Tensor) -> Tensor:
         return scores
@@ -62,8 +62,8 @@ class VectorScaling(LinearMap, Calibrator):
     that are predicted too often or too rarely, and so may change the predicted class.
 
     Attributes:
-        weight: ``(K,)``.
-        bias: ``(K,)``.
+        weight_: ``(K,)``.
+        bias_: ``(K,)``.
 
     Examples:
         >>> import numpy as np
@@ -72,7 +72,7 @@ class VectorScaling(LinearMap, Calibrator):
         >>> shifted = (logits + [0.0, 0.0, 2.0]).argmax(axis=1)  # class 2 comes more often than the logits say
         >>> targets = np.where(generator.random(2000) < 0.2, generator.integers(3, size=2000), shifted)
         >>> scaling = VectorScaling().fit(logits=logits, targets=targets)
-        >>> bool(scaling.bias[2] > scaling.bias[0] + 1.0)
+        >>> bool(scaling.bias_[2] > scaling.bias_[0] + 1.0)
         True
     """
 
@@ -92,15 +92,15 @@ class MatrixScaling(LinearMap, Calibrator):
         bias_penalty: strength on the mean square of the bias.
 
     Attributes:
-        weight: ``(K, K)``; row k makes the new logit of class k.
-        bias: ``(K,)``.
+        weight_: ``(K, K)``; row k makes the new logit of class k.
+        bias_: ``(K,)``.
 
     Examples:
         >>> import numpy as np
         >>> generator = np.random.default_rng(0)
         >>> logits = generator.normal(size=(500, 3))
         >>> targets = (logits + generator.normal(size=(500, 3))).argmax(axis=1)
-        >>> MatrixScaling().fit(logits=logits, targets=targets).weight.shape
+        >>> MatrixScaling().fit(logits=logits, targets=targets).weight_.shape
         (3, 3)
     """
 

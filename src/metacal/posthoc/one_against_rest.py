@@ -1,5 +1,7 @@
 """Calibrators that treat each class against the rest: histogram binning and isotonic regression."""
 
+from typing import ClassVar, Literal
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -12,7 +14,44 @@ from metacal.functional.binning import equal_width_edges
 from metacal.posthoc.base import Calibrator, FitReport, check_fitted, like, to_array
 
 
-class HistogramBinning(Calibrator):
+class OneAgainstRest:
+    """What they share: a map for each class, divided by the sum over classes, and a little of the uniform distribution.
+
+    The result is ``(1 - s) p + s / K`` with ``s = 1 / (n + 1)``: no probability is 0. A row in which every map gives 0
+    says nothing; it keeps the probabilities that it came with.
+    """
+
+    keeps_predictions: ClassVar[bool] = False
+    reads: ClassVar[Literal["logits", "probs"]] = "probs"
+    uniform_share_: float
+
+    def _fit(self, scores: Tensor, targets: Tensor) -> FitReport:
+        self.uniform_share_ = 1.0 / (len(targets) + 1)
+        return self._fit_maps(scores, targets)
+
+    def _check_fitted(self) -> None:
+        check_fitted("uniform_share", self.uniform_share_, (), 0.0, 0.5)  # 0 in files written before it was kept
+        self._check_maps()
+
+    def _apply(self, scores: Tensor) -> Tensor:
+        each = self._map(scores.double())
+        totals = each.sum(dim=1, keepdim=True)
+        is_empty = totals <= 0.0
+        probs = torch.where(is_empty, scores.to(each.dtype), each / torch.where(is_empty, 1.0, totals))
+        return (1.0 - self.uniform_share_) * probs + self.uniform_share_ / scores.shape[1]
+
+    def _fit_maps(self, scores: Tensor, targets: Tensor) -> FitReport:
+        raise NotImplementedError
+
+    def _check_maps(self) -> None:
+        raise NotImplementedError
+
+    def _map(self, probs: Tensor) -> Tensor:
+        """What each class's map makes of its float64 probabilities, ``(n, K)``."""
+        raise NotImplementedError
+
+
+class HistogramBinning(OneAgainstRest, Calibrator):
     """How often a class occurs among samples of a similar probability, one against the rest (Zadrozny and Elkan 2001).
 
     Needs probabilities (of logits the softmax is taken) and some dozens of samples per bin. Only so many different
@@ -23,8 +62,9 @@ class HistogramBinning(Calibrator):
         binning: ``"equal_mass"``, as many samples in each bin, or ``"equal_width"``.
 
     Attributes:
-        edges: ``(K, M + 1)``; bin m is ``(edges[m], edges[m + 1]]``, and the outer ones reach to 0 and 1.
-        frequencies: ``(K, M)``; the middle of the bin where it was empty.
+        edges_: ``(K, M + 1)``; bin m is ``(edges[m], edges[m + 1]]``, and the outer ones reach to 0 and 1.
+        frequencies_: ``(K, M)``; the middle of the bin where it was empty.
+        uniform_share_: weight of the uniform distribution, ``1 / (n + 1)``: no probability is 0.
 
     Examples:
         >>> import numpy as np
@@ -35,12 +75,10 @@ class HistogramBinning(Calibrator):
         [0.0, 0.5]
     """
 
-    keeps_predictions = False
-    reads = "probs"
-    fitted = ("edges", "frequencies")
+    fitted = ("edges_", "frequencies_", "uniform_share_")
 
-    edges: NDArray[np.float64]
-    frequencies: NDArray[np.float64]
+    edges_: NDArray[np.float64]
+    frequencies_: NDArray[np.float64]
 
     def __init__(self, num_bins: int = 15, binning: str = "equal_mass") -> None:
         self.num_bins = num_bins
@@ -50,7 +88,7 @@ class HistogramBinning(Calibrator):
         check_num_bins(self.num_bins)
         check_choice("binning", self.binning, ("equal_mass", "equal_width"))
 
-    def _fit(self, scores: Tensor, targets: Tensor) -> FitReport:
+    def _fit_maps(self, scores: Tensor, targets: Tensor) -> FitReport:
         num_classes = scores.shape[1]
         probs = scores.double().T.contiguous()  # (K, n)
         edges = equal_width_edges(self.num_bins, scores.device).expand(num_classes, -1)
@@ -64,32 +102,31 @@ class HistogramBinning(Calibrator):
         counts = empty.scatter_add(1, bins, torch.ones_like(probs))
         sums = empty.scatter_add(1, bins, outcomes)
         middles = (edges[:, 1:] + edges[:, :-1]) / 2.0
-        self.edges = to_array(edges)
-        self.frequencies = to_array(torch.where(counts > 0, sums / counts.clamp(min=1.0), middles))
+        self.edges_ = to_array(edges)
+        self.frequencies_ = to_array(torch.where(counts > 0, sums / counts.clamp(min=1.0), middles))
         return FitReport()
 
-    def _check_fitted(self) -> None:
-        check_fitted("frequencies", self.frequencies, (self.num_classes, self.num_bins), 0.0, 1.0)
-        check_fitted("edges", self.edges, (self.num_classes, self.num_bins + 1), 0.0, 1.0)
-        check_fitted("steps of edges", np.diff(self.edges), (self.num_classes, self.num_bins), least=0.0)
+    def _check_maps(self) -> None:
+        check_fitted("frequencies", self.frequencies_, (self.num_classes_, self.num_bins), 0.0, 1.0)
+        check_fitted("edges", self.edges_, (self.num_classes_, self.num_bins + 1), 0.0, 1.0)
+        check_fitted("steps of edges", np.diff(self.edges_), (self.num_classes_, self.num_bins), least=0.0)
 
-    def _apply(self, scores: Tensor) -> Tensor:
-        inner, frequencies = like(self.edges, scores)[:, 1:-1].contiguous(), like(self.frequencies, scores)
-        bins = torch.searchsorted(inner, scores.double().T.contiguous())
-        return normalised(frequencies.gather(1, bins).T, scores)
+    def _map(self, probs: Tensor) -> Tensor:
+        bins = find_places(like(self.edges_, probs)[:, 1:-1], probs)
+        return like(self.frequencies_, probs).gather(1, bins).T
 
 
-class IsotonicCalibration(Calibrator):
+class IsotonicCalibration(OneAgainstRest, Calibrator):
     """The best non-decreasing map of each class's probability, one against the rest (Zadrozny and Elkan 2002).
 
-    Needs probabilities (of logits the softmax is taken) and about a thousand samples: with few it overfits. Gives
-    probabilities of exactly 0 or 1, which make the likelihood of a surprise 0. The maps are scikit-learn's
-    `IsotonicRegression`, fitted in host memory; the predicted class may change.
+    Needs probabilities (of logits the softmax is taken) and about a thousand samples: with few it overfits. The maps
+    are scikit-learn's `IsotonicRegression`, fitted in host memory; the predicted class may change.
 
     Attributes:
-        thresholds: the corners of all maps, one class after another.
-        values: the frequencies at the corners.
-        starts: ``(K + 1,)``: the corners of class k are ``starts[k]`` to ``starts[k + 1]``.
+        thresholds_: the corners of all maps, one class after another.
+        values_: the frequencies at the corners.
+        starts_: ``(K + 1,)``: the corners of class k are ``starts[k]`` to ``starts[k + 1]``.
+        uniform_share_: weight of the uniform distribution, ``1 / (n + 1)``: no probability is 0.
 
     Examples:
         >>> import numpy as np
@@ -100,64 +137,61 @@ class IsotonicCalibration(Calibrator):
         [0.0, 0.25, 0.5]
     """
 
-    keeps_predictions = False
-    reads = "probs"
-    fitted = ("thresholds", "values", "starts")
+    fitted = ("thresholds_", "values_", "starts_", "uniform_share_")
 
-    thresholds: NDArray[np.float64]
-    values: NDArray[np.float64]
-    starts: NDArray[np.float64]
+    thresholds_: NDArray[np.float64]
+    values_: NDArray[np.float64]
+    starts_: NDArray[np.float64]
 
-    def _fit(self, scores: Tensor, targets: Tensor) -> FitReport:
+    def _fit_maps(self, scores: Tensor, targets: Tensor) -> FitReport:
         probs, is_target = to_array(scores), to_array(is_class(targets, scores.shape[1]))
         corners = []
         for column, outcomes in zip(probs.T, is_target.T, strict=True):
             staircase = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(column, outcomes)
             corners.append((staircase.X_thresholds_, staircase.y_thresholds_))
-        self.thresholds = np.concatenate([places for places, _ in corners]).astype(np.float64)
-        self.values = np.concatenate([heights for _, heights in corners]).astype(np.float64)
-        self.starts = np.cumsum([0, *(len(places) for places, _ in corners)]).astype(np.float64)
+        self.thresholds_ = np.concatenate([places for places, _ in corners]).astype(np.float64)
+        self.values_ = np.concatenate([heights for _, heights in corners]).astype(np.float64)
+        self.starts_ = np.cumsum([0, *(len(places) for places, _ in corners)]).astype(np.float64)
         return FitReport()
 
-    def _check_fitted(self) -> None:
-        corners = len(self.thresholds)
-        check_fitted("starts", self.starts, (self.num_classes + 1,), 0.0, corners)
-        if (self.starts[0], self.starts[-1]) != (0.0, corners) or not np.array_equal(self.starts, self.starts.round()):
-            ends = f"{self.starts[0]:g} ... {self.starts[-1]:g}"
+    def _check_maps(self) -> None:
+        corners = len(self.thresholds_)
+        check_fitted("starts", self.starts_, (self.num_classes_ + 1,), 0.0, corners)
+        if (self.starts_[0], self.starts_[-1]) != (0.0, corners) or not np.array_equal(
+            self.starts_, self.starts_.round()
+        ):
+            ends = f"{self.starts_[0]:g} ... {self.starts_[-1]:g}"
             raise InvalidValueError(f"`starts` must be whole numbers from 0 to {corners}, got {ends}.")
-        check_fitted("corners of a class", np.diff(self.starts), (self.num_classes,), least=1.0)
-        check_fitted("thresholds", self.thresholds, (corners,))
-        check_fitted("values", self.values, (corners,), 0.0, 1.0)
-        for name, values in (("thresholds", self.thresholds), ("values", self.values)):
-            for steps in map(np.diff, np.split(values, self.starts[1:-1].astype(np.int64))):
+        check_fitted("corners of a class", np.diff(self.starts_), (self.num_classes_,), least=1.0)
+        check_fitted("thresholds", self.thresholds_, (corners,))
+        check_fitted("values", self.values_, (corners,), 0.0, 1.0)
+        for name, values in (("thresholds", self.thresholds_), ("values", self.values_)):
+            for steps in map(np.diff, np.split(values, self.starts_[1:-1].astype(np.int64))):
                 check_fitted(f"steps of {name}", steps, steps.shape, least=0.0)
 
-    def _apply(self, scores: Tensor) -> Tensor:
-        thresholds, values = like(self.thresholds, scores), like(self.values, scores)
-        wide = scores.double()
-        columns = []
-        for number in range(wide.shape[1]):
-            part = slice(int(self.starts[number]), int(self.starts[number + 1]))
-            columns.append(interpolate(wide[:, number].contiguous(), thresholds[part], values[part]))
-        return normalised(torch.stack(columns, dim=1), scores)
+    def _map(self, probs: Tensor) -> Tensor:
+        """Piecewise linear through the corners, constant beyond the outer ones."""
+        thresholds, values = (like(self._padded(corners), probs) for corners in (self.thresholds_, self.values_))
+        right = find_places(thresholds, probs).clamp(1, thresholds.shape[1] - 1)
+        (low, high), (start, end) = (
+            (each.gather(1, right - 1), each.gather(1, right)) for each in (thresholds, values)
+        )
+        share = ((probs.T - low) / (high - low).clamp(min=torch.finfo(probs.dtype).tiny)).clamp(0.0, 1.0)
+        return (start + share * (end - start)).T
+
+    def _padded(self, corners: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Corners ``(K, M)`` of all maps, M >= 2: the last of each is repeated."""
+        starts = self.starts_.astype(np.int64)
+        most = max(2, int(np.diff(starts).max()))
+        padded: NDArray[np.float64] = corners[np.minimum(starts[:-1, None] + np.arange(most), starts[1:, None] - 1)]
+        return padded
 
 
-def interpolate(at: Tensor, places: Tensor, heights: Tensor) -> Tensor:
-    """Piecewise linear through the corners, constant beyond the outer ones."""
-    if len(places) == 1:
-        return heights.expand(len(at))
-    right = torch.searchsorted(places.contiguous(), at).clamp(1, len(places) - 1)
-    left = right - 1
-    width = (places[right] - places[left]).clamp(min=torch.finfo(places.dtype).tiny)
-    share = ((at - places[left]) / width).clamp(0.0, 1.0)
-    return heights[left] + share * (heights[right] - heights[left])
-
-
-def normalised(each: Tensor, given: Tensor) -> Tensor:
-    """Rows of ``each`` divided by their sum; a row of zeros says nothing and stays as it was ``given``."""
-    totals = each.sum(dim=1, keepdim=True)
-    is_empty = totals <= 0.0
-    return (each / totals.masked_fill(is_empty, 1.0)).where(~is_empty, given.to(each.dtype))
+def find_places(edges: Tensor, at: Tensor) -> Tensor:
+    """How many of a class's edges ``(K, M)`` lie below each of its values ``(n, K)``; int ``(K, n)``."""
+    if torch.compiler.is_compiling():  # in an export: what every runtime has
+        return (at.T.unsqueeze(2) > edges.unsqueeze(1)).sum(dim=2)
+    return torch.searchsorted(edges.contiguous(), at.T.contiguous())
 
 
 def is_class(targets: Tensor, num_classes: int) -> Tensor:

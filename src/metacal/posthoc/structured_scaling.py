@@ -32,28 +32,28 @@ class StructuredScaling(LinearMap):
     priors hold every other value, one for each kind of parameter, so that the order of the classes does not matter.
     """
 
-    fitted: ClassVar[tuple[str, ...]] = ("temperature", "uniform_share", "weight", "bias")
+    fitted: ClassVar[tuple[str, ...]] = ("temperature_", "uniform_share_", "weight_", "bias_")
 
-    temperature: float
-    uniform_share: float
+    temperature_: float
+    uniform_share_: float
 
     def _fit(self, scores: Tensor, targets: Tensor) -> FitReport:
         found = fit_temperature(logits=scores, targets=targets, validate=False)
-        self.temperature, self.uniform_share = found.temperature, 1.0 / (len(targets) + 1)
+        self.temperature_, self.uniform_share_ = found.temperature, 1.0 / (len(targets) + 1)
         fit = fit_structured(self._features(scores), targets, is_matrix=self._is_matrix)
-        self.weight, self.bias = to_array(fit.weight), to_array(fit.bias)
+        self.weight_, self.bias_ = to_array(fit.weight), to_array(fit.bias)
         converged = found.converged and fit.converged
         return FitReport(fit.iterations, converged, warning=not_converged(converged, fit.iterations))
 
     def _check_fitted(self) -> None:
-        check_fitted("temperature", self.temperature, (), LOWEST, HIGHEST)
-        check_fitted("uniform_share", self.uniform_share, (), 1e-18, 0.5)
+        check_fitted("temperature", self.temperature_, (), LOWEST, HIGHEST)
+        check_fitted("uniform_share", self.uniform_share_, (), 1e-18, 0.5)
         super()._check_fitted()
 
     def _features(self, scores: Tensor) -> Tensor:
         wide = scores.detach().double()
-        probs = torch.softmax((wide - wide.amax(dim=1, keepdim=True)) / self.temperature, dim=1)
-        return probs.mul_(1.0 - self.uniform_share).add_(self.uniform_share / scores.shape[1]).log_()
+        probs = torch.softmax((wide - wide.amax(dim=1, keepdim=True)) / self.temperature_, dim=1)
+        return probs.mul_(1.0 - self.uniform_share_).add_(self.uniform_share_ / scores.shape[1]).log_()
 
 
 class StructuredVectorScaling(StructuredScaling, Calibrator):
@@ -64,10 +64,10 @@ class StructuredVectorScaling(StructuredScaling, Calibrator):
     predicted class.
 
     Attributes:
-        temperature: T.
-        uniform_share: weight of the uniform distribution, ``1 / (n + 1)``.
-        weight: ``(K,)``.
-        bias: ``(K,)``.
+        temperature_: T.
+        uniform_share_: weight of the uniform distribution, ``1 / (n + 1)``.
+        weight_: ``(K,)``.
+        bias_: ``(K,)``.
 
     Examples:
         >>> import numpy as np
@@ -75,7 +75,7 @@ class StructuredVectorScaling(StructuredScaling, Calibrator):
         >>> logits = 2.0 * generator.normal(size=(2000, 3))
         >>> targets = (logits + [0.0, 0.0, 1.0] + generator.gumbel(size=(2000, 3))).argmax(axis=1)
         >>> scaling = StructuredVectorScaling().fit(logits=3.0 * logits, targets=targets)
-        >>> bool(scaling.temperature > 2.5), bool(scaling.bias[2] > scaling.bias[0] + 0.7)
+        >>> bool(scaling.temperature_ > 2.5), bool(scaling.bias_[2] > scaling.bias_[0] + 0.7)
         (True, True)
     """
 
@@ -90,17 +90,17 @@ class StructuredMatrixScaling(StructuredScaling, Calibrator):
     classes may be is estimated from the samples. No probability is 0. May change the predicted class.
 
     Attributes:
-        temperature: T.
-        uniform_share: weight of the uniform distribution, ``1 / (n + 1)``.
-        weight: ``(K, K)``; row k makes the new logit of class k.
-        bias: ``(K,)``.
+        temperature_: T.
+        uniform_share_: weight of the uniform distribution, ``1 / (n + 1)``.
+        weight_: ``(K, K)``; row k makes the new logit of class k.
+        bias_: ``(K,)``.
 
     Examples:
         >>> import numpy as np
         >>> generator = np.random.default_rng(0)
         >>> logits = generator.normal(size=(500, 3))
         >>> targets = (logits + generator.normal(size=(500, 3))).argmax(axis=1)
-        >>> StructuredMatrixScaling().fit(logits=logits, targets=targets).weight.shape
+        >>> StructuredMatrixScaling().fit(logits=logits, targets=targets).weight_.shape
         (3, 3)
     """
 

@@ -32,13 +32,13 @@ class TemperatureScaling(Calibrator):
         max_iterations: for ``"lbfgs"``: 50, or 10.
 
     Attributes:
-        temperature: T, in [1e-3, 1e3].
+        temperature_: T, in [1e-3, 1e3].
 
     Examples:
         >>> import torch
         >>> logits = 10 * torch.tensor([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [1.0, 0.0]])
         >>> scaling = TemperatureScaling().fit(logits=logits, targets=torch.tensor([0, 0, 0, 1]))
-        >>> round(scaling.temperature, 3), scaling.fit_report.converged
+        >>> round(scaling.temperature_, 3), scaling.fit_report_.converged
         (9.102, True)
         >>> scaling.predict_proba(logits=logits[:1]).round(decimals=2).tolist()
         [[0.75, 0.25]]
@@ -46,9 +46,9 @@ class TemperatureScaling(Calibrator):
 
     keeps_predictions = True
     reads = "logits"
-    fitted = ("temperature",)
+    fitted = ("temperature_",)
 
-    temperature: float
+    temperature_: float
 
     def __init__(self, method: str = "nll", num_bins: int = 15, max_iterations: int = 50) -> None:
         self.method = method
@@ -70,14 +70,14 @@ class TemperatureScaling(Calibrator):
             fit = fit_temperature_by_lbfgs(
                 logits=scores, targets=targets, max_iterations=self.max_iterations, validate=False
             )
-        self.temperature = fit.temperature
+        self.temperature_ = fit.temperature
         return FitReport(fit.iterations, fit.converged, fit.at_bound, self._warning(fit))
 
     def _check_fitted(self) -> None:
-        check_fitted("temperature", self.temperature, (), LOWEST, HIGHEST)
+        check_fitted("temperature", self.temperature_, (), LOWEST, HIGHEST)
 
     def _apply(self, scores: Tensor) -> Tensor:
-        return torch.softmax((scores - scores.amax(dim=1, keepdim=True)) / self.temperature, dim=1)
+        return torch.softmax((scores - scores.amax(dim=1, keepdim=True)) / self.temperature_, dim=1)
 
     def _warning(self, fit: TemperatureFit) -> str | None:
         if self.method == "lbfgs":  # that it stops short is what it is kept for: fit_report says so
