@@ -81,7 +81,7 @@ def chosen_by(command):
         read_seeds(given["seeds"]),
     )
     specs = [spec for exhibit in exhibits for spec in exhibit.specs(given["scale"], overrides)]
-    draws = [draw for exhibit in exhibits for draw in exhibit.draws(given["scale"])]
+    draws = [draw for exhibit in exhibits for draw in exhibit.plan(given["scale"]).draws]
     seeds = sorted({each.seed for each in (*specs, *draws)})
     return {spec.hash for spec in specs}, seeds, {exhibit.name for exhibit in exhibits}
 

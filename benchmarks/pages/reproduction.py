@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from metacal.lab.cli.exhibits import in_order
 from metacal.lab.paper import EXHIBITS
-from metacal.lab.paper.exhibits import Exhibit, SimulatedStudy, published_figures
+from metacal.lab.paper.exhibits import Exhibit, published_figures
 
 RANK = "average rank"
 SETTINGS = {"as published": "published setting", "not in the paper": "settings of our own"}
@@ -73,7 +73,7 @@ class Reproduction:
             scale = json.loads((path.parent / "about.json").read_text(encoding="utf-8"))["scale"]
             cells = filled(path.with_suffix(".csv"))
             settings = {SETTINGS.get(cell["setting"], f"{scale} scale") for cell in cells}
-            where = "sizes of our own" if isinstance(exhibit, SimulatedStudy) else ", ".join(sorted(settings))
+            where = "sizes of our own" if exhibit.sizes else ", ".join(sorted(settings))
             found.append(f"{f'{len(cells)} cells' if cells else 'drawn'}, {where or f'{scale} scale'}")
         return "; ".join(found) or "not yet"
 

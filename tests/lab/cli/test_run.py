@@ -58,7 +58,7 @@ def test_a_part_of_a_table_from_nothing_to_files(metacal, tmp_path):
     assert about["torch"]
     assert about["command"].startswith("metacal run hyperparameters")
     assert about["train_seconds"] > 0
-    for suffix in ("md", "tex", "json"):
+    for suffix in ("md", "json"):
         assert (tmp_path / "tables" / f"hyperparameters.{suffix}").stat().st_size > 100
     before = sorted(path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("*/scores.json"))
     assert metacal("run", *words, *store)[0] == 0

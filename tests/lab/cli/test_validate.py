@@ -30,7 +30,7 @@ def test_what_is_wrong_in_a_store_is_named(metacal, tmp_path):
 
 @pytest.mark.parametrize("contents", ["[]", "{}", "null", "{"])
 def test_damaged_results_are_named(metacal, tmp_path, contents):
-    (draw,) = EXHIBITS["synthetic"].draws("smoke")
+    (draw,) = EXHIBITS["synthetic"].plan("smoke").draws
     (spec,) = narrow([EXHIBITS["generalisation-gap"]], seeds=[0])[0].specs("smoke")
     runs = RunStore(tmp_path / "runs")
     runs.folder(spec).write_spec(spec, {})

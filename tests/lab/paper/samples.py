@@ -1,6 +1,6 @@
 """Cells and tables of a test's own."""
 
-from metacal.lab.paper.prepare_tables import Cell, TableData
+from metacal.lab.paper.tables import Cell, TableData
 
 
 def cell(mean=1.0, published=None, column="CE", **more):

@@ -6,7 +6,7 @@ from metacal.lab.cli.exhibits import narrow
 from metacal.lab.paper import EXHIBITS, FIGURES, STUDIES, TABLES, exhibits
 from metacal.lab.paper.exhibits import published_figures
 from metacal.lab.paper.output import prepare_exhibit
-from metacal.lab.paper.prepare_tables import average_ranks
+from metacal.lab.paper.tables import average_ranks
 from metacal.lab.training.recipes import build_spec
 from metacal.lab.training.run_folder import RunStore
 
@@ -44,7 +44,7 @@ def specs_of(table, row, scale="full"):
 def test_the_cost_says_how_many_runs_or_draws_there_are(name):
     plan = EXHIBITS[name].plan()
     count = f"{len(plan.specs)} run" if plan.specs else f"{len(plan.draws)} draw"
-    assert EXHIBITS[name].cost.partition(",")[0].removesuffix("s") == count
+    assert EXHIBITS[name].cost.removesuffix("s") == count
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -55,9 +55,10 @@ def test_figures_need_no_runs_of_their_own(name):
 
 def test_the_simulated_study_draws_each_size_with_each_seed_on_many_points():
     study = STUDIES["synthetic"]
-    assert len(study.draws()) == len(study.sizes) * len(study.seeds) and study.test_points >= 100_000
-    assert set(STUDIES["synthetic-boundary"].draws()) <= set(study.draws())
-    assert len(study.draws("smoke")) == 1 and study.specs() == []
+    draws = study.plan().draws
+    assert len(draws) == len(study.sizes) * len(study.seeds) and study.test_points >= 100_000
+    assert set(STUDIES["synthetic-boundary"].plan().draws) <= set(draws)
+    assert len(study.plan("smoke").draws) == 1 and study.specs() == []
 
 
 @pytest.mark.parametrize("name", TABLES)

@@ -1,13 +1,12 @@
 """Tables in every format, and what stands beside them about where they come from."""
 
-from dataclasses import replace
-
 from tests.lab.paper.samples import cell, table
 
 from metacal.lab.paper import STUDIES, simulated
 from metacal.lab.paper.exhibits import Draw, Plan, Published
-from metacal.lab.paper.output import latex_table, markdown_table, prepare_provenance, render_paper_page
+from metacal.lab.paper.output import prepare_provenance, render_paper_page
 from metacal.lab.paper.simulated import DrawStore, fit_draw
+from metacal.lab.paper.tables import markdown_table
 from metacal.lab.training.run_folder import RunStore
 
 
@@ -36,18 +35,12 @@ def test_published_and_difference_stand_beside_ours_in_every_format():
     data = table(cell(1.5, Published(1.25, 0.1, 1.3)), cell(2.0, Published(2.5, None, None), column="MC"))
     for text in (markdown_table(data), render_paper_page([data], "page")):
         assert "1.25 ± 0.10 (T 1.3) (+0.25)" in text and "2.50 (−0.50)" in text
-    assert "[1.25 $\\pm$ 0.10 (T 1.3) (+0.25)]" in latex_table(data) and "[2.50 ($-$0.50)]" in latex_table(data)
-
-
-def test_latex_takes_any_text_literally():
-    text = latex_table(replace(table(cell()), title="a_b^c~50 % of {x} & \\d #1 < $2"))
-    assert "a\\_b\\textasciicircum{}c\\textasciitilde{}50 \\% of \\{x\\} \\& \\textbackslash{}d \\#1 $<$ \\$2" in text
 
 
 def test_missing_cells_name_the_command_in_every_format_and_quoted_ones_are_not_missing():
     data = table(cell(None), cell(None, Published(4.6, None, None), column="Guo", is_quoted=True), command="metacal x")
     assert data.missing == 1
-    for text in (markdown_table(data), latex_table(data), render_paper_page([data], "page")):
+    for text in (markdown_table(data), render_paper_page([data], "page")):
         assert "1 cells lack seeds" in text and "metacal x" in text
     quoted = table(cell(None, is_quoted=True), command="metacal x")
-    assert "metacal x" not in markdown_table(quoted) + latex_table(quoted) + render_paper_page([quoted], "page")
+    assert "metacal x" not in markdown_table(quoted) + render_paper_page([quoted], "page")

@@ -6,7 +6,7 @@ import torch
 
 from metacal.errors import InvalidValueError
 from metacal.lab.data.domains import Corrupting
-from metacal.lab.paper.prepare_tables import measure
+from metacal.lab.paper.tables import measure
 from metacal.lab.training import Domains, RunFolder, Stopped, StopRequest, build_spec, load_data, run
 from metacal.lab.training.domain_scores import score_domains, worst
 from metacal.lab.training.events import BatchDone

@@ -19,8 +19,8 @@ from metacal.files import write_json, write_text
 
 if TYPE_CHECKING:
     from metacal.lab.paper.exhibits import Column, Draw, Exhibit, Plan
-    from metacal.lab.paper.prepare_figures import FigureData
-    from metacal.lab.paper.prepare_tables import TableData
+    from metacal.lab.paper.figures import FigureData
+    from metacal.lab.paper.tables import TableData
     from metacal.lab.training import RunSpec
     from metacal.lab.training.run_folder import RunStore
 
@@ -34,7 +34,7 @@ Output = Annotated[
         "--output",
         "-o",
         metavar="DIR",
-        help="Write tables (.md, .tex, .csv, .json), figures (.png, .svg) and report.html.",
+        help="Write tables (.md, .csv, .json), figures (.png, .svg) and report.html.",
     ),
 ]
 PAGE_TITLE = "Meta-Calibration, measured"
@@ -224,7 +224,7 @@ def _check_known(option: str, unknown: list[str], known: list[str]) -> None:
 
 def print_exhibit(data: "TableData | FigureData", output: Path | None) -> None:
     """Draw a table; of a figure, say where it is."""
-    from metacal.lab.paper.prepare_tables import TableData
+    from metacal.lab.paper.tables import TableData
 
     console = Console()
     console.say(data.title, "italic")
@@ -241,7 +241,7 @@ def print_exhibit(data: "TableData | FigureData", output: Path | None) -> None:
 
 def print_table(data: "TableData") -> None:
     """Draw a table: ours, and the published figure under it."""
-    from metacal.lab.paper.prepare_tables import best_of, metric_name
+    from metacal.lab.paper.tables import PUBLISHED, best_of, metric_name
 
     console = Console() if Console().is_terminal else Console(width=WIDE)
     drawn = Table()
@@ -257,5 +257,5 @@ def print_table(data: "TableData") -> None:
     for name, ranks in data.rank_lines:
         drawn.add_row(name, "", *ranks)
     console.print(drawn)
-    about = f"{data.note} Dim: published, and by how much ours is above it where both are of the same setting."
+    about = f"{data.note} Dim: {PUBLISHED}"
     console.print(escape(about), style="dim", highlight=False)

@@ -24,8 +24,7 @@ def ls(
         listed.add_column(column, no_wrap=column != "what it shows")
     ordered = in_order(EXHIBITS.values())
     for exhibit in ordered:
-        cost = exhibit.cost.partition(",")[0]
-        listed.add_row(exhibit.name, exhibit.tag if exhibit.number else "ours", exhibit.title, cost)
+        listed.add_row(exhibit.name, exhibit.tag if exhibit.number else "ours", exhibit.title, exhibit.cost)
     Console().print(listed)
     if json_file is not None:
         fields = ("name", "kind", "number", "label", "title", "claim")

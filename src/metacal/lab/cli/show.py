@@ -44,7 +44,7 @@ def show_exhibit(plan: "Plan", selection: Selection) -> None:
     console, runs, exhibit = Console(highlight=False), selection.runs, plan.exhibit
     console.print(f"[bold]{exhibit.heading}[/]  ({exhibit.name})")
     console.print(f"The paper's claim: {exhibit.claim}")
-    console.print(f"In full: {exhibit.cost}.")
+    console.print(f"In full: {exhibit.cost}; what tables and figures share is run once.")
     if exhibit.rows:
         console.print(f"Rows: {', '.join(row.name for row in exhibit.rows)}")
         console.print(f"Methods: {', '.join(column.label for column in exhibit.columns)}", markup=False)

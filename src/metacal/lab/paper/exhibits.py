@@ -2,7 +2,7 @@
 
 import csv
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -30,23 +30,21 @@ CPU_MODELS = {
 PUBLISHED: dict[str, Any] = {"meta": "split", "select": "accuracy", "finish": False}
 """As the paper goes about it, on data whose recipe is ours."""
 SMOKE: dict[str, Any] = {
-    "train_size": 64,
-    "val_size": 64,
-    "meta_size": 32,
-    "batch_size": 32,
-    "epochs": 2,
-    "milestones": [1],
+    **{"train_size": 64, "val_size": 64, "meta_size": 32},
+    **{"batch_size": 32, "epochs": 2, "milestones": [1]},
 }
 KEPT_IN_SMOKE = (
     *("method", "seed", "nesterov", "weight_decay", "domains", "hold_out_meta"),
     *("outer", "meta", "through", "select", "finish"),
 )
 
-
-def check_scale(scale: str) -> None:
-    """Raise unless there is such a scale."""
-    if scale not in SCALES:
-        raise InvalidValueError(f"`scale` must be one of {', '.join(SCALES)}, got {scale!r}.")
+NOTES = {
+    "full": "Made with {}, which is not the published setting: it does not stand against the published figures.",
+    "cpu": "Made at the {} (smaller models, fewer images and epochs; text in full): at most the order of methods can "
+    "be read off it, and what is reduced does not stand against the published figures.",
+    "smoke": "Made at the smoke scale, on the digits, to see that everything runs: the figures mean nothing.",
+}
+"""What is said of a setting that is not the published one."""
 
 
 def scale_settings(settings: Mapping[str, Any], scale: str) -> dict[str, Any]:
@@ -59,7 +57,6 @@ def scale_settings(settings: Mapping[str, Any], scale: str) -> dict[str, Any]:
         >>> scale_settings({"dataset": "cifar10", "model": "resnet18", "method": "mc"}, "cpu")["model"]
         'resnet8'
     """
-    check_scale(scale)
     if scale == "full" or settings.get("dataset") == "simulated":
         return dict(settings)
     if scale == "smoke":
@@ -83,10 +80,6 @@ def learned_on(settings: Mapping[str, Any]) -> str:
     """The part of the data that hyper-parameters are learned on: the paper's methods have one of their own."""
     part: str = settings.get("meta", "val" if settings.get("method") == "meta" else "split")
     return part
-
-
-SEEDS = (0, 1, 2)
-NOT_IN_THE_PAPER = "(not in the paper)"
 
 
 class Published(NamedTuple):
@@ -176,37 +169,41 @@ class Plan:
         """What a reader must know of the setting before comparing."""
         if not self.setting:
             return ""
-        if self.scale == "smoke":
-            return "Made at the smoke scale, on the digits, to see that everything runs: the figures mean nothing."
-        if self.scale == "cpu":
-            return (
-                f"Made at the {self.setting} (smaller models, fewer images and epochs; text in full): at most the order"
-                " of methods can be read off it, and what is reduced does not stand against the published figures."
-            )
-        return (
-            f"Made with {self.setting}, which is not the published setting: it does not stand against the published "
-            "figures."
-        )
+        return NOTES[self.scale].format(self.setting)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Exhibit:
-    """Something the paper shows: rows x columns x seeds give its runs."""
+    """A table or figure, of the paper or our own; what it is called stands in ``assets/exhibits.csv``.
+
+    Rows x columns x seeds give its runs. The study on simulated data has sizes x seeds instead: draws, whose models are
+    fitted in seconds and have no spec.
+    """
 
     name: str  # for commands
-    number: str = ""  # in the paper; empty for what is not in it
-    label: str = ""  # in the paper's source, and in the published figures
-    title: str  # what it shows
-    claim: str = NOT_IN_THE_PAPER  # what the paper concludes from it
-    cost: str  # of making it in full: how many runs or draws, a comma, and what they take or share
     rows: tuple[Row, ...] = ()  # data sets and models
     columns: tuple[Column, ...] = ()  # methods
-    seeds: tuple[int, ...] = SEEDS  # of each cell
+    _: KW_ONLY
+    seeds: tuple[int, ...] = (0, 1, 2)  # of each cell
+    metrics: tuple[str, ...] = ()  # tables: what is shown of a run; keys of the published figures
+    ranked: bool = False  # whether the paper closes the table with average ranks
+    drawing: str = ""  # figures: a key of ``DRAWINGS`` in `figures`
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)  # of the drawing
+    sizes: tuple[int, ...] = ()  # n, for each draw of simulated data
+    test_points: int = 100_000  # fresh points that accuracy and ECE of a draw are measured on
+    number: str = field(init=False)  # in the paper; empty for what is not in it
+    label: str = field(init=False)  # in the paper's source, and in the published figures
+    title: str = field(init=False)  # what it shows
+    claim: str = field(init=False)  # what the paper concludes from it
+
+    def __post_init__(self) -> None:
+        for key, text in exhibit_words()[self.name].items():
+            object.__setattr__(self, key, text)
 
     @property
     def kind(self) -> str:
         """``table`` or ``figure``."""
-        return "table"
+        return "figure" if self.drawing else "table"
 
     @property
     def tag(self) -> str:
@@ -218,20 +215,27 @@ class Exhibit:
         """Number and title."""
         return f"{self.kind.capitalize()} {self.number}: {self.title}" if self.number else self.title
 
+    @property
+    def cost(self) -> str:
+        """How many runs or draws it takes in full; what others need too is run once."""
+        cells = {repr({**row.settings, **c.settings}) for row in self.rows for c in self.columns if c.settings}
+        count = len(cells or self.sizes) * len(self.seeds)
+        return f"{count} {'draw' if self.sizes else 'run'}{'s' if count > 1 else ''}"
+
     def plan(self, scale: str = "full", overrides: Mapping[str, Any] | None = None) -> Plan:
-        """Every run that it needs."""
-        check_scale(scale)
+        """Every run and draw that it needs; of draws, ``smoke`` is one with few test points."""
+        if scale not in SCALES:
+            raise InvalidValueError(f"`scale` must be one of {', '.join(SCALES)}, got {scale!r}.")
         changes = dict(overrides or {})
         cells = tuple(self._cell(row, column, scale, changes) for row in self.rows for column in self.columns)
-        return Plan(self, scale, changes, cells)
+        draws = tuple(Draw(size, seed, self.test_points) for size in self.sizes for seed in self.seeds)
+        if scale == "smoke":
+            draws = tuple(draw._replace(test_points=2000) for draw in draws[:1])
+        return Plan(self, scale, changes if cells else {}, cells, draws)
 
     def specs(self, scale: str = "full", overrides: Mapping[str, Any] | None = None) -> list[RunSpec]:
         """All of its runs, each once."""
         return self.plan(scale, overrides).specs
-
-    def draws(self, scale: str = "full") -> tuple[Draw, ...]:
-        """The draws of simulated data that it needs, beside its runs."""
-        return self.plan(scale).draws
 
     def _cell(self, row: Row, column: Column, scale: str, overrides: dict[str, Any]) -> PlannedCell:
         if column.settings is None:
@@ -242,61 +246,15 @@ class Exhibit:
         same = scaled == seeds or (bool(overrides) and specs[0] == build_spec(seeds[0]))
         return PlannedCell(row, column, specs, same)
 
-
-@dataclass(frozen=True, kw_only=True)
-class PaperTable(Exhibit):
-    """A table of the paper."""
-
-    metrics: tuple[str, ...]  # what is shown of a run; keys of the published figures
-    ranked: bool = False  # whether the paper closes it with average ranks
-
     def published(self, row: Row, column: Column, metric: str) -> Published | None:
-        """What the paper says."""
+        """What the paper says in this table."""
         return published_figures().get((self.label, row.dataset, row.model, column.label, metric))
 
-    def has_published(self, row: Row, column: Column) -> bool:
-        """Whether any table of the paper has this method on this data with this model."""
-        return (row.dataset, row.model, column.label) in published_cells()
 
-    def published_rank(self, column: Column) -> float | None:
-        """The average rank that the paper gives a method."""
-        found = published_figures().get((self.label, "average rank", "", column.label, "average_rank"))
-        return None if found is None else found.mean
-
-
-@dataclass(frozen=True, kw_only=True)
-class PaperFigure(Exhibit):
-    """A figure of the paper, drawn from what runs have stored."""
-
-    drawing: str  # a key of ``PREPARE`` in `prepare_figures` and of ``PLOTS`` in `plot_figures`
-    options: Mapping[str, Any] = field(default_factory=dict, hash=False)  # of the drawing
-
-    @property
-    def kind(self) -> str:
-        """``figure``."""
-        return "figure"
-
-
-@dataclass(frozen=True, kw_only=True)
-class SimulatedStudy(Exhibit):
-    """A table or figure of the study on simulated data, whose models are fitted in seconds and have no spec."""
-
-    drawing: str  # ``table``, ``sweep`` or ``boundary``
-    sizes: tuple[int, ...]  # n, for each of its draws
-    test_points: int = 100_000  # fresh points that accuracy and ECE are measured on
-
-    @property
-    def kind(self) -> str:
-        """``table``, or ``figure`` for a sweep or boundaries."""
-        return "table" if self.drawing == "table" else "figure"
-
-    def plan(self, scale: str = "full", overrides: Mapping[str, Any] | None = None) -> Plan:
-        """Every size and seed; at the ``smoke`` scale one draw with few test points. Overrides change nothing."""
-        check_scale(scale)
-        if scale == "smoke":
-            return Plan(self, scale, draws=(Draw(self.sizes[0], self.seeds[0], 2000),))
-        draws = tuple(Draw(size, seed, self.test_points) for size in self.sizes for seed in self.seeds)
-        return Plan(self, scale, draws=draws)
+@lru_cache(maxsize=1)
+def exhibit_words() -> dict[str, dict[str, str]]:
+    """Number, label, title and claim of every exhibit, by its name."""
+    return {line["name"]: line for line in _read_asset("exhibits.csv")}
 
 
 @lru_cache(maxsize=1)
@@ -307,19 +265,23 @@ def published_figures() -> dict[tuple[str, str, str, str, str], Published]:
         >>> published_figures()["main_ece", "CIFAR-10", "ResNet18", "MC", "ece_percent"].mean
         1.17
     """
-    with (files("metacal") / "assets" / "published.csv").open(encoding="utf-8") as file:
-        return {
-            (line["table"], line["dataset"], line["model"], line["method"], line["metric"]): Published(
-                float(line["mean"]), _number(line["std"]), _number(line["temperature"])
-            )
-            for line in csv.DictReader(file)
-        }
+    return {
+        (line["table"], line["dataset"], line["model"], line["method"], line["metric"]): Published(
+            float(line["mean"]), _number(line["std"]), _number(line["temperature"])
+        )
+        for line in _read_asset("published.csv")
+    }
 
 
 @lru_cache(maxsize=1)
 def published_cells() -> frozenset[tuple[str, str, str]]:
     """Dataset, model and method of every published figure."""
     return frozenset((dataset, model, method) for _, dataset, model, method, _ in published_figures())
+
+
+def _read_asset(name: str) -> list[dict[str, str]]:
+    with (files("metacal") / "assets" / name).open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
 
 
 def _number(text: str) -> float | None:

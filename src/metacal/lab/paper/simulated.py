@@ -9,13 +9,15 @@ neither epochs nor checkpoints, and nothing else would use such an optimiser in 
 function, `fit_draw`, and one small file.
 """
 
+from __future__ import annotations
+
 import math
 import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from scipy import stats
@@ -26,14 +28,26 @@ from metacal.files import as_figures, read_json, write_json
 from metacal.functional import expected_calibration_error
 from metacal.lab.data import load_dataset, simulated_oracle
 from metacal.lab.paper.exhibits import Draw, Plan, published_figures
-from metacal.lab.paper.prepare_tables import Cell, TableData
+from metacal.lab.paper.tables import Cell, TableData
 from metacal.losses import LabelSmoothingLoss
 from metacal.metalearning import PAPER, MetaCalibrator, VectorLabelSmoothing
+from metacal.reporting.style import INK, SERIES, in_percent, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 VERSION = 2
 """Of how models are fitted on a draw; part of every file's name."""
 COLUMNS = {"oracle": "Oracle", "ce": "Cross-Entropy", "ls": "LS", "mc": "MC", "ce-n": "Cross-Entropy on n"}
 METRICS = {"accuracy_percent": "accuracy", "ece_percent": "ece"}
+NAMES = {
+    "oracle": "oracle",
+    "ce": "cross-entropy",
+    "ls": "label smoothing",
+    "mc": "meta-calibration",
+    "ce-n": "cross-entropy on half of them",
+}
 STEPS = 3000
 LR = 0.1
 OUTER = replace(PAPER, every=4, adaptive=True)
@@ -264,9 +278,7 @@ def half_interval(values: Sequence[float]) -> float:
         >>> round(half_interval([1.0, 2.0, 3.0]), 3)
         2.484
     """
-    if len(values) < 2:
-        return 0.0
-    return float(stats.t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / math.sqrt(len(values))
+    return float(stats.t.ppf(0.975, len(values) - 1) * stats.sem(values)) if len(values) > 1 else 0.0
 
 
 def prepare_boundary(records: Sequence[dict[str, Any]]) -> list[Boundary]:
@@ -274,3 +286,56 @@ def prepare_boundary(records: Sequence[dict[str, Any]]) -> list[Boundary]:
     methods, points = records[0]["methods"], records[0]["points"]
     found = [(name, methods[name]) for name in COLUMNS if name != "ce-n"]
     return [Boundary(name, fit["weight"], fit["bias"], fit["ece"], points) for name, fit in found]
+
+
+def plot_sweep(lines: Sequence[SweepLine]) -> Figure:
+    """ECE over the number of labels, both on logarithmic axes."""
+    figure = new_figure(6.6, 4.0)
+    axis = figure.subplots()
+    for line, (colour, style) in zip(lines, SERIES, strict=False):
+        labels = [2 * size for size in line.sizes]
+        axis.plot(labels, line.mean, color=colour, linestyle=style, marker="o", ms=3.5, label=NAMES[line.method])
+        low = [max(low, 1e-4) for low in line.low]
+        axis.fill_between(labels, low, line.high, color=colour, alpha=0.13, linewidth=0)
+    axis.set(xscale="log", yscale="log", xlabel="Labels seen by each method (2n)", ylabel="ECE")
+    axis.set_xticks([2 * size for size in lines[0].sizes], [str(2 * size) for size in lines[0].sizes])
+    axis.minorticks_off()
+    axis.set_yticks((0.002, 0.005, 0.01, 0.02, 0.05, 0.1))
+    fewest, most = min(lines[0].draws), max(lines[0].draws)
+    draws = f"{most}" if fewest == most else f"{fewest} to {most}"
+    title = f"Simulated data: mean of {draws} draws, 95 % intervals" if most > 1 else "Simulated data: one draw"
+    axis.set_title(title, loc="left")
+    in_percent(axis)
+    axis.legend()
+    return figure
+
+
+def plot_boundary(methods: Sequence[Boundary]) -> Figure:
+    """Test points shaded by the probability each method gives them, and the line at one half."""
+    figure = new_figure(3.0 * len(methods), 3.2)
+    axes = figure.subplots(1, len(methods), sharey=True, squeeze=False)[0]
+    for axis, found in zip(axes, methods, strict=True):
+        for label, marker in ((0, "o"), (1, "^")):
+            points = [(x, y) for x, y, target in found.points if int(target) == label]
+            probs = [_sigmoid(found.weight[0] * x + found.weight[1] * y + found.bias) for x, y in points]
+            x, y = zip(*points, strict=True) if points else ((), ())
+            shown = axis.scatter(x, y, c=probs, cmap="RdBu_r", vmin=0, vmax=1, s=14, marker=marker)
+        draw_boundary(axis, found)
+        axis.set(title=f"{NAMES[found.method]}\nECE {found.ece:.2%}", xlim=(-3, 3), ylim=(-3, 3), aspect="equal")
+        axis.grid(visible=False)
+    figure.colorbar(shown, ax=axes, shrink=0.8, label="probability of class 1 (triangles)")
+    return figure
+
+
+def _sigmoid(logit: float) -> float:
+    return 1.0 / (1.0 + math.exp(-max(-500.0, logit)))
+
+
+def draw_boundary(axis: Axes, found: Boundary) -> None:
+    """The line on which both classes are as likely."""
+    a, b = found.weight
+    ends = (-3.0, 3.0)
+    if abs(b) >= abs(a):
+        axis.plot(ends, [-(a * x + found.bias) / (b or 1e-12) for x in ends], color=INK, linewidth=1.2)
+    else:
+        axis.plot([-(b * y + found.bias) / a for y in ends], ends, color=INK, linewidth=1.2)

@@ -1,271 +1,302 @@
-"""The tables of the paper, and some of our own: ``metacal run NAME`` makes one. A new table is one more value here."""
+"""Tables of the paper: `prepare_table` works out the numbers, ours beside the published; as Markdown and CSV."""
 
-from dataclasses import replace
+import csv
+import io
+import operator
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import PurePath
 
-from metacal.lab.paper.exhibits import Column, PaperTable, Row
+from metacal.errors import InvalidValueError
+from metacal.evaluation.predictions import Predictions
+from metacal.functional import (
+    classwise_calibration_error,
+    expected_calibration_error,
+    fit_temperature_by_grid,
+    fit_temperature_by_lbfgs,
+)
+from metacal.functional.binning import confidence_and_correctness
+from metacal.lab.paper.exhibits import Plan, PlannedCell, Published, published_cells, published_figures
+from metacal.lab.training.domain_scores import average, score_domains, worst
+from metacal.lab.training.run_folder import RunFolder, RunStore
 
-DATASETS = {"CIFAR-10": "cifar10", "CIFAR-100": "cifar100", "SVHN": "svhn"}
-MODELS = {
-    "ResNet18": "resnet18",
-    "ResNet50": "resnet50",
-    "ResNet110": "resnet110",
-    "WideResNet26-10": "wideresnet-26-10",
+LBFGS_ITERATIONS = {"lbfgs-10": 10, "lbfgs-50": 50}
+DIGITS = 2
+PUBLISHED = "published, and by how much ours is above it where both are of the same setting."
+OURS = ("row", "method", "metric", "mean", "std", "seeds", "temperature")
+WORTH: dict[str, Callable[[float], float]] = {
+    "accuracy_percent": float,
+    "confidence_minus_accuracy_percent": lambda gap: -abs(gap),  # it has a sign: above 0 a model is over-confident
 }
+"""How good a figure is; of all others lower is better."""
 
 
-def image_row(dataset: str, model: str) -> Row:
-    """A row of image runs."""
-    return Row(dataset, model, {"dataset": DATASETS[dataset], "model": MODELS[model]})
+@dataclass(frozen=True)
+class Cell:
+    """One cell: ours over the seeds that are done, and the published figure."""
+
+    row: str  # name of the row
+    column: str  # label of the column
+    metric: str  # what is shown
+    values: tuple[float, ...]  # one a seed
+    wanted: int  # how many seeds there should be
+    temperature: float | None  # mean over seeds, where a temperature was fitted
+    published: Published | None  # what the paper says
+    is_quoted: bool = False  # figures from the literature, never run
+    is_reduced: bool = False  # ours is of another setting than the published one, and does not stand against it
+    is_in_paper: bool = False  # the paper has this method on this data, if not this figure of it
+
+    @property
+    def mean(self) -> float | None:
+        """Over seeds; None without any."""
+        return statistics.fmean(self.values) if self.values else None
+
+    @property
+    def std(self) -> float | None:
+        """Over seeds, of the population as in the paper; None with fewer than two."""
+        return statistics.pstdev(self.values) if len(self.values) > 1 else None
+
+    @property
+    def difference(self) -> float | None:
+        """Ours minus published; None where the two do not stand against each other."""
+        if self.mean is None or self.published is None or self.is_reduced:
+            return None
+        return self.mean - self.published.mean
+
+    @property
+    def setting(self) -> str:
+        """Whether ours is as published; what the paper does not have cannot be."""
+        if self.is_reduced:
+            return "reduced or changed"
+        return "as published" if self.published is not None or self.is_in_paper else "not in the paper"
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether seeds of it are still to be run."""
+        return len(self.values) < self.wanted and not self.is_quoted
+
+    def text(self) -> str:
+        """Ours as it is printed."""
+        if self.mean is None:
+            return "quoted" if self.is_quoted else "-"
+        missing = "" if len(self.values) == self.wanted else f" ({len(self.values)} of {self.wanted})"
+        return f"{_figure(self.mean, self.std, self.temperature)}{missing}"
+
+    def published_text(self) -> str:
+        """The published figure as it is printed, with how far ours is from it."""
+        if self.published is None:
+            return "-"
+        apart = "" if self.difference is None else f" ({self.difference:+.{DIGITS}f})".replace("-", "−")
+        return f"{_figure(*self.published)}{apart}"
 
 
-def method(label: str, name: str) -> Column:
-    """A column of one method, with the published outer step where something is learned."""
-    return Column(label, {"method": name, "outer": "paper"} if name.startswith("mc") else {"method": name})
+def _figure(mean: float, std: float | None, temperature: float | None) -> str:
+    spread = "" if std is None else f" ± {std:.{DIGITS}f}"
+    scaled = "" if temperature is None else f" (T {temperature:.1f})"
+    return f"{mean:.{DIGITS}f}{spread}{scaled}"
 
 
-def without_meta(column: Column) -> Column:
-    """The same method without the labels of the meta set: it trains on what Meta-Calibration trains on."""
-    return Column(f"{column.label}, equal data", {**(column.settings or {}), "hold_out_meta": True})
+@dataclass(frozen=True)
+class TableData:
+    """The numbers of a table."""
+
+    name: str  # of the table
+    title: str  # with the setting in it, if it is not the published one
+    claim: str  # what the paper concludes from it
+    note: str  # what a reader must know before comparing
+    columns: tuple[str, ...]  # labels
+    cells: tuple[tuple[Cell, ...], ...]  # row by row, metric by metric
+    ranks: tuple[float, ...] | None  # average rank of each column, ours; None where cells are missing
+    # those of the paper, over all of its rows and columns; None where it has none
+    published_ranks: tuple[float, ...] | None = None
+    command: str = ""  # fills what is missing
+
+    @property
+    def missing(self) -> int:
+        """How many cells lack seeds."""
+        return sum(cell.is_missing for line in self.cells for cell in line)
+
+    @property
+    def rank_lines(self) -> list[tuple[str, list[str]]]:
+        """Average ranks as they are printed: ours, and the published ones."""
+        both = (("average rank, ours", self.ranks), ("average rank, published (whole table)", self.published_ranks))
+        return [(name, [f"{rank:.1f}" for rank in ranks]) for name, ranks in both if ranks is not None]
 
 
-def with_each_outer_step(name: str) -> tuple[Column, Column, Column]:
-    """A method with each outer step: the published one, and the two of the first edition."""
-    label = name.upper()
-    default = Column(f"{label}, default", {"method": name, "outer": "first"})
-    return method(label, name), default, Column(f"{label}, steady", {"method": name, "outer": "steady"})
+def measure(folder: RunFolder, calibrated: str | None = None, over: str | None = None) -> dict[str, float]:
+    """Every figure that tables show of a run, from its predictions; nothing is trained or run again.
+
+    Args:
+        folder: of the run.
+        calibrated: how a temperature is chosen on the validation set.
+        over: ``average`` or ``worst``: each figure over the test domains of the run.
+    """
+    scores, val, test = folder.read_scores(), folder.read_predictions("val"), folder.read_predictions("test")
+    temperature = _fitted_temperature(val, calibrated or "grid")
+    if over is None:
+        figures = _over_samples(test, scores["test"]["accuracy"], temperature)
+    else:
+        figures = _over_domains(folder, test, temperature, over)
+    return {
+        **{f"{name}_percent": 100 * value for name, value in figures.items()},
+        "training_hours": scores["train_seconds"] / 3600,
+        "temperature": temperature,
+    }
 
 
-CIFAR = ("CIFAR-10", "CIFAR-100")
-NEWSGROUPS = Row("20 Newsgroups", "Global Pooling CNN", {"dataset": "20newsgroups"})
-MAIN_ROWS = (*(image_row(d, m) for d in CIFAR for m in MODELS), image_row("SVHN", "ResNet18"), NEWSGROUPS)
-IMAGE_ROWS = tuple(image_row(dataset, "ResNet18") for dataset in DATASETS)
-RESNET18_ROWS = tuple(image_row(dataset, "ResNet18") for dataset in CIFAR)
-SMALLER_RESNET_ROWS = tuple(image_row(dataset, model) for dataset in CIFAR for model in ("ResNet18", "ResNet50"))
-CROSS_DOMAIN_ROWS = tuple(
-    Row(f"{dataset}-C", label, {"dataset": DATASETS[dataset], "model": "resnet18", "domains": "cifar-c"}, over)
-    for dataset in CIFAR
-    for label, over in (("Average", "average"), ("Worst case", "worst"))
-)
+def _fitted_temperature(val: Predictions, how: str) -> float:
+    if how == "grid":
+        return fit_temperature_by_grid(logits=val.logits, targets=val.targets)
+    iterations = LBFGS_ITERATIONS[how]
+    return fit_temperature_by_lbfgs(logits=val.logits, targets=val.targets, max_iterations=iterations).temperature
 
-CE, LS, MC = method("CE", "ce"), method("LS", "ls"), method("MC", "mc")
-BRIER, MMCE, FL3 = method("Brier", "brier"), method("MMCE", "mmce"), method("FL-3", "fl3")
-MC_S, MC_V, MC_L2 = method("MC-S", "mc-s"), method("MC-V", "mc-v"), method("MC-L2", "mc-l2")
-MAIN_COLUMNS = (CE, BRIER, MMCE, FL3, method("FLSD-53", "flsd53"), LS, MC)
-CROSS_DOMAIN_COLUMNS = (CE, LS, BRIER, MMCE, method("FL", "fl3"), method("FLSD", "flsd53"), MC)
-ABLATION_COLUMNS = (
-    method("M0: Vanilla CE [meta-loss -, loss CE]", "ce"),
-    method("M1: Multi-task [meta-loss -, loss CE + DECE]", "ce+dece"),
-    method("M2: Meta-Calibration [meta-loss CE, loss CE]", "mc-ce"),
-    method("M3: Meta-Calibration [meta-loss MMCE, loss CE]", "mc-mmce"),
-    method("M4: Meta-Calibration [meta-loss DECE, loss CE]", "mc-dece"),
-    method("M5: Meta-Calibration [meta-loss CE + DECE, loss CE]", "mc"),
-)
-REGULARISED = ("CE+SBECE", "CE+SAvUC", "FL3+SBECE", "FL3+SAvUC")
-SOFT_CALIBRATION_COLUMNS = (*(method(x, x.lower()) for x in (*REGULARISED, "MC-SBECE", "MC-SAvUC")), MC)
-INTERLEAVED_COLUMNS = (*(method(x, x.lower().replace("+", "-interleaved-")) for x in REGULARISED), MC)
-GUO = {"method": "ce", "batch_size": 64, "epochs": 500, "milestones": [250, 375], "nesterov": True}
-GUO_COLUMNS = (
-    *(Column(f"{who} model", None) for who in ("Guo2017 standard", "Guo2017 stochastic depth", "Mukhoti2020 standard")),
-    *(
-        Column(f"{decay}, {search}", {**GUO, "weight_decay": value}, calibrated)
-        for decay, value in (("No weight decay", 0.0), ("With weight decay", 1e-3))
-        for search, calibrated in (
-            ("grid-search TS", "grid"),
-            ("optim. TS (50 iters)", "lbfgs-50"),
-            ("optim. TS (10 iters)", "lbfgs-10"),
-        )
-    ),
-    Column("Our cross-entropy", {"method": "ce"}, "grid"),
-    Column("Our Meta-Calibration", {"method": "mc", "outer": "paper"}, "grid"),
-)
-SIDE_BY_SIDE = (
-    "ece_percent",
-    "ece_after_temperature_percent",
-    "classwise_ece_percent",
-    "confidence_minus_accuracy_percent",
-    "error_percent",
-)
-"""What tables of our own show: how far a method is off, which way, and what it costs."""
 
-MAIN_ECE = PaperTable(
-    name="main-ece",
-    number="1",
-    label="main_ece",
-    title="Test ECE",
-    claim="Meta-Calibration leads to excellent intrinsic calibration.",
-    cost="210 runs, shared with the other main tables",
-    rows=MAIN_ROWS,
-    columns=MAIN_COLUMNS,
-    metrics=("ece_percent",),
-    ranked=True,
-)
-CROSS_DOMAIN_ECE = PaperTable(
-    name="cross-domain-ece",
-    number="9",
-    label="cross_domain_ece",
-    title="Test ECE across domains (CIFAR-C, 22 domains that are not trained on)",
-    claim="Meta-Calibration still helps across domains, but less than on clean data.",
-    cost="42 runs, none shared with the main tables",
-    rows=CROSS_DOMAIN_ROWS,
-    columns=CROSS_DOMAIN_COLUMNS,
-    metrics=("ece_percent",),
-)
-SOFT_CALIBRATION_ECE = PaperTable(
-    name="soft-calibration-ece",
-    number="11",
-    label="sbece_results",
-    title="Test ECE of SB-ECE and S-AvUC, as regularisers and as meta-objectives",
-    claim="DECE is the better meta-objective, and meta-learning better than regularising.",
-    cost="84 runs, 12 of them shared with the main tables",
-    rows=SMALLER_RESNET_ROWS,
-    columns=SOFT_CALIBRATION_COLUMNS,
-    metrics=("ece_percent",),
-)
-INTERLEAVED_ECE = PaperTable(
-    name="interleaved-ece",
-    number="13",
-    label="interleaved_ece",
-    title="Test ECE of interleaved training",
-    claim="Interleaved training is generally worse calibrated.",
-    cost="60 runs, 12 of them shared with the main tables",
-    rows=SMALLER_RESNET_ROWS,
-    columns=INTERLEAVED_COLUMNS,
-    metrics=("ece_percent",),
-)
+def _over_samples(test: Predictions, accuracy: float, temperature: float) -> dict[str, float]:
+    logits, targets = test.logits, test.targets
+    confidence = float(confidence_and_correctness(test.inputs)[0].double().mean())
+    return {
+        "ece": float(expected_calibration_error(logits=logits, targets=targets)),
+        "ece_after_temperature": float(expected_calibration_error(logits=logits / temperature, targets=targets)),
+        "error": 1 - accuracy,
+        "accuracy": accuracy,
+        "confidence_minus_accuracy": confidence - accuracy,
+        "classwise_ece": float(classwise_calibration_error(logits=logits, targets=targets)),
+    }
 
-TABLES: dict[str, PaperTable] = {
-    table.name: table
-    for table in (
-        MAIN_ECE,
-        replace(
-            MAIN_ECE,
-            name="main-ece-temperature",
-            number="2",
-            label="main_ece_temp",
-            title="Test ECE with temperature scaling",
-            claim="Meta-Calibration is excellent after temperature scaling too.",
-            metrics=("ece_after_temperature_percent",),
-        ),
-        replace(
-            MAIN_ECE,
-            name="main-error",
-            number="3",
-            label="main_error",
-            title="Test error",
-            claim="Meta-Calibration costs only small increases in the test error.",
-            metrics=("error_percent",),
-        ),
-        replace(
-            MAIN_ECE,
-            name="main-classwise-ece",
-            number="4",
-            label="main_cece",
-            title="Test classwise ECE",
-            claim="The gain holds for a more advanced measure of calibration.",
-            # This table calls one model by a shorter name.
-            rows=tuple(replace(row, model=row.model.removesuffix("26-10")) for row in MAIN_ROWS),
-            metrics=("classwise_ece_percent",),
-        ),
-        PaperTable(
-            name="hyperparameters",
-            number="5",
-            label="l2comparison",
-            title="Which hyper-parameters to learn",
-            claim="Other variants of Meta-Calibration also lead to large gains.",
-            cost="30 runs, 12 of them shared with the main tables",
-            rows=RESNET18_ROWS,
-            columns=(CE, MC, MC_S, MC_V, MC_L2),
-            metrics=("ece_percent", "error_percent"),
-        ),
-        PaperTable(
-            name="ablation",
-            number="6",
-            label="ablationCompact",
-            title="Ablation of the losses of the inner and the outer objective",
-            claim="Both the meta-learning and the joint CE + DECE objective are needed.",
-            cost="36 runs, 12 of them shared with the main tables",
-            rows=RESNET18_ROWS,
-            columns=ABLATION_COLUMNS,
-            metrics=("ece_percent", "error_percent"),
-        ),
-        PaperTable(
-            name="training-times",
-            number="8",
-            label="time",
-            title="Training times",
-            claim="Meta-Calibration takes 2.2 to 4.6 times as long in the published code.",
-            cost="60 runs, all of them shared with the main tables",
-            rows=MAIN_ROWS,
-            columns=(CE, MC),
-            metrics=("training_hours",),
-        ),
-        CROSS_DOMAIN_ECE,
-        replace(
-            CROSS_DOMAIN_ECE,
-            name="cross-domain-error",
-            number="10",
-            label="cross_domain_err",
-            title="Test error across domains (CIFAR-C, 22 domains that are not trained on)",
-            claim="The error of Meta-Calibration is close to that of the others.",
-            cost="42 runs, those of cross-domain-ece",
-            metrics=("error_percent",),
-        ),
-        SOFT_CALIBRATION_ECE,
-        replace(
-            SOFT_CALIBRATION_ECE,
-            name="soft-calibration-error",
-            number="12",
-            label="sbece_results_err",
-            title="Test error of SB-ECE and S-AvUC, as regularisers and as meta-objectives",
-            claim="The gain in calibration is not paid for in error.",
-            cost="84 runs, those of soft-calibration-ece",
-            metrics=("error_percent",),
-        ),
-        INTERLEAVED_ECE,
-        replace(
-            INTERLEAVED_ECE,
-            name="interleaved-error",
-            number="14",
-            label="interleaved_err",
-            title="Test error of interleaved training",
-            claim="Interleaved training has a much higher error.",
-            cost="60 runs, those of interleaved-ece",
-            metrics=("error_percent",),
-        ),
-        PaperTable(
-            name="guo-setups",
-            number="15",
-            label="guo_comparison",
-            title="The setups of Guo et al. (2017)",
-            claim="No setup gives the figures that were reported there.",
-            cost="24 runs, 12 of them of 500 epochs, the others shared with the main tables; three columns are quoted",
-            rows=tuple(image_row(dataset, "ResNet110") for dataset in CIFAR),
-            columns=GUO_COLUMNS,
-            metrics=("ece_percent", "ece_after_temperature_percent", "error_percent"),
-        ),
-        PaperTable(
-            name="image-methods",
-            title="Baselines and everything that is learned, side by side",
-            cost="72 runs, most of them shared with the main tables",
-            rows=IMAGE_ROWS,
-            columns=(CE, LS, FL3, BRIER, MC, MC_S, MC_V, MC_L2),
-            metrics=SIDE_BY_SIDE,
-        ),
-        PaperTable(
-            name="equal-data",
-            title="Meta-Calibration against baselines that train on the meta set, and on as much as it does",
-            cost="60 runs, 36 of them shared with the main tables",
-            rows=(*IMAGE_ROWS, NEWSGROUPS),
-            columns=(CE, without_meta(CE), LS, without_meta(LS), MC),
-            metrics=("ece_percent", "ece_after_temperature_percent", "error_percent"),
-        ),
-        PaperTable(
-            name="outer-step",
-            title="The outer step: published, by default, and steady",
-            cost="96 runs, 45 of them shared with the other tables",
-            rows=(*IMAGE_ROWS, NEWSGROUPS),
-            columns=(CE, LS, *with_each_outer_step("mc"), *with_each_outer_step("mc-s")),
-            metrics=SIDE_BY_SIDE,
-        ),
+
+def _over_domains(folder: RunFolder, test: Predictions, temperature: float, over: str) -> dict[str, float]:
+    found = folder.read_domains("test")
+    if found is None:
+        raise InvalidValueError(f"{folder.path} must be a run with test domains, got one without.")
+    each = score_domains(test.logits, test.targets, *found, temperature)
+    figures = average(each) if over == "average" else worst(each)
+    kept = {name: figures[name] for name in ("ece", "ece_after_temperature", "error")}
+    return {**kept, "accuracy": 1 - figures["error"]}
+
+
+def prepare_table(plan: Plan, store: RunStore) -> TableData:
+    """Gather what the store has of a table."""
+    table = plan.exhibit
+    lines = []
+    for row in table.rows:
+        measured = [(cell, _measured(cell, store)) for cell in plan.cells if cell.row is row]
+        lines += [tuple(_cell(plan, cell, metric, runs) for cell, runs in measured) for metric in table.metrics]
+    notes = ("Ours: mean ± population standard deviation over seeds.", plan.note, _source_note(plan, store))
+    keys = [(table.label, "average rank", "", column.label, "average_rank") for column in table.columns]
+    published = tuple(published_figures()[key].mean for key in keys if key in published_figures())
+    return TableData(
+        table.name,
+        plan.title,
+        table.claim,
+        " ".join(note for note in notes if note),
+        tuple(column.label for column in table.columns),
+        tuple(lines),
+        _ranks(lines) if table.ranked else None,
+        published or None,
     )
-}
+
+
+def _source_note(plan: Plan, store: RunStore) -> str:
+    """Which files the runs read (an edition or a subset has its name), and where test images of domains come from."""
+    folders = [folder for spec in plan.specs if (folder := store.folder(spec)).is_complete]
+    files = sorted({PurePath(path).name for folder in folders for path in folder.read_environment().get("data", ())})
+    notes = [f"Data: {', '.join(files)}."] if files else []
+    if folders and any(row.over is not None for row in plan.exhibit.rows):
+        sources = sorted({folder.read_scores()["domains"]["source"] for folder in folders})
+        notes.append(f"Test images of the domains: {' and '.join(sources)}.")
+    return " ".join(notes)
+
+
+def _measured(cell: PlannedCell, store: RunStore) -> list[dict[str, float]]:
+    folders = map(store.folder, cell.specs)
+    return [measure(folder, cell.column.calibrated, cell.row.over) for folder in folders if folder.is_complete]
+
+
+def _cell(plan: Plan, planned: PlannedCell, metric: str, runs: list[dict[str, float]]) -> Cell:
+    row, column, temperature = planned.row, planned.column, None
+    if metric == "ece_after_temperature_percent" and runs:
+        temperature = statistics.fmean(run["temperature"] for run in runs)
+    return Cell(
+        f"{row.dataset} {row.model}",
+        column.label,
+        metric,
+        tuple(run[metric] for run in runs),
+        len(plan.exhibit.seeds),
+        temperature,
+        plan.exhibit.published(row, column, metric),
+        column.settings is None,
+        not planned.is_as_published,
+        (row.dataset, row.model, column.label) in published_cells(),
+    )
+
+
+def _ranks(lines: list[tuple[Cell, ...]]) -> tuple[float, ...] | None:
+    means = [[cell.mean for cell in line if cell.mean is not None] for line in lines]
+    is_full = all(len(known) == len(line) for known, line in zip(means, lines, strict=True))
+    return tuple(average_ranks(means)) if is_full else None
+
+
+def average_ranks(values: list[list[float]]) -> list[float]:
+    """Mean rank of each column over rows; the lowest value ranks first, and ties share the lowest rank.
+
+    Examples:
+        >>> average_ranks([[1.0, 2.0, 2.0], [3.0, 1.0, 2.0]])
+        [2.0, 1.5, 2.0]
+    """
+    ranks = [[1 + sum(other < value for other in row) for value in row] for row in values]
+    return [sum(column) / len(values) for column in zip(*ranks, strict=True)]
+
+
+def metric_name(metric: str) -> str:
+    """A metric for people.
+
+    Examples:
+        >>> metric_name("ece_after_temperature_percent")
+        'ECE after temperature, %'
+    """
+    words = metric.removesuffix("_percent").replace("_", " ").replace("ece", "ECE")
+    return f"{words}, %" if metric.endswith("_percent") else words
+
+
+def best_of(line: tuple[Cell, ...]) -> set[str]:
+    """The columns that are best by mean as it is printed, all of them where several tie; none if there is no choice."""
+    means = {cell.column: round(cell.mean, DIGITS) for cell in line if cell.mean is not None}
+    if len(means) < 2:
+        return set()
+    worth = WORTH.get(line[0].metric, operator.neg)
+    best = max(worth(mean) for mean in means.values())
+    return {column for column, mean in means.items() if worth(mean) == best}
+
+
+def markdown_table(data: TableData) -> str:
+    """GitHub's tables: ours with the published figure in brackets, the best in bold."""
+    head = ["", "metric", *data.columns]
+    lines = [f"**{data.title}**", "", data.note, "", _pipes(head), _pipes(["---"] * len(head))]
+    for line in data.cells:
+        best = best_of(line)
+        shown = [f"**{cell.text()}**" if cell.column in best else cell.text() for cell in line]
+        both = [f"{ours} [{cell.published_text()}]" for ours, cell in zip(shown, line, strict=True)]
+        lines.append(_pipes([line[0].row, metric_name(line[0].metric), *both]))
+    lines += [_pipes([name, "", *ranks]) for name, ranks in data.rank_lines]
+    lines += ["", f"In brackets: {PUBLISHED}"]
+    if data.missing:
+        lines += ["", f"{data.missing} cells lack seeds: `{data.command}` fills them."]
+    return "\n".join(lines) + "\n"
+
+
+def _pipes(cells: list[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def csv_table(data: TableData) -> str:
+    """One line a cell; no difference where ours is not of the published setting."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*OURS, *(f"published_{name}" for name in Published._fields), "difference", "setting"])
+    for cell in (cell for line in data.cells for cell in line):
+        said = cell.published or Published(float("nan"), None, None)
+        ours = (cell.mean, cell.std, len(cell.values), cell.temperature)
+        figures = ("" if v is None or v != v else v for v in (*ours, *said, cell.difference))
+        writer.writerow([cell.row, cell.column, cell.metric, *figures, cell.setting])
+    return text.getvalue()

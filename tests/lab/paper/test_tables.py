@@ -13,9 +13,8 @@ from tests.lab.paper.samples import cell
 
 from metacal.lab.cli.exhibits import narrow
 from metacal.lab.paper import STUDIES, TABLES
-from metacal.lab.paper.output import csv_table, markdown_table
-from metacal.lab.paper.prepare_tables import best_of, prepare_table
 from metacal.lab.paper.simulated import prepare_study_table
+from metacal.lab.paper.tables import best_of, csv_table, markdown_table, prepare_table
 from metacal.lab.training import run
 from metacal.lab.training.run_folder import RunStore
 
