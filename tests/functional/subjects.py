@@ -79,6 +79,7 @@ LEAST_MASS = {"duplication": "divides by at least 1e-5 samples"}
 AS_PUBLISHED = {"duplication": "divides by the fourth power of the number, as published"}
 STOPS_SHORT = dict.fromkeys(("order", "duplication", "classes", "dtype"), "fifty steps of L-BFGS magnify rounding")
 FLSD = {"dtype": "jumps where p = 0.2"}
+DUAL_FOCAL = {"dtype": "jumps where another probability overtakes the true class's"}
 WEIGHS_A_PRIOR = {"duplication": "more samples outvote the prior"}
 
 
@@ -177,12 +178,18 @@ SUBJECTS = [
     loss(F.label_smoothing_loss),
     loss(F.focal_loss),
     loss(F.flsd_loss, FLSD),
+    loss(F.dual_focal_loss, DUAL_FOCAL),
+    loss(F.mbls_loss, margin=1.0),
+    loss(F.acls_loss, margin=1.0),
+    loss(F.logit_norm_loss),
     loss(F.brier_loss, most=2.0 + 1e-6),
     loss(F.dece, SHARP, most=1.0 + 1e-4),
     loss(F.soft_binned_ece, LEAST_MASS, most=1.0 + 1e-4),
     loss(F.soft_avuc, LEAST_MASS),
     loss(F.mmce, most=1.0 + 1e-4),
     loss(F.mmce_weighted, AS_PUBLISHED),
+    loss(F.mdca, most=1.0 + 1e-4),
+    loss(F.smooth_ece, most=1.0 + 1e-4),
     metric(M.ExpectedCalibrationError),
     metric(M.AdaptiveCalibrationError, ADAPTS),
     metric(M.ClasswiseCalibrationError, tolerance=1e-12, is_pooled=False),
@@ -196,12 +203,19 @@ SUBJECTS = [
     module(L.LabelSmoothingLoss()),
     module(L.FocalLoss(gamma=2.0)),
     module(L.FLSDLoss(), FLSD),
+    module(L.DualFocalLoss(), DUAL_FOCAL),
+    module(L.MbLSLoss(margin=1.0)),
+    module(L.ACLSLoss(margin=1.0)),
+    module(L.LogitNormLoss()),
+    module(L.AdaFocalLoss()),
     module(L.BrierLoss(), most=2.0 + 1e-6),
     module(L.DECELoss(), SHARP, most=1.0 + 1e-4),
     module(L.SBECELoss(), LEAST_MASS, most=1.0 + 1e-4),
     module(L.SAvUCLoss(), LEAST_MASS),
     module(L.MMCELoss(), most=1.0 + 1e-4),
     module(L.MMCEWeightedLoss(), AS_PUBLISHED),
+    module(L.MDCALoss(), most=1.0 + 1e-4),
+    module(L.SmoothECELoss(), most=1.0 + 1e-4),
     module(L.FunctionLoss(torch.nn.functional.cross_entropy), {"events": "knows classes alone"}),
     module(L.CrossEntropyLoss() + 0.5 * L.MMCELoss()),
     module(L.AfterTemperature(L.BrierLoss()), WEIGHS_A_PRIOR, most=2.0 + 1e-6),

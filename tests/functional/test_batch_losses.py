@@ -9,7 +9,17 @@ from tests import oracles
 from tests.functional import samples
 
 from metacal.errors import InvalidValueError
-from metacal.functional import dece, expected_calibration_error, mmce, mmce_weighted, soft_avuc, soft_binned_ece
+from metacal.functional import (
+    dece,
+    expected_calibration_error,
+    mdca,
+    mmce,
+    mmce_weighted,
+    smooth_calibration_error,
+    smooth_ece,
+    soft_avuc,
+    soft_binned_ece,
+)
 from metacal.functional.batch_losses import soft_accuracies, soft_bin_memberships
 
 
@@ -192,3 +202,31 @@ def test_weighted_form_is_0_without_right_or_without_wrong_predictions(n):
 
 def test_calibrated_pairs_have_no_mmce():
     assert mmce(logits=torch.zeros(2, 2), targets=torch.tensor([0, 1])).item() == 0.0
+
+
+def test_mdca_equals_a_loop():
+    logits, targets = samples.multiclass(50, 4, dtype=torch.float64)
+    probs = logits.softmax(1).numpy()
+    gaps = [abs(sum(p[k] for p in probs) - sum(t == k for t in targets.tolist())) / 50 for k in range(4)]
+    assert mdca(logits=logits, targets=targets).item() == pytest.approx(sum(gaps) / 4, rel=1e-9)
+
+
+@pytest.mark.parametrize("n", [1, 2, 64, 500])
+def test_smooth_ece_is_the_measure(n):
+    logits, targets = samples.multiclass(n, 5)
+    expected = smooth_calibration_error(logits=logits, targets=targets).item()
+    assert smooth_ece(logits=logits, targets=targets).item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_gradient_of_smooth_ece_is_that_of_the_measure():
+    """The bandwidth is the error: held fixed, the gradient would be too large, by half and more here."""
+    logits, targets = samples.multiclass(80, 4, dtype=torch.float64)
+    leaf = logits.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(smooth_ece(logits=leaf, targets=targets), leaf)
+    direction = torch.randn(80, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+    def value(step):
+        return smooth_calibration_error(logits=logits + step * direction, targets=targets).item()
+
+    numeric = (value(1e-4) - value(-1e-4)) / 2e-4
+    assert (gradient * direction).sum().item() == pytest.approx(numeric, rel=0.01)

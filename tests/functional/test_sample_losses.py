@@ -2,6 +2,7 @@
 
 import itertools
 
+import numpy as np
 import pytest
 import torch
 from tests import oracles
@@ -9,10 +10,14 @@ from tests.functional import samples
 
 from metacal.errors import InvalidValueError
 from metacal.functional import (
+    acls_loss,
     cross_entropy,
+    dual_focal_loss,
     flsd_loss,
     focal_loss,
     label_smoothing_loss,
+    logit_norm_loss,
+    mbls_loss,
     smooth_labels,
     soft_cross_entropy,
 )
@@ -213,3 +218,76 @@ def test_reductions(reduction, expected):
 def test_unknown_reduction(reduction):
     with pytest.raises(InvalidValueError, match=f"`reduction` must be one of 'mean', 'sum', 'none', got {reduction!r}"):
         reduce_losses(torch.zeros(1), reduction)
+
+
+def softmax(logits):
+    exp = np.exp(logits - logits.max())
+    return exp / exp.sum()
+
+
+@pytest.mark.parametrize("gamma", [0.0, 1.0, 5.0])
+def test_dual_focal_equals_a_loop(gamma):
+    logits, targets = samples.multiclass(60, 5, dtype=torch.float64)
+    losses = []
+    for row, target in zip(logits.numpy(), targets.numpy()):
+        probs = softmax(row)
+        below = [p for p in probs if p < probs[target]]
+        losses.append(-((1 - probs[target] + max(below, default=0.0)) ** gamma) * np.log(probs[target]))
+    found = dual_focal_loss(logits=logits, targets=targets, gamma=gamma, reduction="none")
+    np.testing.assert_allclose(found, losses, rtol=1e-9, atol=1e-15)
+    assert len({bool(min(softmax(row)) == softmax(row)[t]) for row, t in zip(logits.numpy(), targets)}) == 2
+
+
+@pytest.mark.parametrize(("margin", "weight"), [(10.0, 0.1), (0.0, 1.0), (1.5, 0.3)])
+def test_margins_equal_loops(margin, weight):
+    logits, targets = samples.multiclass(60, 5, dtype=torch.float64)
+    logits = 3.0 * logits
+    hinges, squares = [], []
+    for row, target in zip(logits.numpy(), targets.numpy()):
+        plain = -np.log(softmax(row)[target])
+        hinges.append(plain + weight * sum(max(0.0, row.max() - z - margin) for z in row) / 5)
+        others = [z for place, z in enumerate(row) if place != row.argmax()]
+        low = sum(max(0.0, row.max() - z - margin) ** 2 for z in others) / 4
+        squares.append(plain + weight * (2.0 * max(0.0, row.max() - margin) ** 2 + 0.7 * low))
+    options = {"logits": logits, "targets": targets, "margin": margin, "weight": weight, "reduction": "none"}
+    np.testing.assert_allclose(mbls_loss(**options), hinges, rtol=1e-9)
+    np.testing.assert_allclose(acls_loss(**options, top=2.0, rest=0.7), squares, rtol=1e-9)
+
+
+def test_the_lower_hinge_of_acls_pushes_the_low_logits_alone():
+    logits = torch.tensor([[4.0, 1.0, -3.0]], dtype=torch.float64, requires_grad=True)
+    options = {"logits": logits, "targets": torch.tensor([0]), "margin": 5.0}
+    value = acls_loss(**options, weight=1.0, top=0.0, rest=1.0) - cross_entropy(
+        logits=logits, targets=torch.tensor([0])
+    )
+    (gradient,) = torch.autograd.grad(value, logits)
+    assert value.item() == pytest.approx((7 - 5) ** 2 / 2)
+    np.testing.assert_allclose(gradient, [[0.0, 0.0, -2.0]], atol=1e-12)
+
+
+def test_logit_norm_equals_a_loop_and_does_not_see_the_length():
+    logits, targets = samples.multiclass(60, 5, dtype=torch.float64)
+    losses = [
+        -np.log(softmax(row / np.linalg.norm(row) / 0.04)[target])
+        for row, target in zip(logits.numpy(), targets.numpy())
+    ]
+    for factor in (1.0, 1e-2, 1e200):
+        found = logit_norm_loss(logits=factor * logits, targets=targets, reduction="none")
+        np.testing.assert_allclose(found, losses, rtol=1e-9, atol=1e-15)
+    leaf = logits.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(logit_norm_loss(logits=leaf, targets=targets), leaf)
+    np.testing.assert_allclose((gradient * logits).sum(1), 0.0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "message"),
+    [
+        (dual_focal_loss, {"gamma": -1.0}, "`gamma` must be >= 0, got -1"),
+        (mbls_loss, {"margin": -1.0}, "`margin` must be >= 0, got -1"),
+        (acls_loss, {"rest": -0.1}, "`rest` must be >= 0, got -0.1"),
+        (logit_norm_loss, {"temperature": 0.0}, "`temperature` must be a number > 0, got 0"),
+    ],
+)
+def test_options_out_of_range(function, arguments, message):
+    with pytest.raises(InvalidValueError, match=message):
+        function(logits=torch.zeros(2, 3), targets=torch.tensor([0, 1]), **arguments)

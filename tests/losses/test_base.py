@@ -30,6 +30,29 @@ SHELLS = [
     ),
     (L.FLSDLoss(), F.flsd_loss, {}, "FLSDLoss(reduction='mean')"),
     (L.FLSDLoss("none"), F.flsd_loss, {"reduction": "none"}, "FLSDLoss(reduction='none')"),
+    (L.DualFocalLoss(), F.dual_focal_loss, {}, "DualFocalLoss(gamma=5.0, reduction='mean')"),
+    (L.DualFocalLoss(2.0), F.dual_focal_loss, {"gamma": 2.0}, "DualFocalLoss(gamma=2.0, reduction='mean')"),
+    (L.MbLSLoss(), F.mbls_loss, {}, "MbLSLoss(margin=10.0, weight=0.1, reduction='mean')"),
+    (
+        L.MbLSLoss(1.0, 0.5, reduction="sum"),
+        F.mbls_loss,
+        {"margin": 1.0, "weight": 0.5, "reduction": "sum"},
+        "MbLSLoss(margin=1.0, weight=0.5, reduction='sum')",
+    ),
+    (L.ACLSLoss(), F.acls_loss, {}, "ACLSLoss(margin=10.0, weight=0.1, top=1.0, rest=0.1, reduction='mean')"),
+    (
+        L.ACLSLoss(0.5, top=2.0, rest=3.0),
+        F.acls_loss,
+        {"margin": 0.5, "top": 2.0, "rest": 3.0},
+        "ACLSLoss(margin=0.5, weight=0.1, top=2.0, rest=3.0, reduction='mean')",
+    ),
+    (L.LogitNormLoss(), F.logit_norm_loss, {}, "LogitNormLoss(temperature=0.04, reduction='mean')"),
+    (
+        L.LogitNormLoss(1.0, "none"),
+        F.logit_norm_loss,
+        {"temperature": 1.0, "reduction": "none"},
+        "LogitNormLoss(temperature=1.0, reduction='none')",
+    ),
     (L.BrierLoss(), F.brier_loss, {}, "BrierLoss(reduction='mean')"),
     (L.BrierLoss("sum"), F.brier_loss, {"reduction": "sum"}, "BrierLoss(reduction='sum')"),
     (L.DECELoss(), F.dece, {}, "DECELoss(num_bins=15, tau_a=100.0, tau_b=0.01, gradient='full')"),
@@ -55,6 +78,8 @@ SHELLS = [
     ),
     (L.MMCELoss(), F.mmce, {}, "MMCELoss()"),
     (L.MMCEWeightedLoss(), F.mmce_weighted, {}, "MMCEWeightedLoss()"),
+    (L.MDCALoss(), F.mdca, {}, "MDCALoss()"),
+    (L.SmoothECELoss(), F.smooth_ece, {}, "SmoothECELoss()"),
 ]
 BATCH = samples.multiclass(40, 5)
 
@@ -86,6 +111,13 @@ def test_the_registry_has_the_names_of_stored_specs():
         "mmce_weighted": "MMCEWeightedLoss",
         "sb_ece": "SBECELoss",
         "s_avuc": "SAvUCLoss",
+        "dual_focal": "DualFocalLoss",
+        "mbls": "MbLSLoss",
+        "acls": "ACLSLoss",
+        "logit_norm": "LogitNormLoss",
+        "adafocal": "AdaFocalLoss",
+        "mdca": "MDCALoss",
+        "smooth_ece": "SmoothECELoss",
     }
     assert {name: L.LOSSES[name].__name__ for name in stored} == stored
 

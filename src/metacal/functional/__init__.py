@@ -1,6 +1,6 @@
 """Pure tensor functions: calibration errors, proper scores, differentiable calibration losses. Torch only, no state."""
 
-from metacal.functional.batch_losses import dece, mmce, mmce_weighted, soft_avuc, soft_binned_ece
+from metacal.functional.batch_losses import dece, mdca, mmce, mmce_weighted, smooth_ece, soft_avuc, soft_binned_ece
 from metacal.functional.binning import (
     BinStatistics,
     calibration_error,
@@ -27,11 +27,15 @@ from metacal.functional.proper_scores import (
     negative_log_likelihood,
 )
 from metacal.functional.sample_losses import (
+    acls_loss,
     brier_loss,
     cross_entropy,
+    dual_focal_loss,
     flsd_loss,
     focal_loss,
     label_smoothing_loss,
+    logit_norm_loss,
+    mbls_loss,
     smooth_labels,
     soft_cross_entropy,
 )
@@ -49,6 +53,7 @@ __all__ = [
     "Decomposition",
     "Interval",
     "TemperatureFit",
+    "acls_loss",
     "adaptive_calibration_error",
     "bin_statistics",
     "bootstrap_interval",
@@ -61,6 +66,7 @@ __all__ = [
     "cross_entropy",
     "debiased_calibration_error",
     "dece",
+    "dual_focal_loss",
     "equal_mass_statistics",
     "equal_width_statistics",
     "expected_calibration_error",
@@ -71,12 +77,16 @@ __all__ = [
     "focal_loss",
     "label_smoothing_loss",
     "likelihood_decomposition",
+    "logit_norm_loss",
+    "mbls_loss",
+    "mdca",
     "mmce",
     "mmce_weighted",
     "negative_log_likelihood",
     "noise_floor",
     "sample_size_warning",
     "smooth_calibration_error",
+    "smooth_ece",
     "smooth_labels",
     "soft_avuc",
     "soft_binned_ece",

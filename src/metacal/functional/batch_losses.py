@@ -1,4 +1,4 @@
-"""Differentiable calibration of a batch as a whole: DECE, SB-ECE, S-AvUC and MMCE.
+"""Differentiable calibration of a batch as a whole: DECE, SB-ECE, S-AvUC, MMCE, MDCA and smooth ECE.
 
 All take logits ``(n, K)``, or ``(n,)`` or ``(n, 1)`` for a binary model with one logit, of any float dtype: narrower
 ones are widened to float32. Targets are int ``(n,)``. Shapes and dtypes are checked; values are not, so that a GPU is
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from metacal.functional.arguments import check_choice, check_inside, check_num_bins, check_positive
 from metacal.functional.boundary import public
+from metacal.functional.calibration_errors import smooth_error
 from metacal.functional.inputs import class_logits_and_targets
 
 SMOOTHING = 1e-6
@@ -201,6 +202,39 @@ def mmce_weighted(*, logits: Tensor, targets: Tensor) -> Tensor:
     square = (residuals * (_kernel(confidences) * residuals).sum(dim=1)).sum()
     is_defined = (rights > 0) & (wrongs > 0) & (square > 0)
     return torch.where(is_defined, torch.where(is_defined, square, 1.0).sqrt(), 0.0 * square)
+
+
+@public
+def mdca(*, logits: Tensor, targets: Tensor) -> Tensor:
+    r"""Difference of confidence and frequency, class by class (Hebbalaguppe et al. 2022), beside a loss.
+
+    :math:`\frac1K \sum_k \left|\frac1n \sum_i p_{ik} - \frac1n \sum_i [y_i = k]\right|`.
+
+    Examples:
+        >>> import torch
+        >>> round(mdca(logits=torch.zeros(4, 2), targets=torch.tensor([0, 0, 0, 1])).item(), 4)
+        0.25
+    """
+    wide, targets = class_logits_and_targets(logits, targets)
+    frequencies = torch.nn.functional.one_hot(targets, wide.shape[1]).to(wide.dtype).mean(dim=0)
+    return (torch.softmax(wide, dim=1).mean(dim=0) - frequencies).abs().mean()
+
+
+@public
+def smooth_ece(*, logits: Tensor, targets: Tensor) -> Tensor:
+    """`smooth_calibration_error` of a batch, differentiable: its gradient counts how the bandwidth moves, too.
+
+    Correctness carries no gradient.
+
+    Examples:
+        >>> import torch
+        >>> logits = torch.tensor([[4.0, 0.0], [4.0, 0.0]], requires_grad=True)
+        >>> smooth_ece(logits=logits, targets=torch.tensor([0, 1])).backward()  # confidence 0.98, accuracy 0.5
+        >>> bool((logits.grad[:, 0] > 0).all())
+        True
+    """
+    confidences, correct = _confidences_and_correct(logits, targets)
+    return smooth_error(confidences, correct).to(confidences.dtype)
 
 
 def _confidences_and_correct(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

@@ -309,11 +309,21 @@ def smooth_error(confidences: Tensor, correct: Tensor, bisections: int = BISECTI
 
     low = torch.full((), 1.0 / GRID, dtype=torch.float64, device=confidences.device)
     high = torch.ones_like(low)
-    for _ in range(bisections):  # always as many, so that a GPU is never asked for a decision
-        middle = 0.5 * (low + high)
-        is_below = error_at(middle) > middle
-        low, high = torch.where(is_below, middle, low), torch.where(is_below, high, middle)
-    return error_at(0.5 * (low + high))
+    with torch.no_grad():
+        for _ in range(bisections):  # always as many, so that a GPU is never asked for a decision
+            middle = 0.5 * (low + high)
+            is_below = error_at(middle) > middle
+            low, high = torch.where(is_below, middle, low), torch.where(is_below, high, middle)
+    bandwidth = 0.5 * (low + high)
+    error = error_at(bandwidth)
+    if not error.requires_grad:
+        return error
+    # The bandwidth is the error: by the implicit function theorem its own move divides the gradient by 1 - slope.
+    step = 1e-4 * bandwidth
+    with torch.no_grad():
+        slope = (error_at(bandwidth + step) - error_at(bandwidth - step)) / (2.0 * step)
+    gradient_part = error - error.detach()
+    return error.detach() + gradient_part / (1.0 - slope)
 
 
 def _deposit(confidences: Tensor, correct: Tensor) -> Tensor:

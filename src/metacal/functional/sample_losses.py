@@ -1,4 +1,4 @@
-"""Training losses with one value per sample before they are reduced: cross-entropy, label smoothing, focal, Brier.
+"""Training losses with one value per sample before they are reduced: cross-entropy, label smoothing, focal, margins.
 
 All take logits ``(n, K)``, or one logit per sample, ``(n,)`` or ``(n, 1)``, for a binary model, and widen them to
 float32 at least. Targets are int ``(n,)``. ``reduction`` is ``"mean"``, ``"sum"`` or ``"none"``.
@@ -14,6 +14,7 @@ from metacal.functional.arguments import (
     check_integer,
     check_labels,
     check_not_negative,
+    check_positive,
     check_share,
     check_tensor,
 )
@@ -165,6 +166,112 @@ def focal_weight(log_probs: Tensor, gamma: float | Tensor) -> Tensor:
         return torch.exp(gamma * missing.log())
     weight: Tensor = missing**gamma
     return weight
+
+
+def signed_focal_weight(log_probs: Tensor, gamma: Tensor) -> Tensor:
+    """``(1 - p) ** gamma`` where gamma >= 0, and ``(1 + p) ** -gamma`` (inverse focal) where it is negative."""
+    inverse = (1.0 + log_probs.exp()) ** gamma.clamp(max=0.0).neg()
+    return torch.where(gamma >= 0.0, focal_weight(log_probs, gamma.clamp(min=0.0)), inverse)
+
+
+@public
+def dual_focal_loss(*, logits: Tensor, targets: Tensor, gamma: float = 5.0, reduction: str = "mean") -> Tensor:
+    """``-(1 - p + q) ** gamma log p``, q the largest probability below p, the true class's (Tao et al. 2023).
+
+    Where no probability is below p, q is 0: the loss jumps where p falls below another one, as published.
+
+    Examples:
+        >>> import torch
+        >>> logits = torch.tensor([[0.7, 0.2, 0.1]]).log()
+        >>> round(dual_focal_loss(logits=logits, targets=torch.tensor([0]), gamma=1.0).item(), 4)  # -.5 log .7
+        0.1783
+    """
+    check_not_negative("gamma", gamma)
+    wide, targets = class_logits_and_targets(logits, targets)
+    log_probs = torch.log_softmax(wide, dim=1)
+    own = log_probs.gather(1, targets.unsqueeze(1))
+    below = torch.where(log_probs < own, log_probs.exp(), 0.0).amax(dim=1)
+    own = own.squeeze(1)
+    weight = (below - torch.expm1(own)).clamp(min=torch.finfo(own.dtype).tiny) ** gamma
+    return reduce_losses(-weight * own, reduction)
+
+
+@public
+def mbls_loss(
+    *, logits: Tensor, targets: Tensor, margin: float = 10.0, weight: float = 0.1, reduction: str = "mean"
+) -> Tensor:
+    """Margin-based label smoothing (Liu et al. 2022): cross-entropy and a hinge on the distances of logits.
+
+    The hinge is ``weight * mean_k max(0, max_j z_j - z_k - margin)``. The paper writes a sum over classes; its code,
+    whose weight this is, takes the mean.
+
+    Examples:
+        >>> import torch
+        >>> logits, targets = torch.tensor([[30.0, 0.0]]), torch.tensor([0])
+        >>> round(mbls_loss(logits=logits, targets=targets).item(), 4)  # 20 beyond the margin, in one of two classes
+        1.0
+    """
+    check_not_negative("margin", margin)
+    check_not_negative("weight", weight)
+    wide, targets = class_logits_and_targets(logits, targets)
+    beyond = torch.relu(wide.amax(dim=1, keepdim=True) - wide - margin).mean(dim=1)
+    return reduce_losses(cross_entropy(logits=wide, targets=targets, reduction="none") + weight * beyond, reduction)
+
+
+@public
+def acls_loss(
+    *,
+    logits: Tensor,
+    targets: Tensor,
+    margin: float = 10.0,
+    weight: float = 0.1,
+    top: float = 1.0,
+    rest: float = 0.1,
+    reduction: str = "mean",
+) -> Tensor:
+    r"""Adaptive and conditional label smoothing (Park et al. 2023): cross-entropy and two squared hinges on logits.
+
+    With :math:`z_{(1)}` the largest logit of a sample and m the ``margin``, ``weight`` times
+
+    .. math:: top \max(0, z_{(1)} - m)^2 + \frac{rest}{K - 1} \sum_k \max(0, \bar z_{(1)} - z_k - m)^2
+
+    is added; the bar holds the largest logit fixed, as the published code does, whose weights these are.
+
+    Examples:
+        >>> import torch
+        >>> logits, targets = torch.tensor([[12.0, 1.0]]), torch.tensor([0])
+        >>> round(acls_loss(logits=logits, targets=targets).item(), 4)  # .1 (2 ** 2 + .1 * 1 ** 2)
+        0.41
+    """
+    for name, value in (("margin", margin), ("weight", weight), ("top", top), ("rest", rest)):
+        check_not_negative(name, value)
+    wide, targets = class_logits_and_targets(logits, targets)
+    largest = wide.amax(dim=1, keepdim=True)
+    high = torch.relu(largest.squeeze(1) - margin).square()
+    low = torch.relu(largest.detach() - wide - margin).square().sum(dim=1) / max(wide.shape[1] - 1, 1)
+    plain = cross_entropy(logits=wide, targets=targets, reduction="none")
+    return reduce_losses(plain + weight * (top * high + rest * low), reduction)
+
+
+@public
+def logit_norm_loss(*, logits: Tensor, targets: Tensor, temperature: float = 0.04, reduction: str = "mean") -> Tensor:
+    """Cross-entropy of ``z / (temperature |z|)`` (Wei et al. 2022): longer logits make no prediction more confident.
+
+    The loss does not see the length of the logits (below .001 they are not stretched further), so nothing fixes it. As
+    in the paper, a trained model is used with its logits as they are; its probabilities need a temperature.
+
+    Examples:
+        >>> import torch
+        >>> logits, targets = torch.tensor([[3.0, 4.0]]), torch.tensor([1])
+        >>> bool(logit_norm_loss(logits=logits, targets=targets) == logit_norm_loss(logits=2 * logits, targets=targets))
+        True
+    """
+    check_positive("temperature", temperature)
+    wide, targets = class_logits_and_targets(logits, targets)
+    # In units of the largest, so that squares neither overflow nor vanish: a length is 1 or more then.
+    unit = wide / wide.detach().abs().amax(dim=1, keepdim=True).clamp(min=1e-3)
+    normalised = torch.nn.functional.normalize(unit, dim=1, eps=1.0)
+    return cross_entropy(logits=normalised / temperature, targets=targets, reduction=reduction)
 
 
 def target_log_probs(logits: Tensor, targets: Tensor) -> Tensor:

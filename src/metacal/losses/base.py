@@ -46,6 +46,9 @@ class Loss(nn.Module):
         """The loss of a batch: logits ``(n, K)`` (or one per sample), integer targets ``(n,)``."""
         raise NotImplementedError(f"{type(self).__name__} must define forward(logits, targets).")
 
+    def observe(self, logits: Tensor, targets: Tensor) -> None:
+        """Held-out predictions after an epoch, for a loss that follows them, such as `AdaFocalLoss`."""
+
     def terms(self) -> Iterator[tuple[float, "Loss"]]:
         """The ``(weight, loss)`` pairs that this loss is the sum of."""
         yield 1.0, self
@@ -98,6 +101,11 @@ class WeightedSum(Loss):
         """Sum of ``weight * loss(logits, targets)``."""
         values: list[Tensor] = [weight * loss(logits, targets) for weight, loss in self.terms()]
         return functools.reduce(torch.add, values)
+
+    def observe(self, logits: Tensor, targets: Tensor) -> None:
+        """Every term's."""
+        for _, loss in self.terms():
+            loss.observe(logits, targets)
 
     def terms(self) -> Iterator[tuple[float, Loss]]:
         """The pairs it was made from."""

@@ -4,11 +4,20 @@ from torch import Tensor
 
 from metacal.errors import InvalidTypeError
 from metacal.functional.arguments import check_positive
-from metacal.functional.batch_losses import dece, mmce, mmce_weighted, soft_avuc, soft_binned_ece
+from metacal.functional.batch_losses import dece, mdca, mmce, mmce_weighted, smooth_ece, soft_avuc, soft_binned_ece
 from metacal.functional.temperature import PRIOR_STD, temperature_with_prior
 from metacal.losses.base import Loss, ShellLoss
 
-__all__ = ["AfterTemperature", "DECELoss", "MMCELoss", "MMCEWeightedLoss", "SAvUCLoss", "SBECELoss"]
+__all__ = [
+    "AfterTemperature",
+    "DECELoss",
+    "MDCALoss",
+    "MMCELoss",
+    "MMCEWeightedLoss",
+    "SAvUCLoss",
+    "SBECELoss",
+    "SmoothECELoss",
+]
 
 
 class DECELoss(ShellLoss, name="dece"):
@@ -53,6 +62,24 @@ class MMCEWeightedLoss(ShellLoss, name="mmce_weighted"):
     """Weighted kernel calibration error of the batch; see `metacal.functional.mmce_weighted`."""
 
     function = staticmethod(mmce_weighted)
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class MDCALoss(ShellLoss, name="mdca"):
+    """Confidence against frequency of each class in the batch; see `metacal.functional.mdca`."""
+
+    function = staticmethod(mdca)
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class SmoothECELoss(ShellLoss, name="smooth_ece"):
+    """Smooth ECE of the batch; see `metacal.functional.smooth_ece`. A meta-objective, beside cross-entropy."""
+
+    function = staticmethod(smooth_ece)
 
     def __init__(self) -> None:
         super().__init__()
