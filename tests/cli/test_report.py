@@ -1,7 +1,9 @@
 """``metacal report`` as a shell meets it: files in, a page out, and one line for what is wrong."""
 
+import hashlib
 import json
 import webbrowser
+from datetime import date, datetime, timezone
 
 import numpy as np
 import pytest
@@ -35,6 +37,19 @@ def test_a_page_is_written(report, file, tmp_path):
     assert "said" in html
     assert "200 samples, 10 classes" in html
     assert "<h1>Calibration report</h1>" in html
+
+
+def test_the_foot_says_what_was_read(report, file, tmp_path):
+    page, numbers = tmp_path / "page.html", tmp_path / "numbers.json"
+    today = datetime.now(timezone.utc).date()
+    assert report(file, "-o", page, "--json", numbers)[0] == 0
+    origin = json.loads(numbers.read_text(encoding="utf-8"))["origin"]
+    (source,) = origin["sources"]
+    assert source["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert source["description"] == f"Read {file}: 200 rows, logits logits (by name), target targets."
+    assert origin["command"] == f"metacal report {file} -o {page} --json {numbers} --resamples 10"
+    assert today <= date.fromisoformat(origin["date"]) <= datetime.now(timezone.utc).date()
+    assert f">{source['sha256'][:12]}</code>" in page.read_text(encoding="utf-8")
 
 
 def test_figures_and_numbers_too(report, file, tmp_path):

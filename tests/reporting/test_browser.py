@@ -6,6 +6,7 @@ Needs Chromium (Debian's package, or METACAL_CHROMIUM names the program); skippe
 import os
 import re
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -94,7 +95,7 @@ def test_the_slider_shows_the_right_ece(open_page, said, step):
     set_slider(page, step)
     temperature = (step + 1) / 10
     expected = expected_calibration_error(logits=said.logits / temperature, targets=said.targets).item()
-    assert shown(page, "ece") == f"{expected:.4f}"
+    assert shown(page, "ece") == f"{expected * 100:.2f} %"
     assert page.locator("h4 [data-value=temperature]").first.inner_text() == f"{temperature:.1f}"
     nll = torch.nn.functional.cross_entropy(said.logits.double() / temperature, said.targets).item()
     assert shown(page, "nll") == f"{nll:.4f}"
@@ -146,7 +147,7 @@ def test_hover_shows_the_counts_of_a_bin(open_page, said):
         host.locator(".bin").nth(place).locator(".hit").hover(force=True)
         tip = page.locator("#tip")
         assert tip.is_visible() and f"{counts[place]:,} samples" in tip.inner_text()
-        assert f"Confidence {place / 15:.2f} to {(place + 1) / 15:.2f}" in tip.inner_text()
+        assert f"Confidence {place / 0.15:.1f} % to {(place + 1) / 0.15:.1f} %" in tip.inner_text()
         assert "lit" in host.locator(".bin").nth(place).get_attribute("class")
     page.mouse.move(2, 2)
     assert page.locator("#tip").is_hidden() and host.locator(".lit").count() == 0
@@ -157,9 +158,9 @@ def test_the_keyboard_reads_figures(open_page):
     host = page.locator("[data-figure=given]").first
     host.focus()
     page.keyboard.press("End")
-    assert "Confidence 0.93 to 1.00" in page.locator("#tip").inner_text()
+    assert "Confidence 93.3 % to 100.0 %" in page.locator("#tip").inner_text()
     page.keyboard.press("ArrowLeft")
-    assert "Confidence 0.87 to 0.93" in page.locator("#tip").inner_text()
+    assert "Confidence 86.7 % to 93.3 %" in page.locator("#tip").inner_text()
     page.keyboard.press("Escape")
     assert page.locator("#tip").is_hidden()
     matrix = page.locator("[data-figure=smoothing]")
@@ -265,6 +266,61 @@ def test_nothing_sticks_out_sideways(open_page, viewport):
     for summary in page.locator("details > summary").all():
         summary.evaluate("node => { node.parentElement.open = true; }")
     assert page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory):
+    """A report of three models on the same samples, and its page."""
+    said = some_predictions(samples=600, name="sharp")
+    others = [replace(said, scores=said.scores * factor, name=name) for factor, name in ((0.5, "fair"), (1.2, "worse"))]
+    report = quick_report([said, *others])
+    path = tmp_path_factory.mktemp("compared") / "report.html"
+    path.write_text(render_page(report), encoding="utf-8")
+    return report, path
+
+
+@pytest.mark.parametrize("width", [1280, 390, 320])
+def test_a_comparison_of_three_fits_a_phone(browser, compared, width):
+    report, path = compared
+    page = browser.new_page(viewport={"width": width, "height": 844})
+    page.goto(path.as_uri())
+    page.locator("#comparison details").evaluate_all("all => all.forEach(one => { one.open = true; })")
+    cells = page.locator("#comparison .compared td span")
+    assert cells.count() == 10 * 3 + 10 * 2
+    for box in (cell.bounding_box() for cell in cells.all()):
+        assert box["x"] >= 0 and box["x"] + box["width"] <= width
+    names = page.locator("#comparison .compared td").evaluate_all(
+        "all => all.map(one => [one.dataset.name, getComputedStyle(one, '::before').content])"
+    )
+    is_stacked = width < 720  # then every cell says whose it is: the heads of the columns are gone
+    assert all(content == (f'"{name}"' if is_stacked else "none") for name, content in names)
+    verdict = page.locator("#comparison .verdict").first.inner_text()
+    assert verdict.startswith("fair is better calibrated than sharp. ECE is lower by ")
+    assert report.comparison.scores[3].differences[0]["verdict"].removeprefix("fair's ") in verdict
+    page.close()
+
+
+def test_bins_of_few_samples_are_faint(browser, compared):
+    report, path = compared
+    page = browser.new_page(viewport=DESKTOP)
+    page.goto(path.as_uri())
+    counts = report.subjects[0].predictions.reliability.given.counts
+    bins = page.locator("[data-figure=given]").first.locator(".bin")
+    opacities = [float(one.evaluate("node => getComputedStyle(node).opacity")) for one in bins.all()]
+    assert opacities == [0.3 if 0 < count < 10 else 1.0 for count in counts] and 0.3 in opacities and 1.0 in opacities
+    given = [subject.predictions.reliability.given.counts for subject in report.subjects]
+    few = sum(0 < count < 10 for counts in given for count in counts)
+    assert page.locator("[data-figure=compared-reliability] circle.few").count() == few
+    page.close()
+
+
+def test_a_wide_table_hints_at_its_scroll(open_page):
+    page = open_page(viewport=PHONE)
+    page.locator("details").evaluate_all("all => all.forEach(one => { one.open = true; })")
+    wide = page.locator(".scroll").evaluate_all("all => all.filter(one => one.scrollWidth > one.clientWidth).length")
+    assert wide > 0
+    images = page.locator(".scroll").first.evaluate("one => getComputedStyle(one).backgroundAttachment")
+    assert images == "local, local, scroll, scroll"
 
 
 def test_figures_follow_the_width(open_page):

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -12,6 +13,7 @@ from metacal.errors import InvalidTypeError
 from metacal.evaluation import Predictions
 from metacal.reporting import RunView, render_page
 from metacal.reporting.page import embedded_json
+from metacal.reporting.report import Origin, Source
 
 
 class Elements(HTMLParser):
@@ -50,13 +52,22 @@ def test_one_sided_intervals_are_said_to_be_so():
     fair, sharp = (subject.predictions.summary.scores[3] for subject in report.subjects)
     assert (fair.bound, sharp.bound) == ("upper", None)
     html = render_page(report, "1.2.3")
-    assert html.count(f"<small>at most {fair.high:.4f}</small>") == 2  # its own table, and the comparison
-    assert f"<small>at most {fair.high * 100:.2f}\u00a0%</small>" in html
-    assert html.count(f"<small>{sharp.low:.4f} to {sharp.high:.4f}</small>") == 2
+    # the headline, its own table, and the comparison
+    assert html.count(f"<small>at most {fair.high * 100:.2f}\u00a0%</small>") == 3
+    assert html.count(f"<small>{sharp.low * 100:.2f}\u00a0% to {sharp.high * 100:.2f}\u00a0%</small>") == 3
     assert not re.search(r"<small>0\.0+(\u00a0%)? to", html)
     assert "“at most” says that chance alone explains the error" in html
     compared = next(score for score in report.comparison.scores if score.key == "ece")
     assert compared.bounds == ["upper", None]
+
+
+def test_the_foot_says_where_it_comes_from(page):
+    source = Source("said.npz", "0123456789abcdef" * 4, "Read said.npz: 3 rows, logits x (by name), target y.")
+    html = render_page(replace(page[0], origin=Origin("2026-01-02", "metacal report 'a <b>.npz'", (source,))), "1.2.3")
+    foot = html[html.index("<footer>") :]
+    assert "Read said.npz: 3 rows, logits x (by name), target y." in foot and ">0123456789ab</code>" in foot
+    assert "Made on 2026-01-02 by metacal 1.2.3: <code>metacal report &#39;a &lt;b&gt;.npz&#39;</code>" in foot
+    assert "Made by metacal 1.2.3." in page[1]
 
 
 def test_the_page_is_one_well_formed_file(page):
@@ -86,7 +97,8 @@ def test_numbers_are_printed(page):
     report, html = page
     summary = report.subjects[1].predictions.summary
     for row in summary.scores:
-        assert f"{row.value:.4f}" in html and row.label in html
+        shown = f"{row.value:.4f}" if row.key in ("nll", "brier") else f"{row.value * 100:.2f}\u00a0%"
+        assert f"<td>{shown}<small>" in html and row.label in html
     assert summary.sentences[1] in html and "metacal 1.2.3" in html
     assert report.subjects[0].run.method in html and "mc-non-uniform-seed-0" in html
 

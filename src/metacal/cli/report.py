@@ -1,7 +1,12 @@
 """``metacal report``: prediction files and runs as one page that opens anywhere."""
 
+import hashlib
+import shlex
+import sys
 import webbrowser
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,6 +43,8 @@ def report(
     logits: options.Logits = None,
     target: options.Target = None,
     class_names: options.ClassNames = None,
+    percent: options.Percent = False,
+    file_format: options.Format = "auto",
     title: Annotated[str | None, typer.Option(metavar="TEXT", help="Heading of the page.")] = None,
     resamples: options.Resamples = 1000,
     sample: options.Sample = 100_000,
@@ -57,26 +64,35 @@ def report(
 
     Tables and figures of the paper have a page of their own: [bold]metacal show main-ece -o DIR[/]
     """
+    from metacal.cli.evaluate import describe_read
     from metacal.evaluation import PredictionFile, sample_predictions
     from metacal.reporting import prepare_report, render_page
+    from metacal.reporting.report import Origin, Source
 
     console = Console(stderr=True)
     options.check_places(output=output, json=json_file)
     names = options.read_class_names(class_names)
     with console.status("Reading") as status:
         subjects: list[Predictions | RunView] = []
+        sources = []
+        keywords = {"target": target, "class_names": names, "percent": percent, "file_format": file_format}
         for path in paths:
             if path.is_dir():
                 subjects.append(read_folder(path))
-            else:
-                models = PredictionFile.models(path, probs=probs, logits=logits, target=target, class_names=names)
-                subjects += [sample_predictions(model, sample, seed) for model in models]
+                continue
+            models = PredictionFile.models(path, probs=probs, logits=logits, **keywords)
+            subjects += [sample_predictions(model, sample, seed) for model in models]
+            read = [describe_read(model.describe()) for model in models]
+            sources.append(Source(str(path), file_hash(path), " ".join(read)))
         prepared = prepare_report(
             subjects,
             TITLE if title is None else title,
             resamples,
             progress=lambda name: status.update(f"Working on {escape(name)}"),
         )
+        today = datetime.now(timezone.utc).date().isoformat()
+        command = shlex.join(("metacal", *sys.argv[1:]))
+        prepared = replace(prepared, origin=Origin(today, command, tuple(sources)))
         status.update("Writing")
         page = render_page(prepared, metacal.__version__)
         write_text(output, page)
@@ -97,6 +113,15 @@ def report(
         console.print(f"The page has {size / 1e6:.1f} MB: a report of fewer files opens faster.", style="yellow")
     if show:
         webbrowser.open(output.resolve().as_uri())
+
+
+def file_hash(path: Path) -> str:
+    """SHA-256 of a file's bytes."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while part := file.read(2**20):
+            digest.update(part)
+    return digest.hexdigest()
 
 
 def read_folder(path: Path) -> "RunView":

@@ -4,6 +4,8 @@ import base64
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
 from functools import lru_cache
 from importlib.metadata import version as installed_version
 from importlib.resources import files
@@ -11,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from metacal.errors import InvalidTypeError, needs
+from metacal.evaluation.evaluation import Evaluation
 from metacal.evaluation.predictions import Predictions
 from metacal.files import write_text
-from metacal.reporting.report import Report, prepare_report
+from metacal.reporting.report import Origin, Report, prepare_report
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -45,10 +48,10 @@ def render_page(report: Report, version: str = "") -> str:
     )
 
 
-def write_report(subjects: Sequence[Predictions], path: str | Path) -> Path:
+def write_report(subjects: Sequence[Predictions | Evaluation], path: str | Path) -> Path:
     """Prepare predictions, side by side if there are several, and write their page; the path it was written to."""
-    page = render_page(prepare_report(subjects), installed_version("metacal"))
-    write_text(Path(path), page)
+    report = replace(prepare_report(subjects), origin=Origin(datetime.now(timezone.utc).date().isoformat()))
+    write_text(Path(path), render_page(report, installed_version("metacal")))
     return Path(path)
 
 
@@ -108,19 +111,34 @@ def template_environment() -> "Environment":
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "fraction": _fraction,
+        "number": _number,
         "percent": _percent,
-        "near_one": lambda value: ">\u00a099.99\u00a0%" if value > 0.9999 else _percent(value, 2),
-        "points": lambda value: f"{value * 100:+.1f} points".replace("-", "−"),
+        "figure": lambda value, is_share: _percent(value, 2) if is_share else _number(value),
+        "difference": _difference,
+        "near_end": _near_end,
+        "points": lambda value: _difference(value, True, digits=1),
         "thousands": lambda value: f"{value:,}",
     }
     return environment
 
 
-def _fraction(value: float | None, digits: int = 4) -> str:
+def _number(value: float | None) -> str:
     if value is None:
         return "–"
-    return f"{value:.{digits}f}" if abs(value) < 1e5 else f"{value:.4g}"
+    return f"{value:.4f}" if abs(value) < 1e5 else f"{value:.4g}"
+
+
+def _difference(value: float | None, is_share: bool, unit: str = "\u00a0points", digits: int = 2) -> str:
+    if value is None:
+        return "–"
+    shown = f"{value * 100:+.{digits}f}{unit}" if is_share else f"{value:+.4f}"
+    return shown.replace("-", "−")
+
+
+def _near_end(value: float) -> str:
+    if value > 0.9999:
+        return ">\u00a099.99\u00a0%"
+    return "<\u00a00.01\u00a0%" if value < 0.0001 else _percent(value, 2)
 
 
 def _percent(value: float | None, digits: int = 1) -> str:

@@ -1,11 +1,13 @@
 """`prepare_report`: every number of a report, from predictions and runs, before anything is drawn."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import chain, count
 from typing import Any
 
 from metacal.errors import InvalidTypeError, InvalidValueError
+from metacal.evaluation.comparison import Comparison as PairedComparison
+from metacal.evaluation.evaluation import Evaluation, evaluate_predictions
 from metacal.evaluation.predictions import Predictions
 from metacal.evaluation.scores import RESAMPLES
 from metacal.functional.arguments import check_integer
@@ -71,12 +73,31 @@ class Subject:
 
 
 @dataclass(frozen=True)
+class Source:
+    """A file that was read."""
+
+    file: str  # its path
+    sha256: str  # of its bytes
+    description: str  # rows, columns, and how it was decided what they hold, in words
+
+
+@dataclass(frozen=True)
+class Origin:
+    """How a report came about."""
+
+    date: str  # ISO 8601
+    command: str | None = None
+    sources: tuple[Source, ...] = ()
+
+
+@dataclass(frozen=True)
 class Report:
     """A whole report: plain numbers and names, nothing drawn."""
 
     title: str
     subjects: list[Subject]
     comparison: Comparison | None
+    origin: Origin | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Every number behind a figure, for JSON."""
@@ -84,7 +105,7 @@ class Report:
 
 
 def prepare_report(
-    subjects: Sequence[Predictions | RunView],
+    subjects: Sequence[Predictions | Evaluation | RunView],
     title: str = "Calibration report",
     num_resamples: int = RESAMPLES,
     progress: Callable[[str], None] | None = None,
@@ -92,7 +113,7 @@ def prepare_report(
     """Work out every number of a report.
 
     Args:
-        subjects: predictions and runs, in the order they are shown.
+        subjects: predictions, evaluated or not, and runs, in the order they are shown.
         title: heading of the page.
         num_resamples: data sets drawn for the interval of a calibration error.
         progress: called with the name of each subject before it is worked on.
@@ -108,23 +129,32 @@ def prepare_report(
     if not subjects:
         raise InvalidValueError("`subjects` must hold at least one set of predictions or run, got none.")
     parts: list[Subject] = []
+    evaluations: list[Evaluation] = []
     for subject in subjects:
-        if not isinstance(subject, Predictions | RunView):
+        if not isinstance(subject, Predictions | Evaluation | RunView):
             raise InvalidTypeError(f"`subjects` must be of type Predictions or RunView, got {type(subject).__name__}.")
         name = unused_name(subject.name, {part.name for part in parts})
         if progress is not None:
             progress(name)
-        predictions = subject if isinstance(subject, Predictions) else subject.predictions
         run = _prepare_run(subject) if isinstance(subject, RunView) else None
-        part = None if predictions is None else _prepare_predictions(predictions, num_resamples)
+        said = subject.predictions if isinstance(subject, RunView) else subject
+        part = None
+        if said is not None:
+            evaluation = (
+                said if isinstance(said, Evaluation) else evaluate_predictions(said, num_resamples=num_resamples)
+            )
+            evaluations.append(replace(evaluation, name=name))
+            part = _prepare_predictions(evaluation, num_resamples)
         parts.append(Subject(name, run, part))
     named = [(part.name, part.predictions.summary) for part in parts if part.predictions is not None]
-    return Report(title, parts, prepare_comparison(named))
+    paired = PairedComparison.of(evaluations, num_resamples) if evaluations else None
+    return Report(title, parts, prepare_comparison(named, paired))
 
 
-def _prepare_predictions(predictions: Predictions, num_resamples: int) -> PredictionPart:
+def _prepare_predictions(evaluation: Evaluation, num_resamples: int) -> PredictionPart:
+    predictions = evaluation.class_predictions
     return PredictionPart(
-        summary=prepare_summary(predictions, num_resamples),
+        summary=prepare_summary(evaluation, num_resamples),
         reliability=prepare_reliability(predictions),
         classes=prepare_classes(predictions),
         mistakes=prepare_mistakes(predictions),

@@ -4,14 +4,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from metacal.evaluation.evaluation import Evaluation, evaluate_predictions
-from metacal.evaluation.predictions import Predictions
+from metacal.evaluation.comparison import IN_PERCENT, TOO_NARROW, Difference
+from metacal.evaluation.comparison import Comparison as PairedComparison
+from metacal.evaluation.evaluation import Evaluation
 from metacal.evaluation.scores import RESAMPLES, Bound, figures_with_intervals, only_bound
 from metacal.evaluation.temperature_gain import TemperatureGain
 from metacal.functional.binning import confidence_and_correctness
 
 MEASURES = {
-    "accuracy": ("Accuracy", "share of right answers; more is better, for all others less is"),
+    "accuracy": ("Accuracy", "share of correct answers; higher is better, for all others lower is"),
     "nll": ("NLL", "negative log-likelihood of the true class, in nats"),
     "brier": ("Brier score", "squared distance from the truth, 0 to 2"),
     "ece": ("ECE", "confidence against accuracy, 15 bins of equal width"),
@@ -19,7 +20,7 @@ MEASURES = {
     "adaptive_ece": ("Adaptive ECE", "15 bins of equal size"),
     "classwise_ece": ("Classwise ECE", "each class against the rest, averaged"),
     "debiased_ece_l2": ("Debiased ECE (l2)", "root mean square, bias of small bins taken out"),
-    "sweep_ece": ("Sweep ECE", "as many bins as keep accuracy rising"),
+    "sweep_ece": ("Sweep ECE", "as many bins as keep accuracy rising with confidence"),
     "smooth_ece": ("Smooth ECE", "a kernel in place of bins"),
 }
 FEWEST = 20
@@ -45,6 +46,11 @@ class ScoreRow:
     after_low: float | None
     after_high: float | None
     after_bound: Bound | None
+
+    @property
+    def is_share(self) -> bool:
+        """Whether people read it in percent."""
+        return self.key in IN_PERCENT
 
 
 @dataclass(frozen=True)
@@ -75,56 +81,73 @@ class ComparedScore:
     highs: list[float | None]
     bounds: list[Bound | None]
     best: list[int]
+    differences: list[dict[str, object]]  # of each other set from the first, row by row; none where that cannot be
+
+    @property
+    def is_share(self) -> bool:
+        """Whether people read it in percent."""
+        return self.key in IN_PERCENT
+
+    @property
+    def is_too_narrow(self) -> bool:
+        """Whether intervals of its differences cover less than they should."""
+        return self.key in TOO_NARROW
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Several sets of predictions: their names, and one row a measure."""
+    """Several sets of predictions: their names, one row a measure, and how the others differ from the first."""
 
     names: list[str]
     scores: list[ComparedScore]
+    verdicts: list[list[str]]  # for each other set, its verdict and then what it rests on, in words
+    problem: str | None  # why rows cannot be paired, or None
 
 
-def prepare_summary(predictions: Predictions, num_resamples: int = RESAMPLES) -> Summary:
-    """Score predictions, as given and after temperature scaling, and put the outcome into words.
+def prepare_summary(evaluation: Evaluation, num_resamples: int = RESAMPLES) -> Summary:
+    """Scores as given and after temperature scaling, and the outcome in words.
 
     Args:
-        predictions: what to score.
-        num_resamples: data sets drawn for the interval of a calibration error.
+        evaluation: of predictions with scores of every class.
+        num_resamples: data sets drawn for the interval of a calibration error after temperature scaling.
 
     Examples:
         >>> import torch
-        >>> said = Predictions.from_probs(torch.tensor([[0.9, 0.1]] * 100), (torch.arange(100) >= 60).long())
-        >>> prepare_summary(said, num_resamples=10).sentences[0]
+        >>> from metacal import evaluate
+        >>> evaluation = evaluate(probs=[[0.9, 0.1]] * 100, targets=[0] * 60 + [1] * 40, num_resamples=10)
+        >>> prepare_summary(evaluation, num_resamples=10).sentences[0]
         'Over-confident: it says 90.0 % and is right 60.0 % of the time.'
     """
-    before = evaluate_predictions(predictions, num_resamples=num_resamples)
-    gain = before.gain if len(predictions) >= FEWEST else None
+    predictions, figures = evaluation.class_predictions, evaluation.figures
+    gain = evaluation.gain if len(predictions) >= FEWEST else None
     after = None
     if gain is not None:
         scaled = replace(predictions, scores=gain.scaled(predictions.logits), is_logits=True)
         after = figures_with_intervals(scaled, num_resamples=num_resamples)
     rows = [
-        ScoreRow(key, label, meaning, *_with_ends(before.figures, key), *_with_ends(after, key))
+        ScoreRow(key, label, meaning, *_with_ends(figures, key), *_with_ends(after, key))
         for key, (label, meaning) in MEASURES.items()
     ]
     return Summary(
         samples=len(predictions),
         total=predictions.total,
         num_classes=predictions.num_classes,
-        accuracy=before.figures["accuracy"],
+        accuracy=figures["accuracy"],
         confidence=float(confidence_and_correctness(predictions.inputs)[0].double().mean()),
-        sentences=_sentences(before, gain),
-        warning=before.warning,
+        sentences=_sentences(evaluation, gain),
+        warning=evaluation.warning,
         scores=rows,
         temperature=None if gain is None else gain.temperature,
     )
 
 
-def prepare_comparison(named: Sequence[tuple[str, Summary]]) -> Comparison | None:
-    """Scores side by side; None for fewer than two sets."""
+def prepare_comparison(
+    named: Sequence[tuple[str, Summary]], paired: PairedComparison | None = None
+) -> Comparison | None:
+    """Scores side by side and paired differences from the first; None for fewer than two sets."""
     if len(named) < 2:
         return None
+    differences = [] if paired is None else paired.differences
     scores = []
     for place, (key, (label, _)) in enumerate(MEASURES.items()):
         rows = [summary.scores[place] for _, summary in named]
@@ -139,9 +162,29 @@ def prepare_comparison(named: Sequence[tuple[str, Summary]]) -> Comparison | Non
                 [row.high for row in rows],
                 [row.bound for row in rows],
                 [number for number, value in enumerate(shown) if value == best] if len(set(shown)) > 1 else [],
+                [difference.to_dict() for difference in differences if difference.figure == key],
             )
         )
-    return Comparison([name for name, _ in named], scores)
+    found = {(difference.model, difference.figure): difference for difference in differences}
+    models = dict.fromkeys(difference.model for difference in differences)
+    verdicts = [compared_verdict([found[model, key] for key in ("ece", "nll", "accuracy")]) for model in models]
+    return Comparison([name for name, _ in named], scores, verdicts, None if paired is None else paired.problem)
+
+
+def compared_verdict(differences: Sequence[Difference]) -> list[str]:
+    """Which of two models is better calibrated, by the first difference, and all differences in words.
+
+    Examples:
+        >>> compared_verdict([Difference("ece", "B", "A", -0.021, -0.028, -0.014)])
+        ['B is better calibrated than A.', 'ECE is lower by 2.10 points (1.40 to 2.80).']
+    """
+    first = differences[0]
+    if first.is_beyond_noise:
+        verdict = f"{first.model} is {'worse' if first.is_worse else 'better'} calibrated than {first.baseline}."
+    else:
+        verdict = f"{first.model} and {first.baseline}: no difference in calibration beyond noise."
+    details = [difference.verdict.removeprefix(f"{difference.model}'s ") for difference in differences]
+    return [verdict, *(detail[0].upper() + detail[1:] for detail in details)]
 
 
 def _with_ends(
@@ -163,8 +206,8 @@ def _sentences(before: Evaluation, gain: TemperatureGain | None) -> list[str]:
         temperature = f"{gain.temperature:g} (the end of its range)" if gain.at_bound else f"{gain.temperature:.2f}"
         effect = "would take" if gain.helps else "would not fix it, taking"
         sentences.append(
-            f"A temperature of {temperature} {effect} its ECE from "
-            f"{gain.ece_before * 100:.2f} % to {gain.ece_after * 100:.2f} %, and change no answer (cross-fitted: each "
-            "part of the samples with the temperature of the rest)."
+            f"A temperature of {temperature} {effect} its ECE from {gain.ece_before * 100:.2f} % to "
+            f"{gain.ece_after * 100:.2f} %. No answer changes. The figure is cross-fitted: each fifth of the samples "
+            "is scaled by the temperature of the rest."
         )
     return sentences

@@ -61,6 +61,18 @@ FOCAL = (Term(loss="focal", options={"gamma": 3.0}),)
 SB_ECE, S_AVUC, DECE = Term(loss="sb_ece"), Term(loss="s_avuc"), Term(loss="dece")
 NON_UNIFORM: tuple[str, ...] = ("nonuniform_smoothing",)
 
+READABLE = {
+    "ce": "cross-entropy",
+    "brier": "Brier score",
+    "mmce": "MMCE",
+    "fl3": "focal loss",
+    "flsd53": "focal loss (FLSD-53)",
+    "ls": "label smoothing",
+    "meta": "meta-calibration",
+    "mc": "meta-calibration (paper)",
+}
+"""What people call these methods; others go by their name."""
+
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (

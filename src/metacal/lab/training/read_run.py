@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from metacal.errors import InvalidValueError, MetacalError, StorageError
+from metacal.lab.training.methods import READABLE
 from metacal.lab.training.run_folder import RunFolder
 from metacal.reporting.runs import RunView
 from metacal.reporting.shift import prepare_shift
@@ -57,7 +58,7 @@ def view_of(run: RunFolder) -> RunView:
         smoothing = torch.tensor(learned["soft_labels"], dtype=torch.float64).fill_diagonal_(0.0)
     columns = dict.fromkeys(name for row in history for name in row if name != "epoch")
     return RunView(
-        name=spec.title,
+        name=f"{READABLE.get(spec.method.name, spec.method.name)}, {Path(spec.dataset).name}, seed {spec.seed}",
         method=spec.method.name,
         dataset=spec.dataset + tested,
         class_names=predictions.class_names,

@@ -8,7 +8,7 @@ const drawings = {
   classes: ({ predictions: { classes } }, key) => classFigure(classes.edges, classes.rows[key]),
   risk: ({ name, predictions }) => riskFigure([{ name, curve: predictions.risk_coverage }]),
   error: ({ run: { curves } }) => epochFigure(
-    { ...curves, lines: curves.error, label: "Share wrong", format: (value) => percent(value, 2) }),
+    { ...curves, lines: curves.error, label: "Error", format: (value) => percent(value, 2) }),
   ece: ({ run: { curves } }) => epochFigure(
     { ...curves, lines: curves.ece, label: "ECE", format: (value) => percent(value, 2) }),
   loss: ({ run: { curves } }) => epochFigure(
@@ -39,9 +39,9 @@ function connectTemperature(section) {
     const bins = reliability.scaled[place()];
     const temperature = reliability.temperatures[place()].toFixed(1);
     fill("temperature", temperature);
-    fill("ece", bins.ece.toFixed(4));
+    fill("ece", percent(bins.ece, 2));
     fill("nll", reliability.nll[place()].toFixed(4));
-    fill("chance", bins.chance.toFixed(4));
+    fill("chance", percent(bins.chance, 2));
     slider.setAttribute("aria-valuetext", `temperature ${temperature}, ECE ${percent(bins.ece, 2)}`);
     for (const button of section.querySelectorAll("[data-step]")) {
       button.setAttribute("aria-pressed", String(Number(button.dataset.step) === place()));
@@ -49,9 +49,9 @@ function connectTemperature(section) {
     section.querySelectorAll("[data-table=scaled] tbody tr").forEach((row, m) => {
       const [, count, sure, right, range] = row.children;
       count.textContent = thousands(bins.counts[m]);
-      sure.textContent = bins.counts[m] ? bins.confidences[m].toFixed(4) : "";
-      right.textContent = bins.counts[m] ? bins.accuracies[m].toFixed(4) : "";
-      range.textContent = bins.counts[m] ? `${bins.lows[m].toFixed(4)} to ${bins.highs[m].toFixed(4)}` : "";
+      sure.textContent = bins.counts[m] ? percent(bins.confidences[m], 2) : "";
+      right.textContent = bins.counts[m] ? percent(bins.accuracies[m], 2) : "";
+      range.textContent = bins.counts[m] ? `${percent(bins.lows[m], 2)} to ${percent(bins.highs[m], 2)}` : "";
     });
     for (const host of hosts) if (figures.has(host)) redraw(host);
   };

@@ -1,15 +1,16 @@
 // Figures of predictions: reliability diagrams, the temperature slider, classes, risk and coverage, comparison.
 
-const share = (value) => (value === 0 ? "0" : value === 1 ? "1" : String(+value.toFixed(2)));
+const FEW = 10; // samples below which a bin says little, and is drawn faint
+const share = (value) => percent(value, 0);
 
 function binText(edges, bins, m) {
-  const range = `Confidence ${edges[m].toFixed(2)} to ${edges[m + 1].toFixed(2)}`;
+  const range = `Confidence ${percent(edges[m])} to ${percent(edges[m + 1])}`;
   if (!bins.counts[m]) return [range, "no samples"];
   return [
     range,
     `${thousands(bins.counts[m])} ${bins.counts[m] === 1 ? "sample" : "samples"}`,
-    `sure ${percent(bins.confidences[m])} on average`,
-    `right ${percent(bins.accuracies[m])} (${percent(bins.lows[m])} to ${percent(bins.highs[m])})`,
+    `mean confidence ${percent(bins.confidences[m])}`,
+    `accuracy ${percent(bins.accuracies[m])} (${percent(bins.lows[m])} to ${percent(bins.highs[m])})`,
   ];
 }
 
@@ -17,7 +18,7 @@ function binText(edges, bins, m) {
 function drawBins(area, x, y, edges, bins, whiskers) {
   const gap = x(edges[1]) - x(edges[0]) > 12 ? 1 : 0.5;
   return bins.counts.map((count, m) => {
-    const group = draw(area.svg, "g", { class: "bin" });
+    const group = draw(area.svg, "g", { class: count && count < FEW ? "bin few" : "bin" });
     const left = x(edges[m]) + gap;
     const width = Math.max(x(edges[m + 1]) - x(edges[m]) - 2 * gap, 1);
     draw(group, "rect", { x: left, width, y: area.y1, height: area.y0 - area.y1, class: "hit" });
@@ -54,7 +55,7 @@ function reliabilityFigure(edges, current) {
     const x = linear(0, 1, area.x0, area.x1);
     const y = linear(0, 1, area.y0, area.y1);
     const ticks = [0, 0.2, 0.4, 0.6, 0.8, 1];
-    yAxis(area, y, ticks, share, "Share right");
+    yAxis(area, y, ticks, share, "Accuracy");
     const marks = drawBins(area, x, y, edges, bins, true);
     draw(area.svg, "line", { x1: x(0), y1: y(0), x2: x(1), y2: y(1), class: "diagonal" });
     draw(area.svg, "line", { x1: area.x0, x2: area.x1, y1: area.y0, y2: area.y0, class: "baseline" });
@@ -147,7 +148,7 @@ function riskFigure(curves) {
         x: left, y: top, get node() { dot.setAttribute("cx", left); dot.setAttribute("cy", top); return dot; },
         lines: [
           ...(curves.length > 1 ? [name] : []), `answers ${percent(curve.coverages[i])}`,
-          `wrong ${percent(curve.risks[i], 2)} of those`, `confidence at least ${curve.thresholds[i].toFixed(3)}`,
+          `wrong ${percent(curve.risks[i], 2)} of those`, `confidence at least ${percent(curve.thresholds[i])}`,
         ],
       }));
     });
@@ -161,17 +162,20 @@ function overlayFigure(subjects) {
     const x = linear(0, 1, area.x0, area.x1);
     const y = linear(0, 1, area.y0, area.y1);
     const ticks = [0, 0.2, 0.4, 0.6, 0.8, 1];
-    yAxis(area, y, ticks, share, "Share right");
+    yAxis(area, y, ticks, share, "Accuracy");
     xAxis(area, x, ticks, share, "Confidence");
     draw(area.svg, "line", { x1: x(0), y1: y(0), x2: x(1), y2: y(1), class: "diagonal" });
     const marks = [];
     subjects.forEach(({ name, predictions: { reliability: { edges, given } } }, number) => {
       const held = given.counts.map((count, m) => (count ? m : -1)).filter((m) => m >= 0);
       const at = (m) => [x(given.confidences[m]), y(given.accuracies[m])];
-      draw(area.svg, "path", { d: path(held.map(at)), class: `line series-${number % 6}` });
+      const faint = (m) => (given.counts[m] < FEW ? " few" : "");
+      held.slice(1).forEach((m, i) => draw(area.svg, "path", {
+        d: path([at(held[i]), at(m)]), class: `line series-${number % 6}${faint(m) || faint(held[i])}`,
+      }));
       for (const m of held) {
         const [left, top] = at(m);
-        const node = draw(area.svg, "circle", { cx: left, cy: top, r: 3.5, class: `dot series-${number % 6}` });
+        const node = draw(area.svg, "circle", { cx: left, cy: top, r: 3.5, class: `dot series-${number % 6}${faint(m)}` });
         marks.push({ x: left, y: top, node, lines: [name, ...binText(edges, given, m)] });
       }
     });
