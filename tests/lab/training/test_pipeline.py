@@ -31,6 +31,7 @@ from metacal.lab.training import (
 from metacal.lab.training.build import choose_accelerator
 from metacal.lab.training.events import BatchDone, CheckpointSaved, EpochDone, Notice
 from metacal.lab.training.loop import predict
+from metacal.losses import AdaFocalLoss
 from metacal.metalearning import estimators
 
 SMALL = {
@@ -249,6 +250,59 @@ def test_asked_to_stop_it_saves_and_goes_on_to_the_same_end(changes, tmp_path):
     assert ends[0]["meta_steps"] > 5
     assert str(ends[0]) == str(ends[1])
     assert (cut.checkpoints / "best.ckpt").read_bytes() == (whole.checkpoints / "best.ckpt").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"method": "adafocal"},
+        {"method": "mixup"},
+        {"average": "ema", "ema_decay": 0.9},
+        {"average": "swa", "method": "meta"},
+    ],
+)
+def test_what_follows_the_training_goes_on_to_the_same_end(changes, tmp_path):
+    """Exponents of AdaFocal, shares of mixup, averaged weights and their statistics of batch normalisation."""
+    whole, cut = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "cut")
+    own = {"model": "resnet8", "model_options": {"width": 4}, "train_size": 64, "val_size": 64, "lr": 0.02}
+    spec = settings(**{"epochs": 4, "milestones": [3], **own, **changes})
+    expected = run(spec, whole)
+    for wanted in (3, 6):  # in the second epoch and in the fourth
+        stop, seen = StopRequest(), []
+
+        def listen(event, stop=stop, seen=seen, wanted=wanted):
+            if isinstance(event, BatchDone):
+                seen.append(event)
+                stop.signal = 15 if len(seen) == wanted + 2 else None
+
+        with pytest.raises(Stopped):
+            run(spec, cut, resume=cut.exists, emit=listen, stop=stop)
+    assert run(spec, cut, resume=True)["test"] == expected["test"]
+    for name in ("history.csv", "checkpoints/best.ckpt"):
+        assert (cut.path / name).read_bytes() == (whole.path / name).read_bytes()
+    ends = [Checkpoints(each.checkpoints).load_last()[0] for each in (whole, cut)]
+    assert str(ends[0]["objectives"]) == str(ends[1]["objectives"])
+    assert str(ends[0].get("average")) == str(ends[1].get("average"))
+
+
+def test_adafocal_follows_the_validation_predictions_of_each_epoch(tmp_path):
+    folder = RunFolder(tmp_path)
+    run(settings(method="adafocal", epochs=3), folder)
+    (saved,) = Checkpoints(folder.checkpoints).load_last()[0]["objectives"]
+    loss, targets = AdaFocalLoss(), folder.read_predictions("val").targets
+    for epoch in (1, 2, 3):
+        loss.observe(folder.read_epoch(epoch)["val_logits"], targets)
+    assert torch.equal(saved["gammas"], loss.gammas)
+    assert torch.equal(saved["edges"], loss.edges)
+    assert len(set(loss.gammas.tolist())) > 3
+
+
+def test_mixup_needs_numbers(tmp_path, monkeypatch):
+    tokens = lambda job, part, **options: None  # noqa: E731
+    monkeypatch.setattr(pipeline, "evaluation_batches", lambda *given: [(torch.zeros(4, 8, dtype=torch.long), tokens)])
+    with pytest.raises(InvalidValueError, match="`method` must be another one for text: mixup mixes numbers, got tok"):
+        run(settings(method="mixup"), RunFolder(tmp_path))
+    assert not (tmp_path / "spec.json").exists()
 
 
 def test_a_damaged_checkpoint_is_passed_over_with_a_notice(tmp_path):

@@ -41,6 +41,8 @@ CHANGES = {
     "decay": 0.5,
     "reduction": "sum",
     "clip_norm": 1.0,
+    "average": "swa",
+    "ema_decay": 0.9,
     "interleaved_lr": 0.01,
     "patience": 3,
     "precision": "bf16",

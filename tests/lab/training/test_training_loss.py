@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -67,6 +68,32 @@ def test_the_outer_step_of_a_spec_reaches_its_calibrator(outer, expected, gradie
 @pytest.mark.parametrize("through", ["head", "model"])
 def test_what_a_step_is_simulated_on_is_said_by_the_spec(through):
     assert calibrator_of(build_spec({"dataset": "digits", "method": "meta", "through": through})).through == through
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_mixup_is_the_loss_of_mixed_inputs_and_mixed_labels(reduction):
+    model = create_model("mlp", num_classes=4, input_shape=(6,))
+    x, y = torch.randn(10, 6), torch.arange(10) % 4
+    spec = settings(method="mixup", reduction=reduction)
+    assert spec.method.mixup == 0.2
+    loss = build_loss(spec, model, None, None, 4)
+    torch.manual_seed(5)
+    found, logits = loss(x, y, boundary=True)
+    torch.manual_seed(5)
+    share = float(torch.distributions.Beta(torch.tensor(0.2), torch.tensor(0.2)).sample())
+    other = torch.randperm(10).numpy()
+    mixed = share * x.numpy() + (1 - share) * x.numpy()[other]
+    labels = share * np.eye(4)[y] + (1 - share) * np.eye(4)[y.numpy()[other]]
+    said = model(torch.from_numpy(mixed)).detach().double().numpy()
+    expected = -(labels * (said - np.log(np.exp(said).sum(1, keepdims=True)))).sum(1)
+    assert 0.0 < share < 1.0
+    assert found.item() == pytest.approx(expected.mean() if reduction == "mean" else expected.sum(), rel=1e-5)
+    np.testing.assert_allclose(logits, said, rtol=1e-5)
+
+
+def test_mixup_does_not_go_with_hyperparameters():
+    with pytest.raises(ValueError, match="mixup is for methods that learn no hyper-parameters"):
+        Method(name="both", mixup=0.2, hyperparameters=("scalar_smoothing",))
 
 
 def test_the_method_meta_is_the_librarys_default():

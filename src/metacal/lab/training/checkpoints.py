@@ -221,6 +221,7 @@ def save(training: "Training", progress: Progress) -> None:
                 "optimizer": training.optimizer.state_dict(),
                 "objectives": [phase.loss.state_dict() for phase in training.phases],
                 "precision": fabric.strategy.precision.state_dict(),
+                **({} if training.average is None else {"average": training.average.model.state_dict()}),
                 "processes": per_process,
             }
         )
@@ -251,6 +252,8 @@ def load_state(state: dict[str, Any], training: "Training", progress: Progress) 
     training.optimizer.load_state_dict(state["optimizer"])
     for phase, saved in zip(training.phases, state["objectives"], strict=True):
         phase.loss.load_state_dict(saved)
+    if training.average is not None:
+        training.average.model.load_state_dict(state["average"])
     fabric.strategy.precision.load_state_dict(state["precision"])
     own = processes[fabric.global_rank if is_same else 0]
     progress.load_state_dict(own["progress"], fabric.device)

@@ -1,5 +1,6 @@
 """The training loop: every method, on one device or many, from the start or from where it was left."""
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from metacal.functional import cross_entropy, dece, expected_calibration_error
 from metacal.functional.inputs import at_least_float32, class_logits
 from metacal.functional.temperature import temperature_with_prior
 from metacal.lab.data.batches import Batches
+from metacal.lab.training.averaging import AveragedWeights
 from metacal.lab.training.checkpoints import Checkpoints, Progress, check_finite, restore, save
 from metacal.lab.training.events import (
     BatchDone,
@@ -54,6 +56,7 @@ class Training:
     phases: Sequence[Phase]
     val: Batches  # this process's share of the validation set, unshuffled
     checkpoints: Checkpoints
+    average: AveragedWeights | None = None  # what is validated and scored instead of the model
     save_seconds: float = 600.0  # within an epoch the state is saved this often
     emit: Listener = silence
     stop: StopRequest = field(default_factory=StopRequest)
@@ -142,6 +145,8 @@ def train_batch(training: Training, phase: Phase, x: Any, y: Tensor, whole: int)
     if spec.clip_norm is not None:
         fabric.clip_gradients(training.model, training.optimizer, max_norm=spec.clip_norm, error_if_nonfinite=False)
     training.optimizer.step()
+    if training.average is not None:
+        training.average.after_step()
     return total, logits[0] if len(logits) == 1 else torch.cat(logits)
 
 
@@ -152,7 +157,8 @@ def close_epoch(training: Training, progress: Progress, lr: float) -> None:
     seen = progress.seen()
     if fabric.world_size > 1:
         seen = tuple(gather_rows(fabric, values) for values in seen)  # type: ignore[assignment]
-    logits, targets = predict(fabric, training.model, training.val)
+    scored = averaged_model(training, progress)
+    logits, targets = predict(fabric, scored, training.val)
     if not bool(torch.isfinite(logits).all()):
         raise TrainingError(
             f"The validation logits are no longer finite in epoch {progress.epoch + 1}: lower `lr` or set `clip_norm`. "
@@ -169,6 +175,8 @@ def close_epoch(training: Training, progress: Progress, lr: float) -> None:
         "val_refined_nll": refined_nll(logits, targets),
         **loss.summary(),
     }
+    for phase in training.phases:
+        phase.loss.observe(logits, targets)
     judged = record["val_error" if training.spec.select == "accuracy" else "val_refined_nll"]
     is_best = judged < progress.best_error
     if is_best:
@@ -178,9 +186,22 @@ def close_epoch(training: Training, progress: Progress, lr: float) -> None:
     tensors = {"val_logits": logits, **{f"omega.{name}": value for name, value in learned.items()}}
     training.emit(EpochDone(progress.epoch, record, tensors, is_best))
     if is_best and fabric.is_global_zero:
-        best = {"epoch": progress.epoch, "model": training.model.state_dict(), "learned": learned}
+        best = {"epoch": progress.epoch, "model": scored.state_dict(), "learned": learned}
         training.checkpoints.save_best(best)
     save(training, progress)
+
+
+def averaged_model(training: Training, progress: Progress) -> nn.Module:
+    """What the epoch is judged by: the model, or the average of its weights, which starts afresh with its first."""
+    average = training.average
+    if average is None:
+        return training.model
+    average.after_epoch(progress.epoch, training.phases[0].batches.epoch(progress.epoch), training.fabric)
+    if average.begins_after(progress.epoch):
+        progress.best_error = math.inf
+    module = average.model.module
+    assert isinstance(module, nn.Module)
+    return module
 
 
 def refined_nll(logits: Tensor, targets: Tensor) -> float:

@@ -1,8 +1,8 @@
-"""`Method`: how a model is trained, as data, and the methods of the paper by name."""
+"""`Method`: how a model is trained, as data, and methods by name: the paper's, ours, and those to compare with."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class Term(BaseModel):
@@ -37,6 +37,13 @@ class Method(BaseModel):
     hyperparameters: tuple[str, ...] = ()  # what is meta-learned, by names of `metalearning.HYPERPARAMETERS`
     objective: tuple[Term, ...] = HELD_OUT_OBJECTIVE  # what hyper-parameters are judged by
     interleaved: tuple[Term, ...] = ()  # a calibration loss, trained on alone, on the meta part, after each epoch
+    mixup: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0  # inputs are mixed, in shares of Beta(mixup, mixup)
+
+    @model_validator(mode="after")
+    def _parts_fit_together(self) -> "Method":
+        if self.mixup and self.hyperparameters:
+            raise ValueError("mixup is for methods that learn no hyper-parameters: these are learned from hard labels")
+        return self
 
     @property
     def needs_meta(self) -> bool:
@@ -59,6 +66,7 @@ class Method(BaseModel):
 FOCAL = (Term(loss="focal", options={"gamma": 3.0}),)
 # The paper names these terms without their weights: docs/design/fidelity.md says how they were chosen.
 SB_ECE, S_AVUC, DECE = Term(loss="sb_ece"), Term(loss="s_avuc"), Term(loss="dece")
+MDCA, SMOOTH_ECE = Term(loss="mdca"), Term(loss="smooth_ece", weight=0.5)
 NON_UNIFORM: tuple[str, ...] = ("nonuniform_smoothing",)
 
 READABLE = {
@@ -101,5 +109,15 @@ METHODS: dict[str, Method] = {
         Method(name="ce-interleaved-savuc", interleaved=(S_AVUC,)),
         Method(name="fl3-interleaved-sbece", loss=FOCAL, interleaved=(SB_ECE,)),
         Method(name="fl3-interleaved-savuc", loss=FOCAL, interleaved=(S_AVUC,)),
+        # Not in the paper: to compare with, each with the settings of its own paper.
+        Method(name="dual_focal", loss=(Term(loss="dual_focal"),)),
+        Method(name="adafocal", loss=(Term(loss="adafocal"),)),
+        Method(name="mbls", loss=(Term(loss="mbls"),)),
+        Method(name="acls", loss=(Term(loss="acls"),)),
+        Method(name="logit_norm", loss=(Term(loss="logit_norm"),)),
+        Method(name="ce+mdca", loss=(*CROSS_ENTROPY, MDCA)),
+        Method(name="fl3+mdca", loss=(*FOCAL, MDCA)),
+        Method(name="mixup", mixup=0.2),
+        Method(name="mc-smece", hyperparameters=NON_UNIFORM, objective=(*CROSS_ENTROPY, SMOOTH_ECE)),
     )
 }

@@ -14,6 +14,7 @@ from metacal.evaluation import Predictions, score_predictions
 from metacal.functional import fit_temperature
 from metacal.lab.data import Batches
 from metacal.lab.data.domains import ShiftedSets, shifted_sets
+from metacal.lab.training.averaging import AveragedWeights
 from metacal.lab.training.build import (
     Job,
     build_model,
@@ -85,6 +86,9 @@ def prepare(job: Job, module: nn.Module, *, emit: Listener = silence, stop: Stop
     if spec.compile:
         module.compile()
     model, optimizer = fabric.setup(module, optimizer)
+    average = None
+    if spec.average is not None:
+        average = AveragedWeights(model.module, spec.average, decay=spec.ema_decay, epochs=spec.epochs)
     val = evaluation_batches(spec, job.dataset, job.splits.val, fabric)
     check_output(job, model, val)
     torch.manual_seed(spec.seed + 1000 * fabric.global_rank)  # dropout: another stream on every process
@@ -104,6 +108,7 @@ def prepare(job: Job, module: nn.Module, *, emit: Listener = silence, stop: Stop
         phases,
         val,
         Checkpoints(job.folder.checkpoints),
+        average,
         emit=record_epochs(job.folder, emit) if fabric.is_global_zero else silence,
         stop=StopRequest() if stop is None else stop,
     )
@@ -113,6 +118,8 @@ def prepare(job: Job, module: nn.Module, *, emit: Listener = silence, stop: Stop
 def check_output(job: Job, model: Any, val: Batches) -> None:
     """Raise unless the model gives logits of this data's classes; before anything is written."""
     x, _ = next(iter(val))
+    if job.spec.method.mixup and not x.is_floating_point():
+        raise InvalidValueError("`method` must be another one for text: mixup mixes numbers, got tokens.")
     devices = [job.fabric.device] if job.fabric.device.type == "cuda" else []
     # Compiled now, it would not notice what watches its layers later on.
     with torch.random.fork_rng(devices=devices), job.fabric.autocast(), eagerly():

@@ -167,6 +167,8 @@ class RunSpec(BaseModel):
     decay: Positive = 0.1
     reduction: Literal["sum", "mean"] = "sum"  # of the loss over the batch
     clip_norm: Positive | None = 2.0  # the gradient is scaled down to this norm
+    average: Literal["ema", "swa"] | None = None  # weights that are scored: averaged over steps, or the last epochs
+    ema_decay: Share = 0.999  # of ``average=ema``, per step
     interleaved_lr: Positive | None = None  # of the calibration epochs of interleaved training, times the schedule
     patience: Count | None = None  # stop after so many epochs that are not the best
     precision: Literal["32", "64", "bf16", "16"] = "32"  # the last two are mixed

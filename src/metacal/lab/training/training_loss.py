@@ -5,6 +5,7 @@ from functools import reduce
 from operator import add
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from metacal.lab.data import Batches
@@ -41,6 +42,9 @@ class TrainingLoss:
         """Loss with history, and detached logits; ``boundary`` is False for all but the last part of a batch."""
         raise NotImplementedError
 
+    def observe(self, logits: Tensor, targets: Tensor) -> None:
+        """Validation predictions after an epoch, for losses that follow them."""
+
     def learned(self) -> dict[str, Tensor]:
         """Every hyper-parameter in full, by name, as it is now."""
         return {name: value.detach().clone() for name, value in self.hyperparameters.named_parameters()}
@@ -75,12 +79,43 @@ class PlainLoss(TrainingLoss):
     """
 
     def __init__(self, model: nn.Module, loss: Loss, reduction: str) -> None:
-        self.model, self.loss, self.reduction = model, loss, reduction
+        self.model, self.loss, self.reduction = model, loss.to(next(model.parameters()).device), reduction
 
     def __call__(self, x: Any, y: Tensor, *, boundary: bool) -> tuple[Tensor, Tensor]:
         """The loss of the batch alone."""
         logits = self.model(x)
         value = self.loss(logits, y)
+        return (value * len(y) if self.reduction == "sum" else value), logits.detach()
+
+    def observe(self, logits: Tensor, targets: Tensor) -> None:
+        """Hand them on."""
+        self.loss.observe(logits, targets)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the loss has taken from earlier epochs."""
+        return {name: value.clone() for name, value in self.loss.state_dict().items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore it."""
+        self.loss.load_state_dict(state)
+
+
+class MixupLoss(PlainLoss):
+    """A loss of inputs that are mixed in pairs, by the same shares of both labels (Zhang et al. 2018).
+
+    For cross-entropy that is the loss of labels that are mixed as the inputs are. One share, of Beta(alpha, alpha), is
+    drawn for each batch.
+    """
+
+    def __init__(self, model: nn.Module, loss: Loss, reduction: str, alpha: float) -> None:
+        super().__init__(model, loss, reduction)
+        self.shares = torch.distributions.Beta(torch.tensor(alpha), torch.tensor(alpha))
+
+    def __call__(self, x: Any, y: Tensor, *, boundary: bool) -> tuple[Tensor, Tensor]:
+        """The loss of a mixed batch, and its logits."""
+        share, other = float(self.shares.sample()), torch.randperm(len(y), device=y.device)
+        logits = self.model(share * x + (1.0 - share) * x[other])
+        value = share * self.loss(logits, y) + (1.0 - share) * self.loss(logits, y[other])
         return (value * len(y) if self.reduction == "sum" else value), logits.detach()
 
 
@@ -119,7 +154,8 @@ def build_loss(spec: RunSpec, model: nn.Module, optimizer: Any, meta: Batches | 
     """A plain loss, or a meta-calibrated one if the method learns something, from held-out batches ``meta``."""
     method = spec.method
     if not method.hyperparameters:
-        return PlainLoss(model, sum_terms(method.loss), "mean" if method.averaged else spec.reduction)
+        plain = (model, sum_terms(method.loss), "mean" if method.averaged else spec.reduction)
+        return MixupLoss(*plain, method.mixup) if method.mixup else PlainLoss(*plain)
     head = model.head
     assert isinstance(head, nn.Module)
     members = {name: HYPERPARAMETERS[name].for_head(head, num_classes) for name in method.hyperparameters}
