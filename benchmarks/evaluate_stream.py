@@ -23,7 +23,8 @@ from benchmarks.memory_probe import read_status
 from benchmarks.report import Part, Row, Target, measured, publish
 from metacal.evaluation.evaluation import one_thread
 from metacal.evaluation.prediction_file import BATCH_ELEMENTS, PredictionFile
-from metacal.evaluation.streaming import SAMPLE, Reservoir, StreamedScores
+from metacal.evaluation.predictions import SAMPLE, Reservoir
+from metacal.evaluation.streaming import StreamedScores
 
 ROWS, NUM_CLASSES = 20_000_000, 10
 ROUNDS = 5

@@ -25,8 +25,8 @@ import torch
 from benchmarks import fuzz_mutations as mutations
 from benchmarks.fuzz_mutations import Mutation
 from metacal.errors import MetacalError
-from metacal.evaluation.prediction_file import PredictionFile, gather, read_predictions
-from metacal.evaluation.predictions import Predictions
+from metacal.evaluation.prediction_file import PredictionFile
+from metacal.evaluation.predictions import Predictions, gather, read_predictions
 
 PROBS = np.array([[0.75, 0.25], [0.125, 0.875], [0.5, 0.5]])
 TARGETS = np.array([0, 1, 1])

@@ -16,7 +16,7 @@ def said(path, ids):
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".jsonl"])
 def test_rows_in_another_order(suffix, tmp_path):
     files = [said(tmp_path / "a.parquet", [7, 8, 9]), said(tmp_path / f"b{suffix}", [9, 7, 8])]
-    assert [order.tolist() for order in align_rows(files)] == [[0, 1, 2], [1, 2, 0]]
+    assert [places.tolist() for places in align_rows(files)] == [[0, 1, 2], [2, 0, 1]]
 
 
 def test_files_without_ids(tmp_path):

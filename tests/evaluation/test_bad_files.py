@@ -8,7 +8,7 @@ from tests.evaluation.files import BAD_FILES
 from metacal.cli import main
 from metacal.errors import InvalidFileError
 from metacal.evaluation import PredictionFile, read_predictions
-from metacal.evaluation.prediction_file import gather
+from metacal.evaluation.predictions import gather
 
 
 @pytest.mark.parametrize("case", BAD_FILES)

@@ -9,7 +9,7 @@ from tests.evaluation.files import NAMES, columns, draw, write
 
 from metacal import functional as F
 from metacal.evaluation import PredictionFile, Predictions, StreamedScores, evaluate_file, evaluate_predictions
-from metacal.evaluation.streaming import Reservoir
+from metacal.evaluation.predictions import Reservoir
 from metacal.functional.intervals import mean_interval, power_sums
 
 FUNCTIONS = {

@@ -60,7 +60,8 @@ def calibrate(
 
     [bold]metacal calibrate new.csv --use calibrator.safetensors --out calibrated.csv[/]
     """
-    from metacal.evaluation.prediction_file import PredictionFile, gather
+    from metacal.evaluation.prediction_file import PredictionFile
+    from metacal.evaluation.predictions import gather
     from metacal.evaluation.writing import check_writable, write_predictions
     from metacal.functional.arguments import check_choice
     from metacal.posthoc import CALIBRATORS, Calibrator

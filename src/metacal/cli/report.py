@@ -64,7 +64,7 @@ def report(
 
     Tables and figures of the paper have a page of their own: [bold]metacal show main-ece -o DIR[/]
     """
-    from metacal.cli.evaluate import describe_read
+    from metacal.cli.summaries import describe_read
     from metacal.evaluation import PredictionFile, sample_predictions
     from metacal.reporting import prepare_report, render_page
     from metacal.reporting.report import Origin, Source

@@ -140,13 +140,15 @@ def _find_target(names: Sequence[str], target: str | None, needs_target: bool) -
         if target not in names:
             if not needs_target:
                 return None
-            raise InvalidValueError(f"no column {target} for the target; `target` (--target) can be {_list(names)}.")
+            raise InvalidValueError(
+                f"no column {target} for the target; `target` (--target) can be {list_names(names)}."
+            )
         return target
     found = _named(names, TARGET_WORDS) or _named(names, MORE_TARGET_WORDS)
     if len(found) == 1 or not needs_target:
         return found[0] if len(found) == 1 else None
     problem = f"several columns could be the target ({', '.join(found)})" if found else "no column for the target"
-    raise InvalidValueError(f"{problem}; name it with `target` (--target): {_list(names)}.")
+    raise InvalidValueError(f"{problem}; name it with `target` (--target): {list_names(names)}.")
 
 
 def match_columns(names: Sequence[str], pattern: str) -> list[str]:
@@ -163,10 +165,10 @@ def _match(names: Sequence[str], pattern: str, option: str) -> tuple[list[str], 
         for part in parts:
             matches = match_columns(names, part)
             if not matches:
-                raise InvalidValueError(f"no column matches {part} of {option}; there are {_list(names)}.")
+                raise InvalidValueError(f"no column matches {part} of {option}; there are {list_names(names)}.")
             found += [name for name in matches if name not in found]
     if not found:
-        raise InvalidValueError(f"{option} names no column; there are {_list(names)}.")
+        raise InvalidValueError(f"{option} names no column; there are {list_names(names)}.")
     if len(parts) == 1 and parts[0].count("*") == 1:
         before, after = parts[0].split("*")
         return found, [name[len(before) : len(name) - len(after)] for name in found]
@@ -225,10 +227,9 @@ def _find_scores(names: Sequence[str], is_arrays: bool) -> tuple[list[str], list
         return numbered, numbered, "probabilities", "columns are numbered, as scikit-learn writes them"
     fix = "name them with `probs` (--probs 'p_*') or `logits` (--logits 'z_*')"
     if not groups:
-        raise InvalidValueError(f"no columns for the scores; {fix}: {_list(names)}.")
-    raise InvalidValueError(
-        f"several groups of columns could be the scores ({', '.join(_list(group[0], 2) for group in groups)}); {fix}."
-    )
+        raise InvalidValueError(f"no columns for the scores; {fix}: {list_names(names)}.")
+    alike = ", ".join(list_names(group[0], 2) for group in groups)
+    raise InvalidValueError(f"several groups of columns could be the scores ({alike}); {fix}.")
 
 
 def _ordered(
@@ -250,12 +251,12 @@ def _ordered(
         found, labels = [found[position] for position in order], [labels[position] for position in order]
         numbers = tuple(int(label) for label in labels)
         if len(set(numbers)) < len(numbers):
-            raise InvalidValueError(f"two columns of {_list(found)} have the same number; rename one.")
+            raise InvalidValueError(f"two columns of {list_names(found)} have the same number; rename one.")
         if numbers == tuple(range(len(found))):
             numbers = None
     if names is not None and len(names) != len(found):
         raise InvalidValueError(
-            f"`class_names` (--class-names) must hold {len(found)} names for {_list(found)}, got {len(names)}."
+            f"`class_names` (--class-names) must hold {len(found)} names for {list_names(found)}, got {len(names)}."
         )
     return Layout(tuple(found), is_logits, target, tuple(labels) if names is None else names, numbers)
 
@@ -276,6 +277,7 @@ def _without_common_prefix(names: list[str]) -> list[str]:
     return [name[cut:] or name for name in names]
 
 
-def _list(names: Sequence[str], most: int = 8) -> str:
+def list_names(names: Sequence[str], most: int = 8) -> str:
+    """Names with commas; of many the first ones, and how many there are."""
     shown = ", ".join(names[:most])
     return f"{shown}, ... ({len(names)} in all)" if len(names) > most else shown or "none"

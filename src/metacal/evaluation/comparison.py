@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -11,6 +11,7 @@ import torch
 
 from metacal.errors import InvalidValueError, nearest
 from metacal.evaluation.evaluation import ERRORS, MEASURES, Evaluation, evaluate_predictions
+from metacal.evaluation.group_labels import as_column, label_groups
 from metacal.evaluation.paired import accuracy_difference, error_cells, error_difference, mean_difference
 from metacal.evaluation.predictions import Predictions
 from metacal.evaluation.scores import RESAMPLES, Binned, Ends
@@ -210,6 +211,7 @@ def evaluate(
     logits: Mapping[str, Any],
     targets: Any,
     class_names: Sequence[str] | None = None,
+    by: Any = None,
     num_bins: int = 15,
     num_resamples: int = RESAMPLES,
     seed: int = 0,
@@ -220,6 +222,7 @@ def evaluate(
     probs: Mapping[str, Any],
     targets: Any,
     class_names: Sequence[str] | None = None,
+    by: Any = None,
     num_bins: int = 15,
     num_resamples: int = RESAMPLES,
     seed: int = 0,
@@ -231,6 +234,7 @@ def evaluate(
     probs: Any = None,
     targets: Any,
     class_names: Sequence[str] | None = None,
+    by: Any = None,
     num_bins: int = 15,
     num_resamples: int = RESAMPLES,
     seed: int = 0,
@@ -242,6 +246,7 @@ def evaluate(
     probs: Any = None,
     targets: Any,
     class_names: Sequence[str] | None = None,
+    by: Any = None,
     num_bins: int = 15,
     num_resamples: int = RESAMPLES,
     seed: int = 0,
@@ -254,6 +259,7 @@ def evaluate(
         probs: the same for probabilities; ``(n,)`` is that of class 1.
         targets: ``(n,)``: class numbers from 0, or class names.
         class_names: K names; by default the columns of a DataFrame, or numbers.
+        by: ``(n,)``: a value for each row that says which group it is in; adds every figure for each group.
         num_bins: M of the calibration errors.
         num_resamples: data sets drawn for the interval of a calibration error.
         seed: of these draws.
@@ -278,11 +284,19 @@ def evaluate(
     check_integer("num_resamples", num_resamples, 1)
     is_logits, scores = probs is None, logits if probs is None else probs
     keywords: dict[str, Any] = {"num_bins": num_bins, "num_resamples": num_resamples, "seed": seed}
+    labels = None if by is None else label_groups(str(getattr(by, "name", None) or "by"), as_column(by))
+
+    def read(each: Any, name: str) -> Predictions:
+        said = _predictions(each, targets, class_names, name, is_logits)
+        if labels is not None and len(labels.codes) != len(said):
+            raise InvalidValueError(f"`by` must hold {len(said)} values, one a row, got {len(labels.codes)}.")
+        return replace(said, groups=labels)
+
     if not isinstance(scores, Mapping):
-        return evaluate_predictions(_predictions(scores, targets, class_names, "predictions", is_logits), **keywords)
+        return evaluate_predictions(read(scores, "predictions"), **keywords)
     if not scores:
         raise InvalidValueError(f"`{'logits' if is_logits else 'probs'}` must hold at least one model, got none.")
-    models = [_predictions(each, targets, class_names, str(name), is_logits) for name, each in scores.items()]
+    models = [read(each, str(name)) for name, each in scores.items()]
     return Comparison.of([evaluate_predictions(model, **keywords) for model in models], num_resamples, seed)
 
 

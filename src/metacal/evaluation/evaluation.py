@@ -7,18 +7,39 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
-from metacal.errors import InvalidFileError, InvalidValueError, MissingExtraError
-from metacal.evaluation.classes import ClassFigures, ConfusedPair, class_figures, confused_pairs, confusion_counts
-from metacal.evaluation.prediction_file import PredictionFile
-from metacal.evaluation.predictions import Predictions
+from metacal.errors import InvalidFileError, InvalidValueError
+from metacal.evaluation.binary import Threshold, threshold_table
+from metacal.evaluation.group_labels import join_columns, label_groups
+from metacal.evaluation.groups import (
+    ClassFigures,
+    ConfusedPair,
+    Groups,
+    class_figures,
+    confused_pairs,
+    confusion_counts,
+    evaluate_groups,
+)
+from metacal.evaluation.prediction_file import Batch, PredictionFile
+from metacal.evaluation.predictions import SAMPLE, Predictions, Reservoir, sample_predictions
 from metacal.evaluation.rejection import ood_figures, risk_coverage
-from metacal.evaluation.scores import RESAMPLES, Binned, Bound, TopLabel, by_end, only_bound
-from metacal.evaluation.streaming import SAMPLE, Reservoir, StreamedScores
+from metacal.evaluation.scores import (
+    RESAMPLES,
+    Binned,
+    Bound,
+    TopLabel,
+    by_end,
+    confidence_verdict,
+    data_frame,
+    finite,
+    only_bound,
+)
+from metacal.evaluation.streaming import StreamedScores
 from metacal.evaluation.temperature_gain import TemperatureGain, temperature_gain
-from metacal.functional.binning import BinStatistics, sample_size_warning
+from metacal.functional.binning import sample_size_warning
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,10 +59,12 @@ FIGURES = (
 TOP_LABEL_FIGURES = tuple(name for name in FIGURES if not name.startswith(("nll", "brier", "classwise")))
 """Those of confidences in the predicted class alone."""
 
+BINARY_MEASURES = ("positive_ece", "roc_auc")
+BINARY_FIGURES = (*(name + end for name in BINARY_MEASURES for end in ("", "_low", "_high")), "average_precision")
+GROUP_ERRORS = ("multicalibration_error", "worst_group_ece")
+GROUP_FIGURES = (*(name + end for name in GROUP_ERRORS for end in ("", "_low", "_high")), "groups_p_value")
 OOD_FIGURES = ("ood_auroc_max_prob", "ood_fpr95_max_prob", "ood_auroc_entropy", "ood_fpr95_entropy")
 RISKS = (0.01, 0.02, 0.05)
-LARGE = 1.96
-"""Standard errors beyond which chance does not explain a difference."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +87,10 @@ class Evaluation:
         predictions: the rows themselves, of a large file the sample of them; None of top-label confidences.
         binned: the rows in bins.
         read: columns, kind and number of what was read from the file, see `PredictionFile.describe`.
+        groups: every figure group by group, where a column or array groups the rows; else None. `GROUP_FIGURES` are
+            among the figures then.
+        thresholds: of a binary model, what each threshold on the probability of class 1 gives; else none.
+            `BINARY_FIGURES` are among the figures then.
     """
 
     name: str
@@ -81,6 +108,8 @@ class Evaluation:
     predictions: Predictions | None = field(repr=False, compare=False)
     binned: TopLabel = field(repr=False, compare=False)
     read: dict[str, Any] | None = None
+    groups: Groups | None = None
+    thresholds: list[Threshold] = field(default_factory=list)
 
     @property
     def class_predictions(self) -> Predictions:
@@ -99,7 +128,7 @@ class Evaluation:
         """Figures whose interval is one-sided, and the bound it gives: an upper one where chance explains an error."""
         ends = {
             name: [self.figures[name + end] for end in ("", "_low", "_high")]
-            for name in MEASURES
+            for name in (*MEASURES, "positive_ece", *GROUP_ERRORS)
             if name in self.figures
         }
         bounds = {name: only_bound(*values) for name, values in ends.items()}
@@ -125,6 +154,8 @@ class Evaluation:
             "one_sided": self.one_sided,
             "coverage_at_risk": {f"{risk:g}": coverage for risk, coverage in self.coverage_at_risk.items()},
             "classes": [figures._asdict() for figures in self.classes],
+            "thresholds": [threshold._asdict() for threshold in self.thresholds],
+            "groups": None if self.groups is None else self.groups.to_dict(),
             "confused_pairs": [pair._asdict() for pair in self.confused],
             "verdict": self.verdict,
             "temperature_scaling": None if self.gain is None else _finite(self.gain.as_dict()),
@@ -167,6 +198,7 @@ def evaluate_file(
     sample: int = SAMPLE,
     num_resamples: int = RESAMPLES,
     seed: int = 0,
+    places: NDArray[np.int64] | None = None,
     on_rows: Callable[[int], None] | None = None,
 ) -> Evaluation:
     """Read a file once, whatever its size, and evaluate it.
@@ -181,6 +213,7 @@ def evaluate_file(
         sample: rows to keep.
         num_resamples: data sets drawn for the interval of a calibration error.
         seed: of the sample and of these draws.
+        places: where each row stands in another file, see `sample_predictions`.
         on_rows: called with the number of rows read so far.
 
     Raises:
@@ -197,21 +230,22 @@ def evaluate_file(
                 f"{file.place}: `--ood` needs a score for each class, not top-label confidences alone."
             )
         return _evaluate_top_label(file, num_bins, num_resamples, seed)
-    streamed = None  # until there are more rows than are kept
-    reservoir = Reservoir.for_classes(file.num_classes, sample, seed)
+    streamed: StreamedScores | None = None  # until there are more rows than are kept
+
+    def stream(batch: Batch, kept: Reservoir) -> None:
+        nonlocal streamed
+        assert batch.targets is not None
+        if streamed is None and kept.seen + len(batch.targets) > kept.capacity:
+            streamed = StreamedScores(file.is_logits, num_bins)
+            if kept.seen:
+                streamed.update(*kept.rows())
+        if streamed is not None:
+            streamed.update(batch.scores, batch.targets)
+        if on_rows is not None:
+            on_rows(kept.seen + len(batch.targets))
+
     with one_thread():
-        for batch in file.batches():
-            assert batch.targets is not None
-            if streamed is None and reservoir.seen + len(batch.targets) > reservoir.capacity:
-                streamed = StreamedScores(file.is_logits, num_bins)
-                if reservoir.seen:
-                    streamed.update(*reservoir.rows())
-            if streamed is not None:
-                streamed.update(batch.scores, batch.targets)
-            reservoir.add(batch.scores, batch.targets)
-            if on_rows is not None:
-                on_rows(reservoir.seen)
-    kept = file.as_predictions(*reservoir.rows())
+        kept = sample_predictions(file, sample, seed, places=places, on_batch=stream)
     evaluation = evaluate_predictions(kept, num_bins=num_bins, num_resamples=num_resamples, seed=seed)
     evaluation = replace(evaluation, path=file.place, read=file.describe())
     if streamed is not None:
@@ -224,8 +258,9 @@ def evaluate_file(
             warning=sample_size_warning(streamed.statistics),
         )
     if ood is not None:
-        detected = ood_figures(kept.probs, _ood_probs(ood, sample, seed))
-        evaluation = replace(evaluation, figures=evaluation.figures | detected)
+        with one_thread():
+            others = sample_predictions(ood, sample, seed)
+        evaluation = replace(evaluation, figures=evaluation.figures | ood_figures(kept.probs, others.probs))
     return evaluation
 
 
@@ -250,6 +285,8 @@ def evaluate_predictions(
     gain = temperature_gain(logits=predictions.logits, targets=targets, num_bins=num_bins, seed=seed)
     if gain is not None and math.isinf(figures["nll"]):  # logits of a probability of 0 stop at the least float
         gain = replace(gain, nll_before=math.inf)
+    labels = predictions.groups
+    groups = None if labels is None else evaluate_groups(labels, binned, num_resamples, seed)
     counts = confusion_counts(predictions.predicted, targets, predictions.num_classes)
     return Evaluation(
         predictions=predictions,
@@ -259,13 +296,15 @@ def evaluate_predictions(
         rows=len(targets),
         sample_rows=len(targets),
         num_classes=predictions.num_classes,
-        figures=figures | {"aurc": curve.area},
+        figures=figures | {"aurc": curve.area} | ({} if groups is None else groups.figures),
         coverage_at_risk={risk: curve.coverage_at_risk(risk) for risk in RISKS},
         classes=class_figures(counts, predictions.probs.double().mean(dim=0), binned.classes, names),
         confused=confused_pairs(counts, names),
         verdict=confidence_verdict(binned.equal_width),
         gain=gain,
         warning=sample_size_warning(binned.equal_width),
+        groups=groups,
+        thresholds=threshold_table(binned.positive, targets == 1) if predictions.num_classes == 2 else [],
     )
 
 
@@ -276,13 +315,17 @@ def _evaluate_top_label(file: PredictionFile, num_bins: int, num_resamples: int,
     correct = torch.cat([batch.targets.bool() for batch in batches if batch.targets is not None])
     binned = TopLabel.of_confidences(confidences, correct, num_bins)
     curve = risk_coverage(confidences, correct)
+    columns = [batch.groups for batch in batches if batch.groups is not None]
+    labels = label_groups(file.by, join_columns(columns)) if file.by is not None else None
+    groups = None if labels is None else evaluate_groups(labels, binned, num_resamples, seed)
+    figures = binned.with_intervals(num_resamples, seed) | {"aurc": curve.area}
     return Evaluation(
         name=file.name,
         path=file.place,
         rows=len(correct),
         sample_rows=len(correct),
         num_classes=0,
-        figures=binned.with_intervals(num_resamples, seed) | {"aurc": curve.area},
+        figures=figures | ({} if groups is None else groups.figures),
         coverage_at_risk={risk: curve.coverage_at_risk(risk) for risk in RISKS},
         classes=[],
         confused=[],
@@ -292,25 +335,8 @@ def _evaluate_top_label(file: PredictionFile, num_bins: int, num_resamples: int,
         predictions=None,
         binned=binned,
         read=file.describe(),
+        groups=groups,
     )
-
-
-def confidence_verdict(statistics: BinStatistics) -> str:
-    """One sentence: over-confident, under-confident, or neither, if chance explains confidence minus accuracy.
-
-    Examples:
-        >>> import torch
-        >>> from metacal.functional import equal_width_statistics
-        >>> confidence_verdict(equal_width_statistics(torch.full((1000,), 0.9), torch.arange(1000) < 800))
-        'Over-confident: it says 90.0 % and is right 80.0 % of the time.'
-    """
-    count = int(statistics.total)
-    accuracy = int(statistics.correct_sums.sum()) / count
-    confidence = float(statistics.confidence_sums.sum()) / count
-    says = f"it says {confidence:.1%} and is right {accuracy:.1%} of the time".replace("%", " %")
-    if abs(confidence - accuracy) <= LARGE * math.sqrt(max(confidence * (1.0 - confidence), 0.0) / count):
-        return f"Neither over- nor under-confident on average: {says}, which chance explains."
-    return f"{'Over' if confidence > accuracy else 'Under'}-confident: {says}."
 
 
 @contextmanager
@@ -324,26 +350,9 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def data_frame(rows: list[list[float]], index: list[str], columns: list[str]) -> "DataFrame":
-    """A table for pandas users; pandas is not required otherwise."""
-    try:
-        from pandas import DataFrame
-    except ModuleNotFoundError:
-        raise MissingExtraError("`pandas` must be installed for this: pip install pandas") from None
-    return DataFrame(rows, index=index, columns=columns)
-
-
-def _ood_probs(ood: PredictionFile, sample: int, seed: int) -> Tensor:
-    reservoir = Reservoir.for_classes(ood.num_classes, sample, seed)
-    with one_thread():
-        for batch in ood.batches():
-            reservoir.add(batch.scores, torch.zeros(len(batch.scores), dtype=torch.int64))
-    return ood.as_predictions(*reservoir.rows()).probs
-
-
 def _is_streamed(name: str) -> bool:
     return name.removesuffix("_low").removesuffix("_high") in STREAMED
 
 
 def _finite(figures: dict[str, float]) -> dict[str, float | None]:
-    return {name: value if math.isfinite(value) else None for name, value in figures.items()}
+    return {name: finite(value) for name, value in figures.items()}

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,10 +12,8 @@ from torch import Tensor
 
 from metacal.errors import InvalidFileError, InvalidValueError
 from metacal.evaluation.checks import DROP, check_scores, class_numbers, to_numbers
-from metacal.evaluation.columns import Layout, find_layout, match_columns
+from metacal.evaluation.columns import Layout, find_layout, list_names, match_columns
 from metacal.evaluation.confidences import are_percentages, find_correct, read_confidences, read_correct
-from metacal.evaluation.predictions import Predictions
-from metacal.evaluation.streaming import CHUNK_ELEMENTS, SAMPLE, Reservoir
 from metacal.evaluation.tables import (
     ArrayTable,
     BadRow,
@@ -33,6 +30,9 @@ from metacal.functional.inputs import row_sum_tolerance
 BATCH_ELEMENTS = 2**21
 """Numbers read at once: 16 MB of float32."""
 
+CHUNK_ELEMENTS = 2**18
+"""Scores handled at once: they stay in cache between the passes over them."""
+
 
 class Batch(NamedTuple):
     """Some rows of a file.
@@ -41,18 +41,20 @@ class Batch(NamedTuple):
         scores: ``(m, K)``, float32 or float64, logits or probabilities; columns may be what lies together in memory.
             Of top-label predictions, confidences ``(m, 1)``.
         targets: int64 ``(m,)``, or None where the file has none. Of top-label predictions 1 where they are right.
+        groups: the column that groups the rows, or None.
     """
 
     scores: Tensor
     targets: Tensor | None
+    groups: Column | None = None
 
 
 class PredictionFile:
     """An opened file whose columns have been found; its rows are read in batches, as often as wanted.
 
     The arguments are those of `read_predictions`; a file without a target is refused if it ``needs_target``, and
-    ``table`` is the file if it has been opened already. Only ``top_label=True`` takes one with confidences in the
-    predicted class alone.
+    ``table`` is the file if it has been opened already. ``by`` names a column whose values group the rows. Only
+    ``top_label=True`` takes a file with confidences in the predicted class alone.
 
     Attributes:
         name: what to call these predictions.
@@ -76,8 +78,10 @@ class PredictionFile:
         needs_target: bool = True,
         top_label: bool = False,
         table: Table | None = None,
+        by: str | None = None,
     ) -> None:
         self.rows: int | None = None
+        self.by = by
         self._percent, self._is_percent = percent, percent
         self.path, self.place = Path(path), str(path)
         self.name = self.path.name.split(".")[0] or self.path.name
@@ -88,6 +92,9 @@ class PredictionFile:
             target = self.table.names[1]  # the file beside, named or found
         elif target is not None and target not in self.table.names and self.table.names[-1] == "target":
             target = "target"  # from a file of their own
+        if by is not None and by not in self.table.names:
+            there = list_names(self.table.names)
+            raise InvalidFileError(f"{self.path}: no column {by} to group by; `by` (--by) can be {there}.")
         try:
             self._layout: Layout = find_layout(
                 self.table.names,
@@ -195,7 +202,7 @@ class PredictionFile:
             chunk: scores of a batch, if that is at least as many.
         """
         layout, first_row = self._layout, 0
-        columns = layout.columns
+        columns = tuple(dict.fromkeys((*layout.columns, *([] if self.by is None else [self.by]))))
         at_once, rows = (max(1024, size // max(self.num_classes, 2)) for size in (read, chunk))
         tables = read_ahead(self.table.batches(columns, at_once, text=layout.target))
         try:
@@ -205,17 +212,13 @@ class PredictionFile:
                         self._settle(table)
                     for first in range(0, len(table[columns[0]]), rows):
                         some = {name: column[first : first + rows] for name, column in table.items()}
-                        yield self._batch(some)
+                        yield self._batch(some)._replace(groups=None if self.by is None else some[self.by])
                         first_row += len(some[columns[0]])
         except BadRow as bad:
             raise InvalidFileError(f"{self.path}: row {first_row + bad.row + 1}: {bad.problem}.") from None
         if not first_row:
             raise InvalidFileError(f"{self.path}: holds no rows, only a header; write the predictions again.")
         self.rows = first_row
-
-    def as_predictions(self, scores: Tensor, targets: Tensor) -> Predictions:
-        """Rows of this file, which `batches` has checked."""
-        return Predictions(scores, self.is_logits, targets, self.class_names, self.name)
 
     def _settle(self, table: dict[str, Column]) -> None:
         """Decide by the first rows, where only one answer is possible, on percentages and on labels from 1 to K."""
@@ -330,60 +333,3 @@ class PredictionFile:
         if column.dtype.kind not in "fiub":
             raise BadRow(0, f"column {name} holds {column.dtype}, not numbers; write it as numbers")
         return column
-
-
-def read_predictions(
-    path: str | Path,
-    *,
-    probs: str | None = None,
-    logits: str | None = None,
-    target: str | None = None,
-    class_names: Sequence[str] | None = None,
-    percent: bool = False,
-) -> Predictions:
-    r"""Read a file of predictions: CSV, Parquet, Arrow, NPZ, NPY, JSON (lines), tensors, or a language model's log.
-
-    Args:
-        path: the file.
-        probs: columns or key of the probabilities: a name, several with commas, or a pattern (``"p_*"``).
-        logits: the same for logits. With neither, columns are found by their names: ``prob_*``, ``p_*``,
-            ``logit_*``, or one column ``probs`` or ``logits`` that holds lists; keys ``probs``, ``predictions``
-            or ``logits`` of an NPZ.
-        target: column or key of the target (or the file, of an NPY); by default ``target``, ``label``, ``y``,
-            ``ground_truth``, ...
-        class_names: the classes in the order of the scores, where the columns' names do not say.
-        percent: whether the probabilities are percentages; rows of several classes that sum to 100 say so themselves.
-
-    Raises:
-        InvalidFileError: the file cannot be read as predictions; the message names the row or column and the fix.
-
-    Examples:
-        >>> import pathlib, tempfile
-        >>> file = pathlib.Path(tempfile.mkdtemp(), "said.csv")
-        >>> _ = file.write_text("p_cat,p_dog,label\n0.9,0.1,cat\n0.3,0.7,cat\n")
-        >>> said = read_predictions(file)
-        >>> said.class_names, said.targets.tolist(), said.name
-        (('cat', 'dog'), [0, 0], 'said')
-    """
-    file = PredictionFile(path, probs=probs, logits=logits, target=target, class_names=class_names, percent=percent)
-    return gather(file)
-
-
-def sample_predictions(file: PredictionFile, sample: int = SAMPLE, seed: int = 0) -> Predictions:
-    """At most ``sample`` rows of an opened file with targets, drawn at random; all of them if there are no more."""
-    reservoir = Reservoir.for_classes(file.num_classes, sample, seed)
-    for batch in file.batches():
-        assert batch.targets is not None
-        reservoir.add(batch.scores, batch.targets)
-    kept = file.as_predictions(*reservoir.rows())
-    if reservoir.is_complete:
-        return kept
-    return replace(kept, total=reservoir.seen, row_numbers=reservoir.row_numbers)
-
-
-def gather(file: PredictionFile) -> Predictions:
-    """All rows of an opened file with targets."""
-    batches = list(file.batches())
-    scores = torch.cat([batch.scores for batch in batches]).contiguous()
-    targets = torch.cat([batch.targets for batch in batches if batch.targets is not None])
-    return file.as_predictions(scores, targets)

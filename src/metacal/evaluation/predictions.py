@@ -1,16 +1,25 @@
-"""`Predictions`: what a model said about a set of samples, and what was true; real ones ship with the package."""
+"""`Predictions`: what a model said about a set of samples, and what was true; read from a file, or a sample of it."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from importlib.resources import files
+from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from metacal.errors import InvalidValueError
+from metacal.evaluation.group_labels import GroupLabels, join_columns, label_groups
+from metacal.evaluation.prediction_file import Batch, PredictionFile
+from metacal.evaluation.tables import Column, Strings
 from metacal.functional.boundary import to_tensor
 from metacal.functional.inputs import Inputs, at_least_float32, log_probs, read_inputs
+
+SAMPLE = 100_000
+SAMPLE_ELEMENTS = 2**26
+"""Scores that a sample of rows may hold: fewer rows are kept of very many classes."""
 
 EXAMPLE = "wideresnet-16-4-cifar-10.npz"
 
@@ -27,6 +36,7 @@ class Predictions:
         name: what to call these predictions in tables and figures.
         total: rows that these are a random sample of; None if they are all there are.
         row_numbers: int64 ``(n,)``, which of these rows they are, counted from 0; None if they are all there are.
+        groups: which group each row is in, where a column was named; None if none was.
 
     Examples:
         >>> import torch
@@ -42,6 +52,7 @@ class Predictions:
     name: str = "predictions"
     total: int | None = None
     row_numbers: Tensor | None = None
+    groups: GroupLabels | None = None
 
     @classmethod
     def from_logits(
@@ -101,6 +112,178 @@ class Predictions:
     def logits(self) -> Tensor:
         """Logits ``(n, K)`` in float32 or wider; see `log_probs` for those of probabilities."""
         return at_least_float32(self.scores) if self.is_logits else log_probs(self.scores)
+
+
+class Reservoir:
+    """Keeps at most ``capacity`` rows, each as likely as any other, in their order; all of them if they fit.
+
+    Every row gets a random number, and those with the lowest stay: the same seed and rows give the same sample, however
+    the rows are batched. With ``places``, int64 ``(n,)``, where each row stands in another file, a row gets the number
+    that it has there, and rows are put in that order: both files give the same sample.
+
+    Examples:
+        >>> import torch
+        >>> reservoir = Reservoir(2, seed=0)
+        >>> for first in (0, 3):
+        ...     reservoir.add(torch.arange(first, first + 3.0).unsqueeze(1), torch.arange(first, first + 3))
+        >>> reservoir.seen, len(reservoir.rows()[1])
+        (6, 2)
+    """
+
+    def __init__(self, capacity: int, seed: int = 0, places: NDArray[np.int64] | None = None) -> None:
+        self.capacity = capacity
+        self._places = places
+        self._placed = None if places is None else np.random.default_rng(seed).random(len(places))[places]
+        self.seen = 0
+        self._generator = np.random.default_rng(seed)
+        self._by_class: list[Tensor] = []  # (K, m): scores of the rows held
+        self._targets: list[Tensor] = []
+        self._rows: list[NDArray[np.int64]] = []
+        self._numbers: list[NDArray[np.float64]] = []
+        self._held = 0
+        self._bar = 1.0  # a row whose number is not below it is not among the lowest
+
+    @classmethod
+    def for_classes(
+        cls, num_classes: int, sample: int = SAMPLE, seed: int = 0, places: NDArray[np.int64] | None = None
+    ) -> "Reservoir":
+        """One that keeps ``sample`` rows, or as many of so many classes as fit in memory."""
+        return cls(max(1, min(sample, SAMPLE_ELEMENTS // num_classes)), seed, places)
+
+    @property
+    def row_numbers(self) -> Tensor:
+        """int64 ``(m,)``: which of the rows seen, counted from 0, are those of `rows`."""
+        self._shrink()
+        return torch.from_numpy(self._rows[0])
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every row that was seen is still there."""
+        return self.seen <= self.capacity
+
+    def add(self, scores: Tensor, targets: Tensor) -> None:
+        """Offer a batch of rows."""
+        if self._placed is None:
+            numbers = self._generator.random(len(targets))
+        else:
+            numbers = self._placed[self.seen : self.seen + len(targets)]
+        below = np.flatnonzero(numbers < self._bar)
+        chosen = torch.from_numpy(below)
+        self._by_class.append(scores.t().index_select(1, chosen))  # columns mostly lie together in memory
+        self._targets.append(targets[chosen])
+        self._rows.append(below + self.seen)
+        self._numbers.append(numbers[below])
+        self.seen += len(targets)
+        self._held += len(below)
+        if self._held >= 2 * self.capacity:
+            self._shrink()
+
+    def rows(self) -> tuple[Tensor, Tensor]:
+        """Scores ``(m, K)`` and targets ``(m,)`` of the rows kept."""
+        self._shrink()
+        return self._by_class[0].t().contiguous(), self._targets[0]
+
+    def _shrink(self) -> None:
+        by_class, targets = torch.cat(self._by_class, dim=1), torch.cat(self._targets)
+        rows, numbers = np.concatenate(self._rows), np.concatenate(self._numbers)
+        if len(numbers) > self.capacity:
+            self._bar = float(np.partition(numbers, self.capacity)[self.capacity])
+            lowest = np.flatnonzero(numbers < self._bar)
+            rows, numbers = rows[lowest], numbers[lowest]
+            by_class, targets = by_class.index_select(1, torch.from_numpy(lowest)), targets[lowest]
+        if self._places is not None:
+            order = np.argsort(self._places[rows], kind="stable")
+            rows, numbers, chosen = rows[order], numbers[order], torch.from_numpy(order)
+            by_class, targets = by_class.index_select(1, chosen), targets[chosen]
+        self._by_class, self._targets, self._rows, self._numbers = [by_class], [targets], [rows], [numbers]
+        self._held = len(numbers)
+
+
+def read_predictions(
+    path: str | Path,
+    *,
+    probs: str | None = None,
+    logits: str | None = None,
+    target: str | None = None,
+    class_names: Sequence[str] | None = None,
+    percent: bool = False,
+) -> Predictions:
+    r"""Read a file of predictions: CSV, Parquet, Arrow, NPZ, NPY, JSON (lines), tensors, or a language model's log.
+
+    Args:
+        path: the file.
+        probs: columns or key of the probabilities: a name, several with commas, or a pattern (``"p_*"``).
+        logits: the same for logits. With neither, columns are found by their names: ``prob_*``, ``p_*``,
+            ``logit_*``, or one column ``probs`` or ``logits`` that holds lists; keys ``probs``, ``predictions``
+            or ``logits`` of an NPZ.
+        target: column or key of the target (or the file, of an NPY); by default ``target``, ``label``, ``y``,
+            ``ground_truth``, ...
+        class_names: the classes in the order of the scores, where the columns' names do not say.
+        percent: whether the probabilities are percentages; rows of several classes that sum to 100 say so themselves.
+
+    Raises:
+        InvalidFileError: the file cannot be read as predictions; the message names the row or column and the fix.
+
+    Examples:
+        >>> import pathlib, tempfile
+        >>> file = pathlib.Path(tempfile.mkdtemp(), "said.csv")
+        >>> _ = file.write_text("p_cat,p_dog,label\n0.9,0.1,cat\n0.3,0.7,cat\n")
+        >>> said = read_predictions(file)
+        >>> said.class_names, said.targets.tolist(), said.name
+        (('cat', 'dog'), [0, 0], 'said')
+    """
+    file = PredictionFile(path, probs=probs, logits=logits, target=target, class_names=class_names, percent=percent)
+    return gather(file)
+
+
+def sample_predictions(
+    file: PredictionFile,
+    sample: int = SAMPLE,
+    seed: int = 0,
+    *,
+    places: NDArray[np.int64] | None = None,
+    on_batch: Callable[[Batch, "Reservoir"], None] | None = None,
+) -> Predictions:
+    """At most ``sample`` rows of an opened file, drawn at random; all of them if there are no more.
+
+    Args:
+        file: without targets, they are 0.
+        sample: rows to keep.
+        seed: of the draw.
+        places: int64 ``(n,)``: where each row stands in another file, whose order the rows are put in, see `Reservoir`.
+        on_batch: called with each batch before it is added to the rows kept.
+    """
+    reservoir = Reservoir.for_classes(file.num_classes, sample, seed, places)
+    groups: list[Column] = []
+    for batch in file.batches():
+        if on_batch is not None:
+            on_batch(batch, reservoir)
+        targets = torch.zeros(len(batch.scores), dtype=torch.int64) if batch.targets is None else batch.targets
+        reservoir.add(batch.scores, targets)
+        groups += [] if batch.groups is None else [batch.groups]
+    kept = _of_file(file, *reservoir.rows())
+    if not reservoir.is_complete or places is not None:
+        total = None if reservoir.is_complete else reservoir.seen
+        kept = replace(kept, total=total, row_numbers=reservoir.row_numbers)
+    if file.by is None:
+        return kept
+    column = join_columns(groups)
+    rows = reservoir.row_numbers.numpy()
+    some = Strings(column.codes[rows], column.values) if isinstance(column, Strings) else column[rows]
+    return replace(kept, groups=label_groups(file.by, some))
+
+
+def gather(file: PredictionFile) -> Predictions:
+    """All rows of an opened file with targets."""
+    batches = list(file.batches())
+    scores = torch.cat([batch.scores for batch in batches]).contiguous()
+    targets = torch.cat([batch.targets for batch in batches if batch.targets is not None])
+    return _of_file(file, scores, targets)
+
+
+def _of_file(file: PredictionFile, scores: Tensor, targets: Tensor) -> Predictions:
+    """Rows that the file has checked."""
+    return Predictions(scores, file.is_logits, targets, file.class_names, file.name)
 
 
 def example_predictions() -> tuple[Tensor, Tensor]:

@@ -6,12 +6,13 @@ Intervals: Wilson's for accuracy, Hall's for mean losses, test inversion for cal
 import math
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
 
-from metacal.evaluation.predictions import Predictions
+from metacal.errors import MissingExtraError
+from metacal.evaluation.binary import average_precision, roc_auc
 from metacal.functional.binning import (
     BinStatistics,
     calibration_error,
@@ -26,7 +27,15 @@ from metacal.functional.inputs import Inputs, at_least_float32, read_inputs
 from metacal.functional.intervals import error_interval, mean_interval, power_sums, share_interval
 from metacal.functional.proper_scores import brier_sums, likelihood_sums, split_brier
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from metacal.evaluation.predictions import Predictions
+
 RESAMPLES = 1000
+LARGE = 1.96
+"""Standard errors beyond which chance does not explain a difference."""
+
 SMOOTH_CELLS = 128
 """Cells of confidence over which the smooth error is drawn."""
 
@@ -81,7 +90,7 @@ def score_predictions(
 
 
 def figures_with_intervals(
-    predictions: Predictions, *, num_bins: int = 15, num_resamples: int = RESAMPLES, seed: int = 0
+    predictions: "Predictions", *, num_bins: int = 15, num_resamples: int = RESAMPLES, seed: int = 0
 ) -> dict[str, float]:
     """Figures of `Scores` by name, with ``x_low`` and ``x_high`` of every x; arguments as in `evaluate_file`."""
     checked = replace(predictions.inputs, validate=True)
@@ -116,6 +125,10 @@ class TopLabel:
             equal_mass=equal_mass_statistics(confidences, correct, num_bins),
             sweep=sweep_statistics(confidences, correct),
         )
+
+    def take(self, rows: Tensor) -> "TopLabel":
+        """Some of the rows, by a mask."""
+        return TopLabel.of_confidences(self.confidences[rows], self.correct[rows], self.equal_width.num_bins)
 
     def figures(self) -> dict[str, float]:
         """The figures by name."""
@@ -171,6 +184,16 @@ class Binned(TopLabel):
         top = TopLabel.of_confidences(confidences, correct, num_bins)
         return cls(**vars(top), inputs=inputs, classes=class_statistics(inputs, num_bins))
 
+    @property
+    def positive(self) -> Tensor:
+        """Probabilities of class 1, ``(n,)``, in float32 or wider."""
+        return self.inputs.to_probs(at_least_float32(self.inputs.scores))[:, 1]
+
+    def take(self, rows: Tensor) -> "Binned":
+        """See `TopLabel`."""
+        some = replace(self.inputs, scores=self.inputs.scores[rows], targets=self.inputs.targets[rows])
+        return Binned.of(some, self.equal_width.num_bins)
+
     def figures(self) -> dict[str, float]:
         """The figures of `Scores` but for the interval, by name."""
         brier_sum, count = brier_sums(self.inputs)
@@ -192,6 +215,25 @@ class Binned(TopLabel):
             "nll": mean_interval(len(losses), power_sums(losses)),
             "brier": mean_interval(len(distances), power_sums(distances), HIGHEST_BRIER),
             "classwise_ece": (classwise.low.item(), classwise.high.item()),
+        }
+
+    def with_intervals(self, num_resamples: int = RESAMPLES, seed: int = 0) -> dict[str, float]:
+        """See `TopLabel`; of a binary model, figures of the probability of class 1 too."""
+        figures = super().with_intervals(num_resamples, seed)
+        if self.inputs.num_classes != 2:
+            return figures
+        scores, is_positive = self.positive, self.inputs.targets == 1
+        statistics = equal_width_statistics(scores, is_positive, self.equal_width.num_bins)
+        ece = error_interval(statistics, num_resamples=num_resamples, seed=seed)
+        area, low, high = roc_auc(scores, is_positive)
+        return figures | {
+            "positive_ece": ece.estimate.item(),
+            "positive_ece_low": ece.low.item(),
+            "positive_ece_high": ece.high.item(),
+            "roc_auc": area,
+            "roc_auc_low": low,
+            "roc_auc_high": high,
+            "average_precision": average_precision(scores, is_positive),
         }
 
     def losses_and_distances(self) -> tuple[Tensor, Tensor]:
@@ -265,3 +307,35 @@ def reflected_kernel(cells: int, bandwidth: float, device: torch.device) -> Tens
     distances = (images.unsqueeze(1) - centres.view(1, -1, 1)) / max(bandwidth, 0.1 / cells)
     kernel = torch.exp(-0.5 * distances.square()).sum(dim=0)
     return kernel / kernel.sum(dim=1, keepdim=True)
+
+
+def confidence_verdict(statistics: BinStatistics) -> str:
+    """One sentence: over-confident, under-confident, or neither, if chance explains confidence minus accuracy.
+
+    Examples:
+        >>> import torch
+        >>> from metacal.functional import equal_width_statistics
+        >>> confidence_verdict(equal_width_statistics(torch.full((1000,), 0.9), torch.arange(1000) < 800))
+        'Over-confident: it says 90.0 % and is right 80.0 % of the time.'
+    """
+    count = int(statistics.total)
+    accuracy = int(statistics.correct_sums.sum()) / count
+    confidence = float(statistics.confidence_sums.sum()) / count
+    says = f"it says {confidence:.1%} and is right {accuracy:.1%} of the time".replace("%", " %")
+    if abs(confidence - accuracy) <= LARGE * math.sqrt(max(confidence * (1.0 - confidence), 0.0) / count):
+        return f"Neither over- nor under-confident on average: {says}, which chance explains."
+    return f"{'Over' if confidence > accuracy else 'Under'}-confident: {says}."
+
+
+def finite(value: float) -> float | None:
+    """A number that JSON has; None of any other."""
+    return value if math.isfinite(value) else None
+
+
+def data_frame(rows: list[list[float]], index: list[str], columns: list[str]) -> "DataFrame":
+    """A table for pandas users; pandas is not required otherwise."""
+    try:
+        from pandas import DataFrame
+    except ModuleNotFoundError:
+        raise MissingExtraError("`pandas` must be installed for this: pip install pandas") from None
+    return DataFrame(rows, index=index, columns=columns)

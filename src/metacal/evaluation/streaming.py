@@ -1,4 +1,4 @@
-"""Rows read once, in memory that does not grow with them: figures that need sums alone, and a random sample."""
+"""Rows read once, in memory that does not grow with them: figures that need sums alone."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,16 +8,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from metacal.evaluation.prediction_file import CHUNK_ELEMENTS
 from metacal.evaluation.scores import HIGHEST_BRIER, RESAMPLES, Ends, accuracy_interval
 from metacal.functional.binning import BinStatistics, calibration_error, fill_equal_widths
 from metacal.functional.intervals import error_interval, mean_interval, power_sums
-
-CHUNK_ELEMENTS = 2**18
-"""Scores handled at once: they stay in cache between the passes over them."""
-
-SAMPLE = 100_000
-SAMPLE_ELEMENTS = 2**26
-"""Scores that a sample of rows may hold: fewer rows are kept of very many classes."""
 
 
 @dataclass
@@ -115,76 +109,3 @@ class StreamedScores:
         self.statistics = self.statistics + fill_equal_widths(*columns, self.num_bins, may_hold_nan=False)
         self._sums += [power_sums(torch.from_numpy(losses)), power_sums(torch.from_numpy(distances))]
         self.count += count
-
-
-class Reservoir:
-    """Keeps at most ``capacity`` rows, each as likely as any other, in their order; all of them if they fit.
-
-    Every row gets a random number, and those with the lowest stay: the same seed and rows give the same sample, however
-    the rows are batched.
-
-    Examples:
-        >>> import torch
-        >>> reservoir = Reservoir(2, seed=0)
-        >>> for first in (0, 3):
-        ...     reservoir.add(torch.arange(first, first + 3.0).unsqueeze(1), torch.arange(first, first + 3))
-        >>> reservoir.seen, len(reservoir.rows()[1])
-        (6, 2)
-    """
-
-    def __init__(self, capacity: int, seed: int = 0) -> None:
-        self.capacity = capacity
-        self.seen = 0
-        self._generator = np.random.default_rng(seed)
-        self._by_class: list[Tensor] = []  # (K, m): scores of the rows held
-        self._targets: list[Tensor] = []
-        self._rows: list[NDArray[np.int64]] = []
-        self._numbers: list[NDArray[np.float64]] = []
-        self._held = 0
-        self._bar = 1.0  # a row whose number is not below it is not among the lowest
-
-    @classmethod
-    def for_classes(cls, num_classes: int, sample: int = SAMPLE, seed: int = 0) -> "Reservoir":
-        """One that keeps ``sample`` rows, or as many of so many classes as fit in memory."""
-        return cls(max(1, min(sample, SAMPLE_ELEMENTS // num_classes)), seed)
-
-    @property
-    def row_numbers(self) -> Tensor:
-        """int64 ``(m,)``: which of the rows seen, counted from 0, are those of `rows`."""
-        self._shrink()
-        return torch.from_numpy(self._rows[0])
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether every row that was seen is still there."""
-        return self.seen <= self.capacity
-
-    def add(self, scores: Tensor, targets: Tensor) -> None:
-        """Offer a batch of rows."""
-        numbers = self._generator.random(len(targets))
-        below = np.flatnonzero(numbers < self._bar)
-        chosen = torch.from_numpy(below)
-        self._by_class.append(scores.t().index_select(1, chosen))  # columns mostly lie together in memory
-        self._targets.append(targets[chosen])
-        self._rows.append(below + self.seen)
-        self._numbers.append(numbers[below])
-        self.seen += len(targets)
-        self._held += len(below)
-        if self._held >= 2 * self.capacity:
-            self._shrink()
-
-    def rows(self) -> tuple[Tensor, Tensor]:
-        """Scores ``(m, K)`` and targets ``(m,)`` of the rows kept."""
-        self._shrink()
-        return self._by_class[0].t().contiguous(), self._targets[0]
-
-    def _shrink(self) -> None:
-        by_class, targets = torch.cat(self._by_class, dim=1), torch.cat(self._targets)
-        rows, numbers = np.concatenate(self._rows), np.concatenate(self._numbers)
-        if len(numbers) > self.capacity:
-            self._bar = float(np.partition(numbers, self.capacity)[self.capacity])
-            lowest = np.flatnonzero(numbers < self._bar)
-            rows, numbers = rows[lowest], numbers[lowest]
-            by_class, targets = by_class.index_select(1, torch.from_numpy(lowest)), targets[lowest]
-        self._by_class, self._targets, self._rows, self._numbers = [by_class], [targets], [rows], [numbers]
-        self._held = len(numbers)
