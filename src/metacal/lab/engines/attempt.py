@@ -1,8 +1,10 @@
 """What every engine does with runs: a queue of them, attempts at them, and events that say how they go."""
 
 import time
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -61,9 +63,9 @@ def silence(event: RunEvent) -> None:
 class Outcome:
     """How an attempt ended; a value that any engine can send."""
 
-    kind: Literal["finished", "failed", "in use", "stopped"]  # in use: another process holds the run
+    kind: Literal["finished", "failed", "in use", "stopped", "died"]  # in use: another process holds the run
     scores: dict[str, Any] = field(default_factory=dict)  # if finished
-    error: str = ""  # if failed
+    error: str = ""  # if failed or died
     signal: int | None = None  # if stopped
 
 
@@ -95,8 +97,8 @@ def attempt(spec: RunSpec, place: Place, emit: Listener, stop: StopRequest) -> O
         if not folder.is_complete:
             with folder.lock():  # before any data is loaded: a run that another process holds is put off at no cost
                 pass
-        keywords: dict[str, Any] = {"hardware": place.hardware, "data_dir": place.data_dir}
-        return Outcome("finished", scores=run(spec, folder, **keywords, resume=True, emit=listen, stop=stop))
+        where: dict[str, Any] = {"hardware": place.hardware, "data_dir": place.data_dir}
+        return Outcome("finished", scores=run(spec, folder, **where, resume=True, emit=listen, stop=stop))
     except InUseError:
         return Outcome("in use")
     except Stopped as stopped:
@@ -110,7 +112,7 @@ class RunQueue:
 
     def __init__(self, specs: Iterable[RunSpec], store: RunStore, emit: Listener) -> None:
         self.failures: dict[str, str] = {}  # what was wrong, by the hash of the spec
-        self._emit = emit
+        self.emit = emit
         self._waiting: deque[tuple[float, RunSpec]] = deque()
         for spec in {spec.hash: spec for spec in specs}.values():
             try:
@@ -141,13 +143,54 @@ class RunQueue:
     def settle(self, spec: RunSpec, outcome: Outcome) -> None:
         """Take note of an outcome; a run that another process holds goes to the back, to be tried again."""
         if outcome.kind == "finished":
-            self._emit(RunFinished(spec, outcome.scores))
+            self.emit(RunFinished(spec, outcome.scores))
         elif outcome.kind == "in use":
             self._waiting.append((time.monotonic() + TRY_AGAIN, spec))
         else:
             error = outcome.error or "stopped by a signal; everything is saved."
             self.failures[spec.hash] = error
-            self._emit(RunFailed(spec, error))
+            self.emit(RunFailed(spec, error))
+
+
+class Engine(ABC):
+    """Executes runs somewhere."""
+
+    def execute(
+        self,
+        specs: Sequence[RunSpec],
+        store: RunStore,
+        *,
+        data_dir: Path | None = None,
+        emit: Listener = silence,
+        stop: StopRequest | None = None,
+    ) -> dict[str, str]:
+        """Complete every run that can be completed.
+
+        A run that is complete in the store is read, a begun one is resumed, and one that another process holds is left
+        to it and tried again after the others.
+
+        Args:
+            specs: what to run; a spec that comes twice is run once.
+            store: where runs are kept.
+            data_dir: folder of the datasets; see `metacal.lab.data.load_dataset`.
+            emit: receives events, in this process.
+            stop: asks all runs to stop; by default SIGINT and SIGTERM do.
+
+        Returns:
+            What was wrong with those that failed, by the hash of the spec.
+
+        Raises:
+            Stopped: a signal asked for it; the state of every run is saved.
+        """
+        with StopRequest().listening() if stop is None else nullcontext(stop) as request:
+            queue = RunQueue(specs, store, emit)
+            if len(queue):
+                self.complete(queue, Place(store, Hardware(), data_dir), request)
+            return queue.failures
+
+    @abstractmethod
+    def complete(self, queue: RunQueue, place: Place, stop: StopRequest) -> None:
+        """Execute until nothing is left, or until asked to stop."""
 
 
 def sentence(error: BaseException) -> str:

@@ -5,27 +5,24 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import nullcontext, suppress
+from contextlib import suppress
+from dataclasses import replace
 from multiprocessing import connection, get_context
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 import torch
 
 from metacal.functional.arguments import check_integer
-from metacal.lab.engines.attempt import Listener, Outcome, Place, RunEvent, RunQueue, attempt, sentence, silence
+from metacal.lab.engines.attempt import Engine, Outcome, Place, RunEvent, RunQueue, attempt
 from metacal.lab.training import Hardware, RunSpec, Stopped, StopRequest
-from metacal.lab.training.run_folder import RunStore
 
 ATTEMPTS = 2
 """A run whose process dies is tried this often."""
 PAUSE = 0.1
+DIED = Outcome("died", error=f"Its process died {ATTEMPTS} times: killed, or out of memory?")
 
 
-class LocalEngine:
+class LocalEngine(Engine):
     """Executes runs on this machine.
 
     Args:
@@ -36,6 +33,7 @@ class LocalEngine:
     Examples:
         >>> import tempfile
         >>> from metacal.lab.training import build_spec
+        >>> from metacal.lab.training.run_folder import RunStore
         >>> spec = build_spec({"dataset": "digits", "epochs": 1, "train_size": 64})
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     failures = LocalEngine().execute([spec], RunStore(folder))
@@ -48,59 +46,26 @@ class LocalEngine:
         self.jobs = jobs
         self.hardware = hardware or Hardware()
 
-    def execute(
-        self,
-        specs: Sequence[RunSpec],
-        store: RunStore,
-        *,
-        data_dir: Path | None = None,
-        emit: Listener = silence,
-        stop: StopRequest | None = None,
-    ) -> dict[str, str]:
-        """Complete every run that can be completed.
-
-        A run that is complete in the store is read, a begun one is resumed, and one that another process holds is left
-        to it and tried again after the others.
-
-        Args:
-            specs: what to run; a spec that comes twice is run once.
-            store: where runs are kept.
-            data_dir: folder of the datasets; see `metacal.lab.data.load_dataset`.
-            emit: receives events, in this process.
-            stop: asks all runs to stop; by default SIGINT and SIGTERM do.
-
-        Returns:
-            What was wrong with those that failed, by the hash of the spec.
-
-        Raises:
-            Stopped: a signal asked for it; the state of every run is saved.
-        """
-        with StopRequest().listening() if stop is None else nullcontext(stop) as request:
-            queue = RunQueue(specs, store, emit)
-            if self.jobs == 1:
-                execute_here(queue, Place(store, self.hardware, data_dir), emit, request)
-            else:
-                threads = self.hardware.threads or max(1, len(os.sched_getaffinity(0)) // self.jobs)
-                shared = self.hardware.model_copy(update={"threads": threads})
-                execute_in_processes(self.jobs, queue, Place(store, shared, data_dir), emit, request)
-            return queue.failures
+    def complete(self, queue: RunQueue, place: Place, stop: StopRequest) -> None:
+        """Execute one run after the other here, or several at a time in processes."""
+        if self.jobs > 1:
+            threads = self.hardware.threads or max(1, len(os.sched_getaffinity(0)) // self.jobs)
+            shared = self.hardware.model_copy(update={"threads": threads})
+            execute_in_processes(self.jobs, queue, replace(place, hardware=shared), stop)
+            return
+        while len(queue):
+            spec = queue.take()
+            stop.raise_if_asked()
+            if spec is None:
+                time.sleep(PAUSE)
+                continue
+            outcome = attempt(spec, replace(place, hardware=self.hardware), queue.emit, stop)
+            if outcome.kind == "stopped":
+                raise Stopped(outcome.signal)
+            queue.settle(spec, outcome)
 
 
-def execute_here(queue: RunQueue, place: Place, emit: Listener, stop: StopRequest) -> None:
-    """Execute one run after the other in this process."""
-    while len(queue):
-        spec = queue.take()
-        stop.raise_if_asked()
-        if spec is None:
-            time.sleep(PAUSE)
-            continue
-        outcome = attempt(spec, place, emit, stop)
-        if outcome.kind == "stopped":
-            raise Stopped(outcome.signal)
-        queue.settle(spec, outcome)
-
-
-def execute_in_processes(jobs: int, queue: RunQueue, place: Place, emit: Listener, stop: StopRequest) -> None:
+def execute_in_processes(jobs: int, queue: RunQueue, place: Place, stop: StopRequest) -> None:
     """Execute until nothing is left, or until asked to stop; a run whose process dies is resumed in another."""
     gpus = visible_gpus(place.hardware)
     running: dict[int, RunProcess] = {}
@@ -115,23 +80,19 @@ def execute_in_processes(jobs: int, queue: RunQueue, place: Place, emit: Listene
             for slot in range(jobs):
                 if slot not in running and not stop and (spec := queue.take()) is not None:
                     running[slot] = RunProcess(spec, place, gpus[slot % len(gpus)] if gpus else None)
-            connection.wait([process.line for process in running.values()], timeout=PAUSE)
+            ready = connection.wait([process.line for process in running.values()], timeout=PAUSE)
             for slot, process in list(running.items()):
-                is_over = process.future.done()  # asked before its last events are read
-                for event in process.events():
-                    emit(event)
-                if not is_over:
+                told = process.receive() if process.line in ready else None
+                if not isinstance(told, Outcome):
+                    if told is not None:
+                        queue.emit(told)
                     continue
-                del running[slot]
-                spec, outcome = process.spec, process.close()
-                if outcome is None:
-                    deaths[spec.hash] += 1
-                    outcome = Outcome("failed", error=f"Its process died {ATTEMPTS} times: killed, or out of memory?")
-                    if asked or deaths[spec.hash] < ATTEMPTS:
-                        queue.put_back(spec)
-                        continue
-                if not (asked and outcome.kind == "stopped"):
-                    queue.settle(spec, outcome)
+                running.pop(slot).close()
+                deaths[process.spec.hash] += told.kind == "died"
+                if told.kind == "died" and (asked or deaths[process.spec.hash] < ATTEMPTS):
+                    queue.put_back(process.spec)
+                elif not (asked and told.kind == "stopped"):
+                    queue.settle(process.spec, told)
         if asked or len(queue):
             raise Stopped(stop.signal)
     finally:
@@ -140,92 +101,65 @@ def execute_in_processes(jobs: int, queue: RunQueue, place: Place, emit: Listene
 
 
 class RunProcess:
-    """A run in a process of its own, the only one of its executor: when it dies, no other run is touched.
+    """A run in a process of its own: when it dies, no other run is touched.
 
-    The process is forked from a fresh one that has imported all it needs and nothing else: no GPU, no threads, no data.
-    Events come through a pipe. A word through it asks for a stop; its end means that this process is gone.
+    It is forked from a fresh process that has imported all it needs and nothing else: no GPU, no threads, no data.
+    Events, then the outcome, come through a pipe. A word through it, or its end, asks for a stop.
     """
 
     def __init__(self, spec: RunSpec, place: Place, gpu: str | None) -> None:
         context = get_context("forkserver")
         context.set_forkserver_preload([__name__])
         self.spec = spec
-        self.line, self._theirs = context.Pipe()
+        self.line, theirs = context.Pipe()
         # The environment as it is now: the process that this one is forked from may be older.
         environment = {**os.environ, **({} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu})}
-        self._executor = ProcessPoolExecutor(1, context, initializer=set_up, initargs=(self._theirs, environment))
+        self.process = context.Process(target=work, args=(spec, place, theirs, environment))
         # Ctrl-C reaches every process of a terminal; runs are asked to stop by this one, and do not hear it themselves.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            self.future: Future[Outcome] = self._executor.submit(work, spec, place)
+            self.process.start()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        theirs.close()
 
     def ask_to_stop(self) -> None:
         """Ask the run to save and stop."""
         with suppress(OSError):
             self.line.send("stop")
 
-    def events(self) -> Iterator[RunEvent]:
-        """Events since the last call."""
-        while True:
-            try:
-                if not self.line.poll():
-                    return
-                event = self.line.recv()
-            except (EOFError, OSError):  # it died
-                return
-            self._theirs.close()  # the process has its own by now; with this one open, its death would not end the line
-            yield event
-
-    def close(self) -> Outcome | None:
-        """End the process, after its run, if it is not over, is saved; None if it died."""
-        if not self.future.done():
-            self.line.close()
-        self._executor.shutdown()
-        self.line.close()
-        self._theirs.close()
+    def receive(self) -> RunEvent | Outcome:
+        """What it tells next."""
         try:
-            return self.future.result()
-        except BrokenProcessPool:
-            return None
-        except Exception as error:
-            return Outcome("failed", error=sentence(error))
+            told: RunEvent | Outcome = self.line.recv()
+        except (EOFError, OSError):
+            return DIED
+        return told
+
+    def close(self) -> None:
+        """Wait for the process, whose run is saved if it is not over."""
+        self.line.close()
+        self.process.join()
 
 
-line_to_parent: list[Connection] = []
-stop_of_run = StopRequest()
-busy = threading.Lock()
-"""In the process of a run: its end of the pipe, its request to stop, and a lock that is held during the run."""
-
-
-def set_up(line: Connection, environment: dict[str, str]) -> None:
-    """Begin the process of a run."""
+def work(spec: RunSpec, place: Place, line: Connection, environment: dict[str, str]) -> None:
+    """What the process of a run does."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     os.environ.update(environment)
-    line_to_parent.append(line)
-    threading.Thread(target=obey, args=(line,), daemon=True).start()
+    stop = StopRequest()
 
+    def obey() -> None:
+        with suppress(EOFError, OSError):  # the process that started this one is gone
+            line.recv()
+        stop.signal = signal.SIGTERM
 
-def obey(line: Connection) -> None:
-    """Stop the run when asked to; leave when the process that started this one is gone, once the run is saved."""
-    with suppress(EOFError, OSError):
-        while line.recv():
-            stop_of_run.signal = signal.SIGTERM
-    stop_of_run.signal = signal.SIGTERM
-    with busy:
-        os._exit(1)
-
-
-def work(spec: RunSpec, place: Place) -> Outcome:
-    """What the process does."""
-
-    def tell(event: RunEvent) -> None:
+    def tell(what: RunEvent | Outcome) -> None:
         with suppress(OSError):  # nobody is there any more: the run is stopped
-            line_to_parent[0].send(event)
+            line.send(what)
 
-    with busy, stop_of_run.listening():
-        return attempt(spec, place, tell, stop_of_run)
+    threading.Thread(target=obey, daemon=True).start()
+    with stop.listening():
+        tell(attempt(spec, place, tell, stop))
 
 
 def visible_gpus(hardware: Hardware) -> list[str]:
