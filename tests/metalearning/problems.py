@@ -11,7 +11,7 @@ from metacal import (
     VectorLabelSmoothing,
 )
 from metacal.losses import CrossEntropyLoss, DECELoss
-from metacal.metalearning import LearnableFocalGamma, LearnableTemperature, MetaProblem
+from metacal.metalearning import GammaNet, LearnableFocalGamma, LearnableTemperature, MetaProblem
 
 K, D = 4, 6
 
@@ -86,6 +86,7 @@ GENERAL = {
     "temperature_in_training": lambda: randomised(LearnableTemperature(in_training=True)),
     "gamma": lambda: randomised(LearnableFocalGamma(K), 0.5, 2.0),
     "gamma_per_class": lambda: randomised(LearnableFocalGamma(K, per_class=True), 0.5, 2.0),
+    "gamma_net": lambda: randomised(GammaNet(K, hidden=3), -1.0, 1.0),
 }
 
 

@@ -18,6 +18,7 @@ from tests.metalearning.problems import (
 
 from metacal import metalearning
 from metacal.metalearning import (
+    GammaNet,
     HierarchicalLabelSmoothing,
     LearnableFocalGamma,
     LearnableTemperature,
@@ -40,6 +41,7 @@ MAKERS = {
     "temperature_in_training": lambda: LearnableTemperature(in_training=True),
     "gamma": lambda: LearnableFocalGamma(K),
     "gamma_per_class": lambda: LearnableFocalGamma(K, per_class=True),
+    "gamma_net": lambda: GammaNet(K, hidden=3),
 }
 
 

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from metacal.errors import InvalidTypeError, InvalidValueError
-from metacal.functional.arguments import check_integer
+from metacal.functional.arguments import check_inside, check_integer
 from metacal.functional.sample_losses import focal_weight, target_log_probs
 from metacal.metalearning.hyperparameter import Bounds, Hyperparameter, InnerLoss
 
-__all__ = ["LearnableFocalGamma", "LearnableTemperature", "UnitwiseL2"]
+__all__ = ["GammaNet", "LearnableFocalGamma", "LearnableTemperature", "UnitwiseL2"]
 
 
 class LearnableTemperature(Hyperparameter, name="temperature"):
@@ -94,6 +94,64 @@ class LearnableFocalGamma(Hyperparameter, name="focal_gamma"):
     def bounds(self) -> Bounds:
         """Gamma in [0, 10]."""
         return {"gamma": (0.0, 10.0)}
+
+
+class GammaNet(Hyperparameter, name="gamma_net"):
+    """Focal loss with an exponent for each sample, a small network's (gamma-Net, Wang and Golebiowski 2024).
+
+    The network, of two layers and a sigmoid, reads the sample's log-probabilities (the paper's reads features): they
+    are trained through the exponent, too. All samples start with the same one.
+
+    Args:
+        num_classes: K.
+        hidden: units of the hidden layer.
+        start: gamma of all samples at first; between 0 and ``most``.
+        most: no gamma is above.
+
+    Examples:
+        >>> import torch
+        >>> GammaNet(3).gammas(torch.tensor([[0.0, 0.0, 0.0], [9.0, 0.0, 0.0]])).tolist()
+        [1.0, 1.0]
+    """
+
+    num_classes: int
+
+    def __init__(self, num_classes: int, hidden: int = 16, *, start: float = 1.0, most: float = 10.0) -> None:
+        super().__init__()
+        check_integer("num_classes", num_classes, 2)
+        check_integer("hidden", hidden, 1)
+        check_inside("start / most", start / most)
+        self.num_classes, self.most = num_classes, most
+        generator = torch.Generator().manual_seed(0)  # the caller's random numbers stay as they are
+        width = 1.0 / math.sqrt(num_classes)
+        self.inner_weight = nn.Parameter(width * (2.0 * torch.rand(hidden, num_classes, generator=generator) - 1.0))
+        self.inner_bias = nn.Parameter(torch.zeros(hidden))
+        self.outer_weight = nn.Parameter(torch.zeros(hidden))
+        self.outer_bias = nn.Parameter(torch.tensor(math.log(start / (most - start))))
+
+    def gammas(self, logits: Tensor) -> Tensor:
+        """``(n,)``, of logits ``(n, K)``."""
+        return _gammas(logits, tuple(self.parameters()), self.most)
+
+    def forward(self, inner: InnerLoss) -> InnerLoss:
+        """Fill the sample weight."""
+        labels, most, net = inner.labels, self.most, tuple(self.parameters())
+        return inner.with_weight(
+            lambda logits: focal_weight(target_log_probs(logits, labels), _gammas(logits, net, most))
+        )
+
+    def summary(self) -> dict[str, Tensor]:
+        """Gamma of a sample about which nothing is known, and the mean over samples that are certain of a class."""
+        certain = torch.diag(self.outer_bias.detach().new_full((self.num_classes,), 20.0))
+        gammas = self.gammas(torch.cat((torch.zeros_like(certain[:1]), certain))).detach()
+        return {"gamma_unsure": gammas[0], "gamma_certain": gammas[1:].mean()}
+
+
+def _gammas(logits: Tensor, net: tuple[Tensor, ...], most: float) -> Tensor:
+    """Exponents by the network's parameters, in [0, most]."""
+    inner_weight, inner_bias, outer_weight, outer_bias = net
+    known = torch.log_softmax(logits, dim=1).clamp(min=-10.0)
+    return most * torch.sigmoid(torch.tanh(known @ inner_weight.T + inner_bias) @ outer_weight + outer_bias)
 
 
 class UnitwiseL2(Hyperparameter, name="unitwise_l2"):

@@ -118,6 +118,7 @@ METHODS: dict[str, Method] = {
         Method(name="ce+mdca", loss=(*CROSS_ENTROPY, MDCA)),
         Method(name="fl3+mdca", loss=(*FOCAL, MDCA)),
         Method(name="mixup", mixup=0.2),
+        Method(name="gamma-net", hyperparameters=("gamma_net",), objective=(*CROSS_ENTROPY, SMOOTH_ECE)),
         Method(name="mc-smece", hyperparameters=NON_UNIFORM, objective=(*CROSS_ENTROPY, SMOOTH_ECE)),
     )
 }
