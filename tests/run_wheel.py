@@ -18,7 +18,7 @@ README = Path(__file__).parent.parent / "README.md"
 
 OF_AN_EXTRA = (
     *("__main__", "cli", "lab", "evaluation.arrow_tables"),
-    *("integrations.lightning", "integrations.transformers"),
+    *("integrations.calibration_metric", "integrations.lightning", "integrations.transformers"),
 )
 """Modules that need an extra to be imported: the command line, the lab, and what is made for one package or format."""
 
@@ -47,6 +47,7 @@ def run_core() -> str:
         "cli": lambda: metacal.evaluation.read_predictions("said.csv"),
         "lightning": lambda: importlib.import_module("metacal.integrations.lightning"),
         "transformers": lambda: importlib.import_module("metacal.integrations.transformers"),
+        "evaluate": lambda: importlib.import_module("metacal.integrations.calibration_metric"),
     }
     for extra, ask in asked.items():
         try:

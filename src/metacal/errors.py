@@ -18,6 +18,7 @@ EXTRAS = {
     "lab": _LAB,
     "lightning": ("lightning", "matplotlib"),
     "transformers": ("accelerate", "transformers"),
+    "evaluate": ("datasets", "evaluate"),
     "ray": (*_LAB, "ray"),
     "tensorboard": ("tensorboard",),
     "mlflow": ("mlflow",),

@@ -93,7 +93,7 @@ BAD_INPUT = [
     (
         {"probs": torch.tensor([[0.5, 0.5], [1.01, -0.01]])},
         VALUE,
-        "got 1.01 in row 1, column 0; say so if these are raw scores",
+        "got 1.01 in row 1, column 0; if these are raw scores, pass them as `logits`",
     ),
     ({"probs": torch.tensor([[0.5, 0.5], [1.0, -1e-6]])}, VALUE, "must lie in [0, 1], got -1e-06 in row 1, column 1"),
     ({"probs": torch.tensor([[0.5, 0.5], [0.5, 0.4]])}, VALUE, "rows that sum to 1 (within 0.001), got 0.9 in row 1"),

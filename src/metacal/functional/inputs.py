@@ -106,7 +106,7 @@ class Inputs:
         row = self.row_number(first_row + bad.row)
         if self.is_logits:
             raise InvalidValueError(f"`logits` must be finite, got {bad.value} in row {row}, column {bad.column}.")
-        fix = "say so if these are raw scores (`logits=`, a metric's `inputs`)"
+        fix = 'if these are raw scores, pass them as `logits` (a metric: inputs="logits")'
         if bad.column is None:
             rule = f"have rows that sum to 1 (within {tolerance:g})"
             raise InvalidValueError(f"`probs` must {rule}, got {bad.value:.6g} in row {row}; {fix}.")

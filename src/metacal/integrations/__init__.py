@@ -1,5 +1,10 @@
 """Meta-calibration in the trainer people already have; nothing here is imported before it is asked for.
 
 ``metacal.integrations.sklearn``, ``.lightning`` and ``.transformers`` each need that library; ``.loggers`` sends
-figures to whatever logger a Lightning or Fabric loop has.
+figures to whatever logger a Lightning or Fabric loop has. ``.torchmetrics`` has the metrics under torchmetrics' names.
 """
+
+from pathlib import Path
+
+CALIBRATION_METRIC = str(Path(__file__).with_name("calibration_metric.py"))
+"""What Hugging Face `evaluate` loads: ``evaluate.load(CALIBRATION_METRIC)``."""

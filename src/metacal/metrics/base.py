@@ -61,6 +61,7 @@ class ScoreMetric(Metric):
             if not names:
                 raise
             own = CallSignature(type(self).__init__)
+            own.name = type(self).__name__
             raise InvalidTypeError(f"`{own.name}` {own.unknown(names)}; call it as {own.right_call()}.") from None
         if (num_classes is None) == (num_labels is None):
             given = "neither" if num_classes is None else "both"
