@@ -220,6 +220,7 @@ def test_patience(select, what, tmp_path):
     "changes",
     [
         {"method": "mc", "outer": "paper", "meta": "split"},
+        {"method": "mc", "outer": "paper", "meta": "split", "published": ["leak", "statistics", "replay"]},
         {"method": "mc", "outer": "steady", "meta": "split"},
         {"method": "meta", "through": "head", "meta_every": 2},
         {"method": "meta", "through": "model", "meta_every": 2},

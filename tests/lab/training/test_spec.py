@@ -50,6 +50,7 @@ CHANGES = {
     "meta": "split",
     "outer": "paper",
     "through": "model",
+    "published": ("leak",),
     "select": "accuracy",
     "finish": False,
     "meta_every": 4,

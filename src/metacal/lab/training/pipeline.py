@@ -30,9 +30,10 @@ from metacal.lab.training.domain_scores import average, score_domains, worst
 from metacal.lab.training.environment import is_first_process
 from metacal.lab.training.events import EpochDone, Event, Listener, Notice, StopRequest, TrainingBegan, silence
 from metacal.lab.training.loop import Phase, Training, predict, train
+from metacal.lab.training.published import PublishedLoss, published_stream
 from metacal.lab.training.run_folder import RunFolder
 from metacal.lab.training.spec import Hardware, RunSpec
-from metacal.lab.training.training_loss import PlainLoss, build_loss, sum_terms
+from metacal.lab.training.training_loss import MetaCalibratedLoss, PlainLoss, build_loss, sum_terms
 from metacal.metalearning.finish import finish as finish_model
 from metacal.metalearning.model_calls import eagerly
 
@@ -94,7 +95,11 @@ def prepare(job: Job, module: nn.Module, *, emit: Listener = silence, stop: Stop
     torch.manual_seed(spec.seed + 1000 * fabric.global_rank)  # dropout: another stream on every process
     batches = make_batches(job, "train")
     meta = make_batches(job, spec.meta_part, unlike=batches) if spec.method.hyperparameters else None
-    phases = [Phase(batches, build_loss(spec, model, optimizer, meta, num_classes), spec.lr)]
+    stream = published_stream(spec, meta, len(batches)) if meta is not None and spec.published else meta
+    loss = build_loss(spec, model, optimizer, stream, num_classes)
+    if spec.published and isinstance(loss, MetaCalibratedLoss):
+        loss = PublishedLoss(loss.calibrator, spec, optimizer)
+    phases = [Phase(batches, loss, spec.lr)]
     if spec.method.interleaved:
         calibration = PlainLoss(model, sum_terms(spec.method.interleaved), "mean")
         phases.append(Phase(make_batches(job, "meta"), calibration, spec.interleaved_lr or spec.lr))

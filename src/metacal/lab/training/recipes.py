@@ -14,7 +14,7 @@ from metacal.lab.training.spec import Hardware, RunSpec
 # The published settings: `RunSpec` itself has those of the image runs.
 PAPER: dict[str, Any] = {"outer": "paper"}
 OURS: dict[str, Any] = {"outer": "default", "meta": "val", "select": "refinement", "finish": True}
-OF_LEARNING = ("outer", "meta", "through", "meta_every", "meta_lr", "meta_memory")
+OF_LEARNING = ("outer", "meta", "through", "meta_every", "meta_lr", "meta_memory", "published")
 """Keys that say something only where hyper-parameters are learned."""
 IMAGES: dict[str, Any] = {"model": "resnet18", **PAPER}
 PLAIN: dict[str, Any] = {"weight_decay": 0.0, "reduction": "mean", "clip_norm": None}

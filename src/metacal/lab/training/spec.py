@@ -181,6 +181,8 @@ class RunSpec(BaseModel):
     meta_lr: Positive | None = None
     meta_batch_size: Count | None = None  # None is ``batch_size``
     meta_memory: Annotated[int, Field(ge=0)] = 0  # held-out samples that are judged at a time; 0 is ``outer``'s
+    # What the published code does beside the paper's algorithm; see `metacal.lab.training.published`.
+    published: tuple[Literal["leak", "statistics", "replay", "frozen"], ...] = ()
     select: Literal["accuracy", "refinement"] = "accuracy"  # which checkpoint is scored; refinement: NLL after scaling
     finish: bool = False  # fold a temperature, fitted on the validation samples, into the last layer
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0  # of splits, weights, order, augmentation and dropout
@@ -213,6 +215,12 @@ class RunSpec(BaseModel):
             raise ValueError(f"must be {' or '.join(NAMED)}, or train and test domains")
         return NAMED[value]() if isinstance(value, str) else value
 
+    @field_validator("published", mode="before")
+    @classmethod
+    def _switches_in_one_order(cls, value: Any) -> Any:
+        every = [value] if isinstance(value, str) else value
+        return sorted(set(every)) if isinstance(every, list | tuple) else every
+
     @field_validator("precision", mode="before")
     @classmethod
     def _precision_as_text(cls, value: Any) -> Any:
@@ -228,6 +236,10 @@ class RunSpec(BaseModel):
             raise ValueError("meta=val is for learning hyper-parameters; interleaved training needs meta=split")
         if self.meta_size is not None and self.meta == "val" and not self.hold_out_meta:
             raise ValueError(f"meta_size is for meta=split, got {self.meta_size} with meta=val")
+        if self.published and (self.outer != "paper" or self.through == "model" or not self.method.hyperparameters):
+            raise ValueError("published is for outer=paper, through=head and a method that learns, such as mc")
+        if self.published and (self.accumulate > 1 or self.meta_every not in (None, 1) or self.domains is not None):
+            raise ValueError("published must be without accumulate, meta_every and domains")
         if reserved := {"num_classes", "input_shape", "embeddings"} & self.model_options.keys():
             raise ValueError(f"model_options must not set what the data decides, got {', '.join(sorted(reserved))}")
         if list(self.milestones) != sorted(set(self.milestones)):

@@ -1,5 +1,6 @@
 """What the loop minimises: a plain loss, or a meta-calibrated one, from the terms of a spec's method."""
 
+import math
 from dataclasses import replace
 from functools import reduce
 from operator import add
@@ -8,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from metacal.lab.data import Batches
 from metacal.lab.training.methods import Term
 from metacal.lab.training.spec import RunSpec
 from metacal.losses import LOSSES, Loss
@@ -150,7 +150,7 @@ class MetaCalibratedLoss(TrainingLoss):
         self.calibrator.load_state_dict({**state["calibrator"], **drawn})
 
 
-def build_loss(spec: RunSpec, model: nn.Module, optimizer: Any, meta: Batches | None, num_classes: int) -> TrainingLoss:
+def build_loss(spec: RunSpec, model: nn.Module, optimizer: Any, meta: Any, num_classes: int) -> TrainingLoss:
     """A plain loss, or a meta-calibrated one if the method learns something, from held-out batches ``meta``."""
     method = spec.method
     if not method.hyperparameters:
@@ -181,6 +181,8 @@ def outer_step(spec: RunSpec) -> OuterStep:
     """How the hyper-parameters of a run move."""
     given = {"every": spec.meta_every, "lr": spec.meta_lr, "memory": spec.meta_memory or None}
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if "frozen" in spec.published:
+        changes["every"] = math.inf
     if "every" in changes:
         changes["dense_start"] = 0
     return replace(OUTER_STEPS[spec.outer], **changes)

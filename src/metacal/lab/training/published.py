@@ -1,0 +1,136 @@
+"""What the published code does beside the paper's algorithm, as switches of a spec: ``published=leak,statistics``.
+
+- ``leak``: the meta-loss's gradient is added to the network's: the backward pass to omega goes through the whole
+  network, along the held-out batch and, by the simulated step, along the training batch, and nothing is cleared.
+- ``statistics``: batch normalisation takes held-out batches into its running statistics.
+- ``replay``: the held-out batches of an epoch are one shuffled pass that is repeated, its short last batch included.
+- ``frozen``: omega stays where it starts, as for the published WideResNet.
+"""
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from metacal.errors import InvalidValueError
+from metacal.functional.inputs import at_least_float32
+from metacal.lab.data import Batches
+from metacal.lab.training.spec import RunSpec
+from metacal.lab.training.training_loss import MetaCalibratedLoss, held_out_terms, sum_terms
+from metacal.metalearning import InnerLoss, MetaCalibrator
+from metacal.metalearning.gather import world_size
+from metacal.metalearning.head_tap import HeadTap
+from metacal.metalearning.meta_stream import MetaStream
+from metacal.metalearning.model_calls import Batch, leaving_no_trace, unwrapped
+
+
+class Replayed:
+    """Batches whose epochs have ``steps`` of them: one shuffled pass, again and again.
+
+    Examples:
+        >>> import torch
+        >>> from metacal.lab.data import Batches, Examples
+        >>> pass_of_two = Batches(Examples(torch.arange(5.0), torch.zeros(5, dtype=torch.int64)), 3)
+        >>> [len(y) for x, y in Replayed(pass_of_two, steps=5).epoch(0)]
+        [3, 2, 3, 2, 3]
+    """
+
+    def __init__(self, batches: Batches, steps: int) -> None:
+        self.batches, self.steps = batches, steps
+
+    def __len__(self) -> int:
+        return self.steps
+
+    def __iter__(self) -> Iterator[Batch]:
+        return iter(self.batches)
+
+    def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
+        """Batches from ``start`` on; each epoch is shuffled once."""
+        while start < self.steps:
+            place = start % len(self.batches)
+            taken = min(len(self.batches) - place, self.steps - start)
+            yield from islice(self.batches.epoch(number, start=place), taken)
+            start += taken
+
+
+class RememberingStream(MetaStream):
+    """A stream of held-out batches that knows the last one it gave."""
+
+    last: Batch
+
+    def __next__(self) -> Batch:
+        self.last = super().__next__()
+        return self.last
+
+
+def published_stream(spec: RunSpec, meta: Batches, steps: int) -> RememberingStream:
+    """Held-out batches as the spec's switches say, for epochs of so many training steps."""
+    return RememberingStream(Replayed(meta, steps) if "replay" in spec.published else meta, seed=spec.seed)
+
+
+class PublishedLoss(MetaCalibratedLoss):
+    """A meta-calibrated loss, and what the spec's switches add to a step.
+
+    Args:
+        calibrator: with a stream of `published_stream`.
+        spec: names the switches, the objective and the training loss.
+        optimizer: its learning rate is that of the simulated step.
+    """
+
+    def __init__(self, calibrator: MetaCalibrator, spec: RunSpec, optimizer: Any) -> None:
+        super().__init__(calibrator)
+        if world_size() > 1:
+            raise InvalidValueError(f"`published` is for one process, got {world_size()}; set devices=1.")
+        stream, head = calibrator.stream, calibrator.model.head
+        assert isinstance(stream, RememberingStream) and isinstance(head, nn.Module)
+        self.stream, self.head, self._tap = stream, head, HeadTap(head)
+        self.switches, self.seed, self.optimizer = frozenset(spec.published), spec.seed, optimizer
+        self.objective = sum_terms(held_out_terms(spec))
+        self.base_loss = sum_terms(spec.method.loss, reduction="none")
+
+    def __call__(self, x: Any, y: Tensor, *, boundary: bool) -> tuple[Tensor, Tensor]:
+        """The loss after a meta step; going backward from it gives the gradient that the switches make of its own."""
+        omega = {name: value.detach().clone() for name, value in self.hyperparameters.named_parameters()}
+        with self._tap.listening():
+            loss, logits = super().__call__(x, y, boundary=boundary)
+            features = self._tap.calls.inputs[0].tensor()  # the training batch is run first, with a graph
+        if not self.switches & {"leak", "statistics"}:
+            return loss, logits
+        held_out, labels = next(self.stream) if "frozen" in self.switches else self.stream.last
+        held_out_features = self._run_held_out(held_out)
+        if "leak" in self.switches:
+            stepped = self._stepped_head(features, y, omega)
+            leaked = self.objective(self._logits(stepped, held_out_features), labels)
+            loss = loss + (leaked - leaked.detach())  # its gradient alone
+        return loss, logits
+
+    def _run_held_out(self, x: Any) -> Tensor:
+        """What the head is given for a held-out batch, normalised by its own statistics, which may be kept."""
+        model = unwrapped(self.calibrator.model)
+        seed, device = self.seed + self.stream.drawn, next(model.parameters()).device
+        keeps = "statistics" in self.switches
+        quietly = nullcontext() if keeps else leaving_no_trace(model, mode="train", seed=seed, device=device)
+        with self._tap.listening(), quietly, torch.set_grad_enabled("leak" in self.switches):
+            model(x)
+        return self._tap.calls.inputs[0].tensor()
+
+    def _logits(self, parameters: dict[str, Tensor], features: Tensor) -> Tensor:
+        with torch.autocast(features.device.type, enabled=False):
+            logits: Tensor = functional_call(self.head, parameters, (at_least_float32(features),))
+        return logits
+
+    def _stepped_head(self, features: Tensor, y: Tensor, omega: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The head after a plain step, as a function of everything that the step depends on."""
+        parameters: dict[str, Tensor] = dict(self.head.named_parameters())
+        inner: InnerLoss = functional_call(
+            self.hyperparameters, omega, (InnerLoss.plain(y, self.calibrator.num_classes),)
+        )
+        value = inner.value(self.base_loss, self._logits(parameters, features), parameters)
+        value = value / len(y) if self.reduction == "mean" else value
+        gradients = torch.autograd.grad(value, tuple(parameters.values()), create_graph=True)
+        lr = float(self.optimizer.param_groups[0]["lr"])
+        return {name: own - lr * step for (name, own), step in zip(parameters.items(), gradients, strict=True)}
