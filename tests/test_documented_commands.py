@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from tests.run_readme import blocks, commands, run_command
 
 ROOT = Path(__file__).parent.parent
@@ -87,6 +88,9 @@ def files(tmp_path, monkeypatch):
         probs, targets = predictions(10 + seed)
         scores = probs if key == "probs" else 3.0 * np.log(probs)  # over-confident, so that there is something to fix
         np.savez(f"{name}.npz", y=targets, **{key: scores})
+    network = torch.nn.Sequential(torch.nn.Linear(4, CLASSES))
+    torch.save(network.state_dict(), "weights.pt")
+    torch.export.save(torch.export.export(network, (torch.randn(8, 4),)), "model.pt2")
     samples = ROOT / "tests" / "evaluation" / "samples"
     Path("logs").mkdir()
     shutil.copy(samples / "lm-eval.jsonl", "samples_arc_easy_2026-01-16.jsonl")

@@ -113,7 +113,7 @@ def test_torch_is_pinned():
     assert "torch==2.13.0" in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
 
 
-@pytest.mark.parametrize("extra", ["lightning", "transformers", "ray", "tensorboard", "mlflow"])
+@pytest.mark.parametrize("extra", ["lightning", "transformers", "ray", "tensorboard", "mlflow", "onnx"])
 def test_extras_are_installed_in_the_versions_that_are_claimed(extra):
     from packaging.requirements import Requirement
 

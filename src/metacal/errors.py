@@ -22,6 +22,7 @@ EXTRAS = {
     "ray": (*_LAB, "ray"),
     "tensorboard": ("tensorboard",),
     "mlflow": ("mlflow",),
+    "onnx": ("onnx", "onnxruntime", "onnxscript"),
 }
 """Packages that each extra brings, by the name that is imported."""
 

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 import metacal
-from metacal.cli import calibrate, evaluate, report
+from metacal.cli import calibrate, evaluate, export, report
 from metacal.errors import MetacalError, MetacalWarning, missing_extra, missing_package
 from metacal.lab.cli import data, demo, ls, read_run_folder, run, shift, show, train, validate
 
@@ -32,7 +32,7 @@ def join_lines(text: str | None) -> str:
     return re.sub(r"(?<![:\n])\n(?!\n)", " ", inspect.cleandoc(text or ""))
 
 
-LIBRARY = (evaluate.evaluate, report.report, calibrate.calibrate)
+LIBRARY = (evaluate.evaluate, report.report, calibrate.calibrate, export.export)
 LAB = (demo.demo, train.train, shift.shift, ls.ls, show.show, run.run, validate.validate)
 
 

@@ -16,6 +16,7 @@
 from metacal.posthoc.base import Calibrator, FitReport
 from metacal.posthoc.beta_calibration import BetaCalibration
 from metacal.posthoc.choose import Trial, choose_calibrator
+from metacal.posthoc.export import CalibratedModel, fold_into_layer
 from metacal.posthoc.linear_scaling import DirichletCalibration, MatrixScaling, VectorScaling
 from metacal.posthoc.one_against_rest import HistogramBinning, IsotonicCalibration
 from metacal.posthoc.structured_scaling import StructuredMatrixScaling, StructuredVectorScaling
@@ -37,6 +38,7 @@ CALIBRATORS: dict[str, type[Calibrator]] = {
 __all__ = [
     "CALIBRATORS",
     "BetaCalibration",
+    "CalibratedModel",
     "Calibrator",
     "DirichletCalibration",
     "FitReport",
@@ -49,4 +51,5 @@ __all__ = [
     "Trial",
     "VectorScaling",
     "choose_calibrator",
+    "fold_into_layer",
 ]

@@ -36,10 +36,9 @@ class Given:
 
     @property
     def probs(self) -> Tensor:
-        """Probabilities; given ones may be off by rounding and are made to sum to 1."""
-        if self.is_logits:
-            return torch.softmax(self.scores, dim=1)
-        return self.scores / self.scores.sum(dim=1, keepdim=True)
+        """Probabilities in float64; given ones may be off by rounding and are made to sum to 1."""
+        wide = self.scores.double()  # a map that is steep or jumps would make much of a float32's rounding
+        return torch.softmax(wide, dim=1) if self.is_logits else wide / wide.sum(dim=1, keepdim=True)
 
     def give_back(self, probs: Tensor) -> Any:
         """Probabilities ``(n, K)`` in the kind, dtype and shape of what was passed."""

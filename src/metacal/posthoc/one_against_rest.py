@@ -93,8 +93,9 @@ class HistogramBinning(OneAgainstRest, Calibrator):
         probs = scores.double().T.contiguous()  # (K, n)
         edges = equal_width_edges(self.num_bins, scores.device).expand(num_classes, -1)
         if self.binning == "equal_mass":
-            ranks = torch.arange(1, self.num_bins, device=scores.device) * len(targets) // self.num_bins
-            inner = probs.sort(dim=1).values[:, (ranks - 1).clamp(min=0)]
+            ranks = (torch.arange(1, self.num_bins, device=scores.device) * len(targets) // self.num_bins).clamp(min=1)
+            ordered = probs.sort(dim=1).values
+            inner = (ordered[:, ranks - 1] + ordered[:, ranks.clamp(max=len(targets) - 1)]) / 2.0  # no sample is on it
             edges = torch.cat((edges[:, :1], inner, edges[:, -1:]), dim=1)
         bins = torch.searchsorted(edges[:, 1:-1].contiguous(), probs)
         outcomes = is_class(targets, num_classes).T.double()
