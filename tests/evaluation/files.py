@@ -206,7 +206,7 @@ BAD_FILES = {
     "npz of one-hot targets": (
         lambda folder: _npz(folder, probs=PROBS, targets=np.eye(2, dtype=int)),
         [],
-        "bad.npz: row 1: targets has (2,) values a row, not one; of one-hot targets save the argmax",
+        "bad.npz: row 1: targets has 2 values a row, not one; of one-hot targets save the argmax",
     ),
     "npz of images": (
         lambda folder: _npz(folder, probs=np.zeros((2, 3, 3)), targets=np.array([0, 1])),

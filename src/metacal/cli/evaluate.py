@@ -37,6 +37,8 @@ def evaluate(
     class_names: options.ClassNames = None,
     percent: options.Percent = False,
     file_format: options.Format = "auto",
+    multilabel: options.Multilabel = False,
+    ignore: options.Ignore = None,
     ood: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Out-of-distribution predictions: adds detection AUROC and FPR95."),
@@ -129,7 +131,8 @@ def evaluate(
         files = [baseline, *files]
     keywords: dict[str, Any] = {"probs": probs, "logits": logits, "class_names": options.read_class_names(class_names)}
     keywords |= {"percent": percent, "top_label": True, "file_format": file_format}
-    opened = [model for path in files for model in PredictionFile.models(path, target=target, by=by, **keywords)]
+    judged_by: dict[str, Any] = {"target": target, "by": by, "multilabel": multilabel, "ignore": ignore}
+    opened = [model for path in files for model in PredictionFile.models(path, **judged_by, **keywords)]
     outside = [] if ood is None else PredictionFile.models(ood, needs_target=False, **keywords)
     if len(outside) > 1 and [file.name for file in outside] != [file.name for file in opened]:
         raise InvalidValueError(f"`--ood` must have one array, or those of the models that are evaluated, got {ood}.")

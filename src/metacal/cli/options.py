@@ -32,6 +32,12 @@ Format = Annotated[
     str,
     typer.Option("--format", help="Of JSON files: auto (by structure), table, lm-eval, inspect, pipeline or samples."),
 ]
+Multilabel = Annotated[
+    bool, typer.Option("--multilabel", help="Each row has several labels, each with a probability and a target 0 or 1.")
+]
+Ignore = Annotated[
+    int | None, typer.Option(metavar="LABEL", help="Target of pixels or tokens that do not count, such as 255 or -100.")
+]
 JSONFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write all numbers as JSON.")]
 Sample = Annotated[int, typer.Option(min=100, help="Rows to keep for what needs rows; of more, so many at random.")]
 Resamples = Annotated[int, typer.Option(min=10, help="Data sets drawn for the interval of a calibration error.")]

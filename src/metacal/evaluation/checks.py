@@ -69,13 +69,28 @@ def class_numbers(
         return _from_text(column, class_names, numbers, name, is_binary)
     if column.ndim != 1:
         raise BadRow(
-            0, f"{name} has {column.shape[1:]} values a row, not one; of one-hot targets save the argmax over classes"
+            0,
+            f"{name} has {column.shape[1]} values a row, not one; of one-hot targets save the argmax over classes, or "
+            "pass `multilabel` (--multilabel) if each is yes or no",
         )
     if column.dtype.kind == "f":
         return _from_numbers(_whole(column, name), class_names, numbers, name)
     if column.dtype.kind not in "iu":
         raise BadRow(0, f"{name} holds {column.dtype}, not class names or integers; write it as either")
     return _from_numbers(column.astype(np.int64), class_names, numbers, name)
+
+
+def read_numbers(name: str, column: Column) -> NDArray[Any]:
+    """Numbers of a column of scores, written as text or as such; BadRow names one that is none."""
+    if isinstance(column, Strings):
+        for row, code in enumerate(column.codes):
+            if code < 0 or not is_number(column.values[code]):
+                found = "nothing" if code < 0 else f"{column.values[code]!r}"
+                raise BadRow(row, f"column {name} holds {found}, not a number; {DROP}")
+        return np.array([float(column.values[code]) for code in column.codes])
+    if column.dtype.kind not in "fiub":
+        raise BadRow(0, f"column {name} holds {column.dtype}, not numbers; write it as numbers")
+    return column
 
 
 def to_numbers(column: Column) -> NDArray[Any] | None:

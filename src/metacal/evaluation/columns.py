@@ -172,7 +172,7 @@ def _match(names: Sequence[str], pattern: str, option: str) -> tuple[list[str], 
     if len(parts) == 1 and parts[0].count("*") == 1:
         before, after = parts[0].split("*")
         return found, [name[len(before) : len(name) - len(after)] for name in found]
-    return found, _without_common_prefix(found)
+    return found, without_common_prefix(found)
 
 
 def _named(names: Sequence[str], words: Sequence[str]) -> list[str]:
@@ -266,7 +266,8 @@ def _is_class_number(label: str) -> bool:
     return label.isdecimal() and len(label) <= 18
 
 
-def _without_common_prefix(names: list[str]) -> list[str]:
+def without_common_prefix(names: list[str]) -> list[str]:
+    """What is left of each name after the part, up to a separator, that all have in common."""
     shared = 0
     for letters in zip(*names, strict=False):
         if len(set(letters)) > 1:

@@ -11,13 +11,13 @@ import torch
 
 from metacal.errors import InvalidValueError, nearest
 from metacal.evaluation.evaluation import ERRORS, MEASURES, Evaluation, evaluate_predictions
-from metacal.evaluation.group_labels import as_column, label_groups
+from metacal.evaluation.group_labels import GroupLabels, as_column, label_groups
 from metacal.evaluation.paired import accuracy_difference, error_cells, error_difference, mean_difference
 from metacal.evaluation.predictions import Predictions
 from metacal.evaluation.scores import RESAMPLES, Binned, Ends
 from metacal.functional.arguments import check_integer, check_num_bins
 from metacal.functional.boundary import explained, to_tensor
-from metacal.functional.inputs import class_logits
+from metacal.functional.inputs import class_logits, read_inputs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -212,6 +212,7 @@ def evaluate(
     targets: Any,
     class_names: Sequence[str] | None = None,
     by: Any = None,
+    multilabel: bool = False,
     num_bins: int = 15,
     num_resamples: int = RESAMPLES,
     seed: int = 0,
@@ -223,6 +224,7 @@ def evaluate(
     targets: Any,
     class_names: Sequence[str] | None = None,
     by: Any = None,
+    multilabel: bool = False,
     num_bins: int = 15,
     num_resamples: int = RESAMPLES,
     seed: int = 0,
@@ -235,6 +237,7 @@ def evaluate(
     targets: Any,
     class_names: Sequence[str] | None = None,
     by: Any = None,
+    multilabel: bool = False,
     num_bins: int = 15,
     num_resamples: int = RESAMPLES,
     seed: int = 0,
@@ -247,6 +250,7 @@ def evaluate(
     targets: Any,
     class_names: Sequence[str] | None = None,
     by: Any = None,
+    multilabel: bool = False,
     num_bins: int = 15,
     num_resamples: int = RESAMPLES,
     seed: int = 0,
@@ -260,6 +264,7 @@ def evaluate(
         targets: ``(n,)``: class numbers from 0, or class names.
         class_names: K names; by default the columns of a DataFrame, or numbers.
         by: ``(n,)``: a value for each row that says which group it is in; adds every figure for each group.
+        multilabel: whether scores and targets ``(n, L)`` are of L yes/no labels; each label is a group then.
         num_bins: M of the calibration errors.
         num_resamples: data sets drawn for the interval of a calibration error.
         seed: of these draws.
@@ -284,9 +289,13 @@ def evaluate(
     check_integer("num_resamples", num_resamples, 1)
     is_logits, scores = probs is None, logits if probs is None else probs
     keywords: dict[str, Any] = {"num_bins": num_bins, "num_resamples": num_resamples, "seed": seed}
+    if multilabel and by is not None:
+        raise InvalidValueError("`by` cannot go with `multilabel`, which groups by label.")
     labels = None if by is None else label_groups(str(getattr(by, "name", None) or "by"), as_column(by))
 
     def read(each: Any, name: str) -> Predictions:
+        if multilabel:
+            return _events(each, targets, class_names, name, is_logits)
         said = _predictions(each, targets, class_names, name, is_logits)
         if labels is not None and len(labels.codes) != len(said):
             raise InvalidValueError(f"`by` must hold {len(said)} values, one a row, got {len(labels.codes)}.")
@@ -312,6 +321,22 @@ def _predictions(
         tensor = to_tensor("logits", scores)
         return Predictions.from_logits(class_logits(tensor) if tensor.ndim == 1 else tensor, targets, class_names, name)
     return Predictions.from_probs(scores, targets, class_names, name)
+
+
+def _events(scores: Any, targets: Any, names: Sequence[str] | None, name: str, is_logits: bool) -> Predictions:
+    """Labels ``(n, L)`` as n L yes/no predictions, grouped by label."""
+    tensor, outcomes = to_tensor("logits" if is_logits else "probs", scores), to_tensor("targets", targets)
+    logits, probs = (tensor, None) if is_logits else (None, tensor)
+    inputs = read_inputs(logits=logits, probs=probs, targets=outcomes, multilabel=True)
+    if tensor.ndim != 2 or (names is not None and len(names) != inputs.num_classes):
+        found = f"{tuple(tensor.shape)} and {None if names is None else len(names)} names"
+        raise InvalidValueError(f"`multilabel` needs scores (n, L), and L names if any, got {found}.")
+    shown = tuple(map(str, range(inputs.num_classes))) if names is None else tuple(names)
+    make = Predictions.from_logits if is_logits else Predictions.from_probs
+    flat = tensor.reshape(-1)
+    said = make(class_logits(flat) if is_logits else flat, outcomes.reshape(-1), ("no", "yes"), name)
+    codes = torch.arange(inputs.num_classes, device=flat.device).repeat(len(tensor))
+    return replace(said, groups=GroupLabels("label", codes, shown))
 
 
 def _numbers(targets: Any, class_names: Sequence[str] | None) -> Any:

@@ -79,14 +79,14 @@ def find_correct(predicted: Column, target: Column) -> NDArray[np.bool_]:
     return same
 
 
-def read_correct(column: Column, name: str) -> NDArray[np.bool_]:
-    """True and false, 1 and 0."""
+def read_correct(column: Column, name: str, per_row: int = 1) -> NDArray[np.bool_]:
+    """True and false, 1 and 0; so many values are of one row."""
     words = {"1": True, "0": False, TRUTHS[1]: True, TRUTHS[0]: False}
     values, codes = _labels(column)
     unknown = np.flatnonzero(np.array([value not in words for value in values], dtype=bool)[codes])
     if len(unknown):
         value = values[int(codes[unknown[0]])]
-        raise BadRow(int(unknown[0]), f"{name} is {value!r}, neither true nor false; {DROP}")
+        raise BadRow(int(unknown[0]) // per_row, f"{name} is {value!r}, neither true nor false; {DROP}")
     return np.array([words.get(value, False) for value in values])[codes]
 
 

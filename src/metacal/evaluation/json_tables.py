@@ -17,7 +17,8 @@ import numpy as np
 
 from metacal.errors import InvalidFileError, InvalidValueError
 from metacal.evaluation.columns import MORE_TARGET_WORDS, TARGET_WORDS
-from metacal.evaluation.tables import ArrayTable, BadRow, Table, first_line, is_number, json_column, lift_fields
+from metacal.evaluation.json_lines import json_column, lift_fields
+from metacal.evaluation.tables import ArrayTable, BadRow, Table, first_line, is_number
 
 SAMPLE_WORDS = ("answers", "samples", "responses", "completions", "sampled_answers")
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"

@@ -1,17 +1,16 @@
 """A prediction file as batches of checked scores and class numbers; every complaint names file, row or column."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from metacal.errors import InvalidFileError, InvalidValueError
-from metacal.evaluation.checks import DROP, check_scores, class_numbers, to_numbers
+from metacal.evaluation.checks import check_scores, class_numbers, read_numbers, to_numbers
 from metacal.evaluation.columns import Layout, find_layout, list_names, match_columns
 from metacal.evaluation.confidences import are_percentages, find_correct, read_confidences, read_correct
 from metacal.evaluation.tables import (
@@ -25,7 +24,10 @@ from metacal.evaluation.tables import (
     read_ahead,
     readable,
 )
+from metacal.evaluation.unrolled import LABEL, EventTable, PixelTable, find_events, has_pixels
 from metacal.functional.inputs import row_sum_tolerance
+
+T = TypeVar("T")
 
 BATCH_ELEMENTS = 2**21
 """Numbers read at once: 16 MB of float32."""
@@ -53,8 +55,9 @@ class PredictionFile:
     """An opened file whose columns have been found; its rows are read in batches, as often as wanted.
 
     The arguments are those of `read_predictions`; a file without a target is refused if it ``needs_target``, and
-    ``table`` is the file if it has been opened already. ``by`` names a column whose values group the rows. Only
-    ``top_label=True`` takes a file with confidences in the predicted class alone.
+    ``table`` is the file if it has been opened already. ``by`` names a column whose values group the rows.
+    Only ``top_label=True`` takes a file with confidences in the predicted class alone. With ``multilabel`` targets are
+    0 and 1 for each label, and each label of a row is a yes/no event; ``ignore`` is a target of pixels not to count.
 
     Attributes:
         name: what to call these predictions.
@@ -79,6 +82,8 @@ class PredictionFile:
         top_label: bool = False,
         table: Table | None = None,
         by: str | None = None,
+        multilabel: bool = False,
+        ignore: int | None = None,
     ) -> None:
         self.rows: int | None = None
         self.by = by
@@ -92,11 +97,23 @@ class PredictionFile:
             target = self.table.names[1]  # the file beside, named or found
         elif target is not None and target not in self.table.names and self.table.names[-1] == "target":
             target = "target"  # from a file of their own
-        if by is not None and by not in self.table.names:
+        if multilabel:
+            if by is not None:
+                raise InvalidValueError(
+                    "`by` (--by) cannot go with `multilabel` (--multilabel), which groups by label."
+                )
+            names = class_names
+            events = self._explained(
+                lambda: find_events(self.table, probs=probs, logits=logits, target=target, class_names=names)
+            )
+            self.table, self.by = events, LABEL
+            probs, logits, target, class_names = None, None, "target", None
+            is_arrays = False
+        elif by is not None and by not in self.table.names:
             there = list_names(self.table.names)
             raise InvalidFileError(f"{self.path}: no column {by} to group by; `by` (--by) can be {there}.")
-        try:
-            self._layout: Layout = find_layout(
+        self._layout: Layout = self._explained(
+            lambda: find_layout(
                 self.table.names,
                 probs=probs,
                 logits=logits,
@@ -106,12 +123,15 @@ class PredictionFile:
                 is_arrays=is_arrays,
                 needs_target=needs_target,
             )
-        except InvalidFileError:
-            raise
-        except InvalidValueError as error:
-            raise InvalidFileError(f"{self.path}: {error}") from None
+        )
         if is_arrays and not is_npy and not self.is_top_label and probs is None and logits is None:
             self._check_unrivalled()
+        if not self.is_top_label and has_pixels(self.table, self._layout.scores[0], self._layout.target):
+            assert isinstance(self.table, ArrayTable)
+            self.table = PixelTable(self.table, self._layout.scores[0], self._layout.target or "", ignore)
+        elif ignore is not None:
+            rule = "`ignore` (--ignore) is for arrays of pixels or tokens"
+            raise InvalidFileError(f"{self.path}: {rule}; drop such rows instead.")
         self.is_logits = self._layout.is_logits
         self._numbers = self._layout.numbers
         if self.is_top_label:
@@ -129,6 +149,18 @@ class PredictionFile:
         if len(set(self.class_names)) < self.num_classes:
             twice = next(name for name in self.class_names if self.class_names.count(name) > 1)
             raise InvalidFileError(f"{self.path}: two classes are called {twice}; rename one.")
+
+    def _explained(self, find: Callable[[], T]) -> T:
+        """What is found; a complaint names the file."""
+        try:
+            with readable(self.path):
+                return find()
+        except BadRow as bad:
+            raise InvalidFileError(f"{self.path}: row {bad.row + 1}: {bad.problem}.") from None
+        except InvalidFileError:
+            raise
+        except InvalidValueError as error:
+            raise InvalidFileError(f"{self.path}: {error}") from None
 
     @classmethod
     def models(
@@ -215,7 +247,15 @@ class PredictionFile:
                         yield self._batch(some)._replace(groups=None if self.by is None else some[self.by])
                         first_row += len(some[columns[0]])
         except BadRow as bad:
-            raise InvalidFileError(f"{self.path}: row {first_row + bad.row + 1}: {bad.problem}.") from None
+            row, unit = first_row + bad.row, "row"
+            if isinstance(self.table, EventTable | PixelTable):
+                row, unit = row // self.table.answers, self.table.unit
+            hint = " (or leave it out with --ignore)" if unit == "image" and "classes are" in bad.problem else ""
+            raise InvalidFileError(f"{self.path}: {unit} {row + 1}: {bad.problem}{hint}.") from None
+        except InvalidFileError:
+            raise
+        except InvalidValueError as error:
+            raise InvalidFileError(f"{self.path}: {error}") from None
         if not first_row:
             raise InvalidFileError(f"{self.path}: holds no rows, only a header; write the predictions again.")
         self.rows = first_row
@@ -227,7 +267,7 @@ class PredictionFile:
         if self.is_top_label:
             self._is_percent = self._percent or are_percentages(table[layout.scores[0]])
         elif not self._percent and not self.is_logits and not self._is_single:
-            row = np.concatenate([np.ravel(self._numbers_of(name, first[name])) for name in layout.scores])
+            row = np.concatenate([np.ravel(read_numbers(name, first[name])) for name in layout.scores])
             total = 100.0 * row_sum_tolerance(torch.float32)
             self._is_percent = len(row) > 1 and bool(row.min() >= 0 and abs(float(row.sum()) - 100.0) <= total)
         names = layout.class_names or ()
@@ -245,14 +285,13 @@ class PredictionFile:
             else:
                 correct = find_correct(table[layout.prediction or ""], table[target or ""])
             return Batch(torch.from_numpy(confidences).unsqueeze(1), torch.from_numpy(correct).long())
-        scores = self._scores(table)
         if target is None:
-            return Batch(scores, None)
+            return Batch(self._scores(table), None)
         column = table[target]
         if self._numbers != layout.numbers:  # by number alone, where names might be numbers too
             column = column if (numbers := to_numbers(column)) is None else numbers
         labels = class_numbers(column, self.class_names, self._numbers, target, is_binary=self._is_single)
-        return Batch(scores, torch.from_numpy(labels))
+        return Batch(self._scores(table), torch.from_numpy(labels))
 
     def _check_unrivalled(self) -> None:
         """Raise if other arrays of the archive are like the one that was found by its name: which is meant?"""
@@ -271,11 +310,7 @@ class PredictionFile:
         if len(layout.scores) > 1:
             assert layout.class_names is not None
             return layout.class_names
-        try:
-            with readable(self.path):
-                first = next(iter(self.table.batches(layout.scores, 1)), None)
-        except BadRow as bad:
-            raise InvalidFileError(f"{self.path}: row {bad.row + 1}: {bad.problem}.") from None
+        first = self._explained(lambda: next(iter(self.table.batches(layout.scores, 1)), None))
         if first is None or not len(first[layout.scores[0]]):
             raise InvalidFileError(f"{self.path}: holds no rows, only a header; write the predictions again.")
         column = first[layout.scores[0]]
@@ -298,7 +333,7 @@ class PredictionFile:
 
     def _scores(self, table: dict[str, Column]) -> Tensor:
         names = self._layout.scores
-        arrays = [self._numbers_of(name, table[name]) for name in names]
+        arrays = [read_numbers(name, table[name]) for name in names]
         is_half = any(array.dtype == np.float16 for array in arrays)
         dtype = np.float32 if all(array.dtype in (np.float16, np.float32) for array in arrays) else np.float64
         if self._is_percent:
@@ -321,15 +356,3 @@ class PredictionFile:
             scores = torch.from_numpy(stacked).t()
         check_scores(scores, self.is_logits, names, is_half=is_half)
         return scores / scores.sum(dim=1, keepdim=True) if is_half and not self.is_logits else scores
-
-    @staticmethod
-    def _numbers_of(name: str, column: Column) -> NDArray[Any]:
-        if isinstance(column, Strings):
-            for row, code in enumerate(column.codes):
-                if code < 0 or not is_number(column.values[code]):
-                    found = "nothing" if code < 0 else f"{column.values[code]!r}"
-                    raise BadRow(row, f"column {name} holds {found}, not a number; {DROP}")
-            return np.array([float(column.values[code]) for code in column.codes])
-        if column.dtype.kind not in "fiub":
-            raise BadRow(0, f"column {name} holds {column.dtype}, not numbers; write it as numbers")
-        return column
