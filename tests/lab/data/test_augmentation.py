@@ -69,14 +69,6 @@ def test_any_memory_layout(channels):
     other = images.to(memory_format=torch.channels_last)
     assert torch.equal(pad_crop_flip(other, seed=0, epoch=0, samples=SAMPLES), wanted)
     assert torch.equal(pad_crop_flip(IMAGES[:, :channels], seed=0, epoch=0, samples=SAMPLES), wanted)
-    plain = pad_crop_flip(images, seed=0, epoch=0, samples=SAMPLES, flip=False)
-    assert torch.equal(pad_crop_flip(other, seed=0, epoch=0, samples=SAMPLES, flip=False), plain)
-
-
-def test_padding_and_flip_can_be_left_out():
-    assert torch.equal(pad_crop_flip(IMAGES, seed=0, epoch=0, samples=SAMPLES, padding=0, flip=False), IMAGES)
-    moved = pad_crop_flip(IMAGES, seed=0, epoch=0, samples=SAMPLES, padding=0)
-    assert all(torch.equal(out, image) or torch.equal(out, image.flip(2)) for out, image in zip(moved, IMAGES))
 
 
 def test_normalise_is_the_formula():

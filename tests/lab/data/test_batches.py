@@ -21,14 +21,12 @@ def numbers(batches):
     return [x[:, 0].long().tolist() for x, _ in batches]
 
 
-@pytest.mark.parametrize(
-    ("size", "drop_last", "count"), [(10, False, 11), (10, True, 10), (103, False, 1), (500, False, 1)]
-)
-def test_every_sample_comes_once(size, drop_last, count):
-    batches = Batches(EXAMPLES, size, drop_last=drop_last)
+@pytest.mark.parametrize(("size", "count"), [(10, 11), (103, 1), (500, 1)])
+def test_every_sample_comes_once(size, count):
+    batches = Batches(EXAMPLES, size)
     seen = numbers(batches.epoch(0))
     assert len(seen) == len(batches) == count
-    assert len(flat(seen)) == len(set(flat(seen))) == (100 if drop_last else N)
+    assert len(flat(seen)) == len(set(flat(seen))) == N
     for x, y in batches.epoch(3):
         assert torch.equal(x[:, 0].long() % 5, y)
 
@@ -105,11 +103,6 @@ def test_data_is_moved_once():
     [
         ({"batch_size": 0}, InvalidValueError, "`batch_size` must be an integer >= 1, got 0"),
         ({"batch_size": 2.0}, InvalidTypeError, "`batch_size` must be an integer"),
-        (
-            {"batch_size": 104, "drop_last": True},
-            InvalidValueError,
-            "`batch_size` must be at most the number of samples",
-        ),
         ({"rank": 2, "world_size": 2}, InvalidValueError, "`rank` must be below world_size = 2, got 2"),
         ({"world_size": 4}, InvalidValueError, "`world_size` must be at most 3, the size of the smallest batch"),
         ({"examples": EXAMPLES.select(torch.tensor([], dtype=torch.int64))}, InvalidValueError, "at least one sample"),

@@ -6,7 +6,7 @@ import torch
 
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.lab.data import Dataset, Examples, from_arrays
-from metacal.lab.data.arrays import channel_statistics
+from metacal.lab.data.dataset import channel_statistics
 
 VECTORS = np.arange(24, dtype=np.float64).reshape(12, 2)
 LABELS = np.array([0, 1, 2] * 4)

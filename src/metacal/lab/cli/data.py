@@ -2,17 +2,16 @@
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
 
-from metacal.cli.options import JSONFile, check_places
+from metacal.cli.options import check_places
 from metacal.cli.terminal import Console, one_line
 from metacal.errors import InvalidValueError
-from metacal.files import write_json
 from metacal.lab.cli import DataDir
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Datasets, a
 
 
 @app.command("ls")
-def show_stock(data_dir: DataDir = None, json_file: JSONFile = None) -> None:
+def show_stock(data_dir: DataDir = None) -> None:
     """List the datasets that have names, whether they are there, and where.
 
     Example: [bold]metacal data ls --data-dir ~/datasets[/]
@@ -33,31 +32,18 @@ def show_stock(data_dir: DataDir = None, json_file: JSONFile = None) -> None:
     from metacal.lab.data.fetch import take_stock
     from metacal.lab.data.files import data_folder
 
-    check_places(json=json_file)
-    stocks = take_stock(data_dir)
     console = Console()
     console.say(f"Data folder: {data_folder(data_dir)}")
     table = Table()
     for column in ("name", "state", "MB", "what it is", "where, or how to get it"):
         table.add_column(column, justify="right" if column == "MB" else "left", overflow="fold")
-    for stock in stocks:
+    for stock in take_stock(data_dir):
         size = f"{stock.megabytes:,.0f}" if stock.megabytes else ""
-        table.add_row(stock.source.name, _state(stock), size, stock.source.title, escape(_where(stock, data_dir)))
+        table.add_row(
+            stock.source.name, _state(stock), size, stock.source.title, escape(_where(stock, data_folder(data_dir)))
+        )
     console.print(table)
     console.print("Your own data: the path of an .npz file, or of a folder of images by class, in place of a name.")
-    if json_file is not None:
-        here = {
-            stock.source.name: {
-                "title": stock.source.title,
-                "built_in": stock.source.built_in,
-                "here": stock.is_here,
-                "subset": stock.is_subset,
-                "files": [str(path) for path in stock.files],
-                "megabytes": round(stock.megabytes, 3),
-            }
-            for stock in stocks
-        }
-        write_json(json_file, here)
 
 
 @app.command("fetch")
@@ -97,7 +83,7 @@ def fetch(
 
 
 @app.command("check")
-def check(names: Names, data_dir: DataDir = None, json_file: JSONFile = None) -> None:
+def check(names: Names, data_dir: DataDir = None) -> None:
     """Compare files with their published hashes and read every dataset once; exit status 2 if one is damaged.
 
     Example: [bold]metacal data check cifar10[/]
@@ -105,39 +91,24 @@ def check(names: Names, data_dir: DataDir = None, json_file: JSONFile = None) ->
     from metacal.lab.data.fetch import check_dataset
     from metacal.lab.data.sources import find_source
 
-    check_places(json=json_file)
-    sources = [find_source(name) for name in names]
     console = Console()
-    found: dict[str, Any] = {}
-    for source in sources:
-        checks = check_dataset(source.name, folder=data_dir)
-        found[source.name] = [
-            {"file": str(each.path), "expected": each.expected, "found": each.found, "good": each.is_good}
-            for each in checks
-        ]
-        for each in checks:
+    for source in [find_source(name) for name in names]:
+        for each in check_dataset(source.name, folder=data_dir):
             said = "as published" if each.is_good else "no published hash to compare with"
             console.say(f"{source.name}: {each.path}: {said} ({each.found})")
         console.say(f"{source.name}: read without an error")
-    if json_file is not None:
-        write_json(json_file, found)
 
 
 @app.command("corrupt")
 def corrupt(
     name: Annotated[str, typer.Argument(metavar="DATASET", help="A dataset of images, by name or path.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The sheet to write, .png or .svg.")],
-    sample: Annotated[int, typer.Option(min=0, help="First test image; each row takes the next one.")] = 0,
     only: Annotated[str, typer.Option(metavar="NAMES", help="Only these corruptions, e.g. fog,snow.")] = "",
-    seed: Annotated[int, typer.Option(min=0, help="Of the corruptions.")] = 0,
-    same: Annotated[bool, typer.Option("--same", help="Show one image in all rows.")] = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Draw a contact sheet: test images, clean and under every corruption at every severity.
+    """Draw a contact sheet: a test image in each row, clean and under a corruption at every severity.
 
-    Example: [bold]metacal data corrupt cifar10 -o sheet.png[/]
-
-    Example: [bold]metacal data corrupt cifar10 -o weather.png --only snow,frost,fog --same --sample 5[/]
+    Example: [bold]metacal data corrupt cifar10 -o sheet.png --only snow,frost,fog[/]
     """
     from metacal.lab.data import load_dataset
     from metacal.lab.data.corruptions import CORRUPTIONS, SEVERITIES, find_corruption
@@ -152,8 +123,8 @@ def corrupt(
     images = load_dataset(name, folder=data_dir).test.inputs
     tiles = []
     for number, each in enumerate(names):
-        image = images[(sample + (0 if same else number)) % len(images)].unsqueeze(0)
-        shown = [corrupted(image, each, severity, seed=seed + number)[0] for severity in SEVERITIES]
+        image = images[number % len(images)].unsqueeze(0)
+        shown = [corrupted(image, each, severity, seed=number)[0] for severity in SEVERITIES]
         tiles.append([image[0], *shown])
     columns = ["clean", *map(str, SEVERITIES)]
     with house_style():
@@ -191,13 +162,9 @@ def _state(stock: "Stock") -> str:
     return "[yellow]subset[/]" if stock.is_subset else "[green]here[/]"
 
 
-def _where(stock: "Stock", data_dir: Path | None) -> str:
-    from metacal.lab.data.files import data_folder
-
+def _where(stock: "Stock", base: Path) -> str:
     if stock.source.built_in:
         return ""
-    if stock.is_here:
-        base = data_folder(data_dir)
-        inside = (path.relative_to(base) if path.is_relative_to(base) else path for path in stock.files)
-        return ", ".join(map(str, inside))
-    return stock.source.how_to_get(data_folder(data_dir))
+    if not stock.is_here:
+        return stock.source.how_to_get(base)
+    return ", ".join(str(path.relative_to(base) if path.is_relative_to(base) else path) for path in stock.files)

@@ -12,8 +12,9 @@ from metacal.functional.arguments import check_integer
 from metacal.lab.data.dataset import Dataset, Examples
 from metacal.seeding import generator, mixed, random_bits
 
-AUGMENTATION = 1
-"""Sets the random numbers of this module apart from those of others with the same seed."""
+AUGMENTATION, ORDER = 1, 2
+"""Set the random numbers of this module apart from those of others with the same seed."""
+PADDING = 4
 
 
 class Transform(Protocol):
@@ -59,44 +60,29 @@ class Normalise:
 
 
 class PadCropFlip:
-    """`pad_crop_flip`, then scale as `Normalise` does.
+    """`pad_crop_flip`, then scale as `Normalise` does."""
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float], *, seed: int = 0) -> None:
+        check_integer("seed", seed, 0)
+        self.normalise, self.seed = Normalise(mean, std), seed
+
+    def __call__(self, inputs: Tensor, *, epoch: int, samples: Tensor, batch: int = 0) -> Tensor:
+        """float32 images; the number of the batch plays no part."""
+        return self.normalise(pad_crop_flip(inputs, seed=self.seed, epoch=epoch, samples=samples))
+
+
+def pad_crop_flip(images: Tensor, *, seed: int, epoch: int, samples: Tensor) -> Tensor:
+    """Images ``(n, C, H, W)`` moved by up to 4 pixels each way, black beyond the edge, half of them flipped.
+
+    What happens to an image follows from seed, epoch and its number in the dataset, given by ``samples``.
 
     Examples:
         >>> import torch
         >>> images = torch.randint(256, (8, 3, 32, 32), dtype=torch.uint8)
-        >>> augment = PadCropFlip([0.5] * 3, [0.25] * 3, seed=0)
-        >>> some = augment(images, epoch=3, samples=torch.arange(8))
-        >>> alone = augment(images[5:6], epoch=3, samples=torch.tensor([5]))
+        >>> some = pad_crop_flip(images, seed=0, epoch=3, samples=torch.arange(8))
+        >>> alone = pad_crop_flip(images[5:6], seed=0, epoch=3, samples=torch.tensor([5]))
         >>> torch.equal(some[5:6], alone)
         True
-    """
-
-    def __init__(
-        self, mean: Sequence[float], std: Sequence[float], *, seed: int = 0, padding: int = 4, flip: bool = True
-    ) -> None:
-        check_integer("seed", seed, 0)
-        check_integer("padding", padding, 0)
-        self.normalise = Normalise(mean, std)
-        self.seed, self.padding, self.flip = seed, padding, flip
-
-    def __call__(self, inputs: Tensor, *, epoch: int, samples: Tensor, batch: int = 0) -> Tensor:
-        """float32 images; the number of the batch plays no part."""
-        choices = {"seed": self.seed, "epoch": epoch, "padding": self.padding}
-        return self.normalise(pad_crop_flip(inputs, samples=samples, flip=self.flip, **choices))
-
-
-def pad_crop_flip(
-    images: Tensor, *, seed: int, epoch: int, samples: Tensor, padding: int = 4, flip: bool = True
-) -> Tensor:
-    """Images ``(n, C, H, W)`` moved by up to ``padding`` pixels each way, black beyond the edge, half of them flipped.
-
-    Args:
-        images: any dtype.
-        seed: of the choices.
-        epoch: another epoch, other choices.
-        samples: ``(n,)``, the number of each image in its dataset.
-        padding: furthest move.
-        flip: whether to flip half of them.
     """
     if images.ndim != 4 or samples.shape != images.shape[:1]:
         raise InvalidValueError(
@@ -104,17 +90,14 @@ def pad_crop_flip(
             f"{tuple(images.shape)}."
         )
     bits = random_bits(mixed(AUGMENTATION, seed, epoch), samples.to(images.device))
-    if flip:
-        mirrored = (bits >> 48) & 1
-        both = torch.cat((images, images.flip(3)))
-        images = both.index_select(0, torch.arange(len(images), device=images.device) + mirrored * len(images))
-    if not padding:
-        return images
-    # 24 bits times a small number, shifted: a place from 0 to 2 * padding, even to 1 in a million.
-    down, right = (((bits >> first) & 0xFFFFFF) * (2 * padding + 1) >> 24 for first in (0, 24))
+    mirrored = (bits >> 48) & 1
+    both = torch.cat((images, images.flip(3)))
+    images = both.index_select(0, torch.arange(len(images), device=images.device) + mirrored * len(images))
+    # 24 bits times a small number, shifted: a place from 0 to 2 * PADDING, even to 1 in a million.
+    down, right = (((bits >> first) & 0xFFFFFF) * (2 * PADDING + 1) >> 24 for first in (0, 24))
     # A row of a crop is W neighbours in memory. All rows are fetched at once from a view in which row i starts at pixel
     # i of the whole batch: many times faster than to index pixels.
-    padded = torch.nn.functional.pad(images, (padding,) * 4)
+    padded = torch.nn.functional.pad(images, (PADDING,) * 4)
     first_rows = _row_starts(padded.shape, images.shape[2], padded.device)
     starts = first_rows + (down * padded.shape[3] + right).view(-1, 1, 1)
     return padded.reshape(-1).unfold(0, images.shape[3], 1).index_select(0, starts.view(-1)).view(images.shape)
@@ -146,10 +129,6 @@ def make_transform(dataset: Dataset, *, training: bool, seed: int = 0) -> Transf
     return PadCropFlip(mean, std, seed=seed) if training and dataset.augment else Normalise(mean, std)
 
 
-ORDER = 2
-"""Sets the random numbers of this module apart from those of others with the same seed."""
-
-
 class Batches:
     """Epochs of batches ``(x, y)``; the order of an epoch is a function of seed and epoch number alone.
 
@@ -161,7 +140,6 @@ class Batches:
         shuffle: a new order every epoch; False keeps the order of the examples.
         transform: what is done to the inputs of a batch; see `Transform`.
         device: where the data is put, once; None leaves it where it is.
-        drop_last: leave out a last batch that is not full.
         rank: of this process, which gets its share of every batch: together they are those of a single process.
         world_size: number of processes.
 
@@ -184,7 +162,6 @@ class Batches:
         shuffle: bool = True,
         transform: Transform | None = None,
         device: torch.device | str | None = None,
-        drop_last: bool = False,
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
@@ -202,19 +179,13 @@ class Batches:
         self.batch_size, self.seed, self.shuffle, self.transform = batch_size, seed, shuffle, transform
         self.rank, self.world_size = rank, world_size
         full, rest = divmod(len(examples), batch_size)
-        joins = shuffle and not drop_last and full > 0 and rest == 1
-        self._batches = full if drop_last or joins or not rest else full + 1
-        self._used = full * batch_size if drop_last else len(examples)
-        smallest = batch_size if full and (drop_last or joins or not rest) else rest
-        if not self._batches:
-            raise InvalidValueError(
-                f"`batch_size` must be at most the number of samples, {len(examples)}, when the last batch is dropped, "
-                f"got {batch_size}."
-            )
+        joins = shuffle and full > 0 and rest == 1
+        self._batches = full if joins or not rest else full + 1
+        smallest = batch_size if joins or not rest else rest
         if smallest < world_size:
             raise InvalidValueError(
                 f"`world_size` must be at most {smallest}, the size of the smallest batch, got {world_size}; "
-                "another `batch_size` or `drop_last=True` leaves no small batch."
+                "another `batch_size` leaves no small batch."
             )
 
     def __len__(self) -> int:
@@ -244,7 +215,7 @@ class Batches:
 
     def size(self, number: int, batch: int) -> int:
         """Samples in a batch of an epoch, over all processes."""
-        return self._used - batch * self.batch_size if batch == len(self) - 1 else self.batch_size
+        return len(self.examples) - batch * self.batch_size if batch == len(self) - 1 else self.batch_size
 
     def _plan(self, number: int) -> Callable[[int], Tensor]:
         """Sample numbers of every batch of an epoch, by its number; drawn on the CPU, so the same for every device."""

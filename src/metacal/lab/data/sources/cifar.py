@@ -5,6 +5,7 @@ A record is one or two bytes of labels, the class last, and 3,072 pixels.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ MEAN = (0.4914, 0.4822, 0.4465)
 STD = (0.2023, 0.1994, 0.2010)
 CLASSES_10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 TRAIN_10 = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
-TEST_10, NAMES_10 = "test_batch.bin", "batches.meta.txt"
+TEST_10 = "test_batch.bin"
 SUPERCLASSES = {
     "aquatic_mammals": "beaver dolphin otter seal whale",
     "fish": "aquarium_fish flatfish ray shark trout",
@@ -47,22 +48,20 @@ COARSE = tuple(
     next(number for number, names in enumerate(SUPERCLASSES.values()) if name in names.split()) for name in CLASSES_100
 )
 TRAIN_100, TEST_100 = "train.bin", "test.bin"
-FINE_NAMES, COARSE_NAMES = "fine_label_names.txt", "coarse_label_names.txt"
 
 
 def load_cifar10(folder: Path) -> Dataset:
     """50,000 training and 10,000 test images; training pads, crops and flips."""
     (path,) = CIFAR10.find(folder)
-    files = _read_files(path, (*TRAIN_10, TEST_10, NAMES_10))
+    files = _read_files(path, (*TRAIN_10, TEST_10))
     (train, _), (test, _) = (read_examples(path, files, names, 10) for names in (TRAIN_10, (TEST_10,)))
-    names = _read_names(files.get(NAMES_10), CLASSES_10)
-    return Dataset(CIFAR10.name, "image", train, test, names, mean=MEAN, std=STD, augment=True, files=(str(path),))
+    return Dataset(CIFAR10.name, "image", train, test, CLASSES_10, mean=MEAN, std=STD, augment=True, files=(str(path),))
 
 
 def load_cifar100(folder: Path) -> Dataset:
     """50,000 training and 10,000 test images of 100 classes in 20 superclasses; training pads, crops and flips."""
     (path,) = CIFAR100.find(folder)
-    files = _read_files(path, (TRAIN_100, TEST_100, FINE_NAMES, COARSE_NAMES))
+    files = _read_files(path, (TRAIN_100, TEST_100))
     parts = []
     for name in (TRAIN_100, TEST_100):
         examples, coarse = read_examples(path, files, (name,), 100, num_labels=2)
@@ -71,19 +70,9 @@ def load_cifar100(folder: Path) -> Dataset:
             found = f"superclass {coarse[wrong[0]]} for class {examples.targets[wrong[0]]}"
             raise damaged(path, f"{name} has {found}")
         parts.append(examples)
-    return Dataset(
-        CIFAR100.name,
-        "image",
-        parts[0],
-        parts[1],
-        _read_names(files.get(FINE_NAMES), CLASSES_100),
-        superclasses=COARSE,
-        superclass_names=_read_names(files.get(COARSE_NAMES), tuple(SUPERCLASSES)),
-        mean=MEAN,
-        std=STD,
-        augment=True,
-        files=(str(path),),
-    )
+    groups: dict[str, Any] = {"superclasses": COARSE, "superclass_names": tuple(SUPERCLASSES)}
+    about: dict[str, Any] = {"mean": MEAN, "std": STD, "augment": True, "files": (str(path),)}
+    return Dataset(CIFAR100.name, "image", parts[0], parts[1], CLASSES_100, **groups, **about)
 
 
 def read_examples(
@@ -104,18 +93,12 @@ def read_examples(
 
 
 def _read_files(path: Path, names: Sequence[str]) -> dict[str, bytes]:
-    """Contents of the files with these names in an archive or folder; every ``.bin`` must be there."""
+    """Contents of the files with these names in an archive or folder."""
     found = {name.name: content for name, content in read_members(path, lambda name: name.name in names)}
-    lacking = [name for name in names if name.endswith(".bin") and name not in found]
+    lacking = [name for name in names if name not in found]
     if lacking:
         raise damaged(path, f"it does not hold {', '.join(lacking)}")
     return found
-
-
-def _read_names(content: bytes | None, fallback: Sequence[str]) -> tuple[str, ...]:
-    """Class names from a text file, one per line; ``fallback`` where it does not have as many."""
-    names = [line.strip() for line in (content or b"").decode("utf-8", "replace").splitlines() if line.strip()]
-    return tuple(names) if len(names) == len(fallback) else tuple(fallback)
 
 
 def _search(folder: Path, own: Sequence[str], *patterns: str) -> tuple[Path, ...]:
@@ -138,14 +121,6 @@ CIFAR10 = Source(
             f"{TORONTO}/cifar-10-binary.tar.gz",
             "md5:c32a1d4ab5d03f1284b67883e8d87530",
             170,
-            members=(
-                ("cifar-10-batches-bin/data_batch_1.bin", "md5:5dd7e06a14cb22eb9f671a540d1b7c25"),
-                ("cifar-10-batches-bin/data_batch_2.bin", "md5:5ea93a67294ea407fff1d09f752e9692"),
-                ("cifar-10-batches-bin/data_batch_3.bin", "md5:942cd6a4bcdd0dd3c604fbe906cb4421"),
-                ("cifar-10-batches-bin/data_batch_4.bin", "md5:ae636b3ba5c66a11e91e8cb52e771fcb"),
-                ("cifar-10-batches-bin/data_batch_5.bin", "md5:53f37980c15c3d472c316c40844f3f0d"),
-                ("cifar-10-batches-bin/test_batch.bin", "md5:803d5f7f4d78ea53de84dbe85f74fb6d"),
-            ),
         ),
     ),
     Shape(50_000, (3, 32, 32), 10),
@@ -155,7 +130,11 @@ CIFAR100 = Source(
     "60,000 colour images, 32 x 32, 100 classes in 20 superclasses",
     load_cifar100,
     lambda folder: _search(
-        folder, (TRAIN_100, FINE_NAMES), "cifar-100-binary", "cifar-100-binary.tar.gz", "cifar-100-binary*.tar.gz"
+        folder,
+        (TRAIN_100, "fine_label_names.txt"),
+        "cifar-100-binary",
+        "cifar-100-binary.tar.gz",
+        "cifar-100-binary*.tar.gz",
     ),
     "the folder cifar-100-binary or cifar-100-binary*.tar.gz",
     (

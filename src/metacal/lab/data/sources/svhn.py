@@ -1,24 +1,21 @@
-"""SVHN, cropped digits, in the official ``.mat`` layout, and a reader of MATLAB files of level 5.
+"""SVHN, cropped digits, in the official ``.mat`` layout, and a reader of the MATLAB files that it comes in.
 
-The reader is our own because SciPy's trusts the sizes that a file states: a damaged file can end the process. Here
-every size is checked before memory is taken. The format is MathWorks' "MAT-File Format"; files of level 4 and of 7.3
-(HDF5) are refused.
+The reader is our own because SciPy's trusts the sizes that a file states: a damaged file can end the process. It reads
+what SVHN is written in, MathWorks' "MAT-File Format" of level 5, little-endian; other levels are refused.
 """
 
-import math
-import os
 import struct
 import zlib
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from metacal.lab.data.dataset import Dataset, Examples
-from metacal.lab.data.files import RemoteFile, Shape, Source, damaged, first_found
+from metacal.lab.data.files import MOST_BYTES, RemoteFile, Shape, Source, damaged, first_found
 from metacal.lab.data.sources.cifar import MEAN, STD
 
 STANFORD = "http://ufldl.stanford.edu/housenumbers"
@@ -27,10 +24,7 @@ STORED = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8"
 """Data types by number."""
 NUMERIC = range(6, 16)
 """Classes of arrays that hold plain numbers: not cells, structures, objects, text or sparse matrices."""
-COMPLEX = 0x800
-MOST_INFLATED = 1032
-"""What a byte of zlib can become at most."""
-CHUNK = 2**18
+COMPLEX = 0x08
 
 
 def load(folder: Path) -> Dataset:
@@ -56,122 +50,61 @@ def read_mat(path: Path) -> Examples:
     is_digit = np.isin(labels, np.arange(1, 11))
     if not is_digit.all():
         raise damaged(path, f"labels must be the numbers 1..10, got {labels[~is_digit][0]}")
-    pixels = images.transpose(3, 2, 1, 0)  # as they lie in memory; columns go before rows
-    for start in range(0, len(pixels), 1024):
-        pixels[start : start + 1024] = pixels[start : start + 1024].swapaxes(2, 3)
+    pixels = np.ascontiguousarray(images.transpose(3, 2, 0, 1))
     return Examples(torch.from_numpy(pixels), torch.from_numpy(labels.astype(np.int64) % 10))
 
 
 def read_arrays(path: Path, names: Collection[str]) -> dict[str, NDArray[Any]]:
-    """The real numeric arrays of these names that a file holds, in the data type that they are stored in.
-
-    Raises:
-        DamagedFileError: if it is not a file of level 5, or is damaged.
-    """
+    """The real numeric arrays of these names that a file holds, in the data type that they are stored in."""
     arrays: dict[str, NDArray[Any]] = {}
     try:
-        with path.open("rb") as file:
-            order, size = _byte_order(file.read(128)), os.fstat(file.fileno()).st_size
-            while file.tell() < size:
-                kind, length = _read_tag(file.read(8), order)
-                end = file.tell() + length
-                if end > size:
-                    raise ValueError(f"it ends {end - size:,} bytes too early")
-                if kind == COMPRESSED:
-                    content, first = _inflate(file, end, order), 8
-                    kind, length = _read_tag(content, order)
-                else:
-                    content, first = bytearray(file.read(length)), 0
-                if kind != MATRIX:
-                    raise ValueError(f"a matrix must follow, got data type {kind}")
-                if len(content) < first + length:
-                    raise ValueError("it ends within an array")
-                name, array = _read_matrix(memoryview(content)[first : first + length], order, names)
-                if name in arrays:
-                    raise ValueError(f"it holds {name} twice")
-                if array is not None:
-                    arrays[name] = array
-                    if len(content) > first + length:
-                        raise ValueError(f"bytes follow {name} in its compressed data")
-                file.seek(end)
+        content = memoryview(path.read_bytes())
+        if bytes(content[124:128]) != b"\x00\x01IM":
+            raise ValueError("it does not start as one; MATLAB writes it with -v7")
+        rest = content[128:]
+        while rest:
+            kind, data, rest = _read_element(rest)
+            if kind == COMPRESSED:
+                stream = zlib.decompressobj()
+                kind, data, _ = _read_element(memoryview(stream.decompress(data, MOST_BYTES)))
+                if not stream.eof:
+                    raise ValueError("its compressed data end too early, or never")
+            if kind != MATRIX:
+                raise ValueError(f"a matrix must follow, got data type {kind}")
+            arrays |= _read_matrix(data, names)
     except (ValueError, OSError, MemoryError, zlib.error) as error:
         raise damaged(path, f"it cannot be read as a MATLAB 5 file ({str(error) or type(error).__name__})") from None
     return arrays
 
 
-def _byte_order(header: bytes) -> str:
-    """The prefix of `struct` and NumPy for the byte order that a header of 128 bytes states."""
-    order = {b"IM": "<", b"MI": ">"}.get(header[126:128])
-    if order is None:
-        raise ValueError("it does not start as one")
-    (version,) = struct.unpack(f"{order}H", header[124:126])
-    if version != 0x0100:
-        raise ValueError(f"it has version {version:#06x}; save it again in MATLAB with -v7")
-    return order
-
-
-def _read_tag(content: bytes | bytearray, order: str) -> tuple[int, int]:
-    """Data type and length of the element that follows."""
+def _read_element(content: memoryview) -> tuple[int, memoryview, memoryview]:
+    """Data type and data of the first element, and what follows it."""
     if len(content) < 8:
         raise ValueError("it ends within a tag")
-    kind, length = struct.unpack_from(f"{order}2I", content)
-    return kind, length
+    kind, length = struct.unpack("<2I", content[:8])
+    if kind >> 16:  # up to 4 bytes stand in the tag itself
+        return kind & 0xFFFF, content[4:8][: kind >> 16], content[8:]
+    if 8 + length > len(content):
+        raise ValueError(f"it ends {8 + length - len(content):,} bytes too early")
+    padding = 0 if kind == COMPRESSED else -length % 8
+    return kind, content[8 : 8 + length], content[8 + length + padding :]
 
 
-def _inflate(file: BinaryIO, end: int, order: str) -> bytearray:
-    """An element, its tag included, from its compressed form that ends at a place in the file; a little at a time."""
-    stream, content, size = zlib.decompressobj(), bytearray(), 8
-    most = MOST_INFLATED * (end - file.tell())
-    while not stream.eof and len(content) <= size:  # goes on behind the element, where the checksum is
-        waiting = stream.unconsumed_tail or file.read(min(CHUNK, end - file.tell()))
-        part = stream.decompress(waiting, CHUNK)
-        if not part and not waiting and not stream.eof:
-            raise ValueError("its compressed data end too early")
-        content += part
-        if size == 8 and len(content) >= 8:
-            size += _read_tag(content, order)[1]
-            if size - 8 > most:
-                raise ValueError(f"{size - 8:,} bytes are said to be in {most // MOST_INFLATED:,} compressed ones")
-    return content
-
-
-def _read_matrix(content: memoryview, order: str, names: Collection[str]) -> tuple[str, NDArray[Any] | None]:
-    """The name of a matrix, and its numbers if it is one of these names; no name if it is not of numbers."""
-    flags, content = _read_element(content, order, "u4")
-    if len(flags) != 2:
-        raise ValueError(f"a matrix must have 2 flags, got {len(flags)}")
-    if int(flags[0]) & 0xFF not in NUMERIC:
-        return "", None
-    sizes, content = _read_element(content, order, "i4")
-    letters, content = _read_element(content, order, "i1")
-    shape, name = tuple(sizes.tolist()), letters.tobytes().decode("latin-1")
-    if name not in names:
-        return name, None
-    if int(flags[0]) & COMPLEX:
+def _read_matrix(content: memoryview, names: Collection[str]) -> dict[str, NDArray[Any]]:
+    """A matrix by its name; nothing if it is not of numbers, or has another name."""
+    _, flags, content = _read_element(content)
+    _, sizes, content = _read_element(content)
+    _, letters, content = _read_element(content)
+    name = letters.tobytes().decode("latin-1")
+    if name not in names or len(flags) < 2 or flags[0] not in NUMERIC:
+        return {}
+    if flags[1] & COMPLEX:
         raise ValueError(f"{name} must be real, got complex numbers")
-    numbers, content = _read_element(content, order)
-    if min(shape, default=-1) < 0 or math.prod(shape) != len(numbers):
-        raise ValueError(f"{name} is said to have the shape {shape}, got {len(numbers):,} numbers")
-    if len(content):
-        raise ValueError(f"{len(content):,} bytes follow the numbers of {name}")
-    return name, numbers.reshape(shape, order="F")
-
-
-def _read_element(content: memoryview, order: str, wanted: str = "") -> tuple[NDArray[Any], memoryview]:
-    """The numbers of the first element, which is of a wanted type if there is one, and what follows it."""
-    word, length = struct.unpack(f"{order}2I", bytes(content[:8]).ljust(8, b"\0"))
-    start, room = 8, -(-length // 8) * 8
-    if word >> 16:  # up to 4 bytes stand in the tag itself
-        start, length, room = 4, word >> 16, 4
-    if len(content) < start:
-        raise ValueError("it ends within an array")
-    dtype = STORED.get(word & 0xFFFF)
-    if dtype is None or dtype != (wanted or dtype):
-        raise ValueError(f"numbers must follow, got data type {word & 0xFFFF}")
-    room = min(room, len(content) - start)  # the last element may lack padding
-    if length > room or length % int(dtype[1]):
-        raise ValueError(f"an element of {length:,} bytes of type {dtype} must fit into {room:,}")
-    return np.asarray(content[start : start + length]).view(order + dtype), content[start + room :]
+    kind, numbers, _ = _read_element(content)
+    if kind not in STORED:
+        raise ValueError(f"numbers must follow, got data type {kind}")
+    shape = np.frombuffer(sizes, "<i4").tolist()
+    return {name: np.frombuffer(numbers, f"<{STORED[kind]}").reshape(shape, order="F")}
 
 
 def _search(folder: Path) -> tuple[Path, ...]:
