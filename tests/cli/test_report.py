@@ -7,7 +7,7 @@ from datetime import date, datetime, timezone
 
 import numpy as np
 import pytest
-from tests.reporting.samples import CIFAR_10, some_predictions, some_run
+from tests.reporting.samples import CIFAR_10, grouped_predictions, some_predictions, some_run
 from typer.testing import CliRunner
 
 from metacal.cli import report as verb
@@ -50,6 +50,27 @@ def test_the_foot_says_what_was_read(report, file, tmp_path):
     assert origin["command"] == f"metacal report {file} -o {page} --json {numbers} --resamples 10"
     assert today <= date.fromisoformat(origin["date"]) <= datetime.now(timezone.utc).date()
     assert f">{source['sha256'][:12]}</code>" in page.read_text(encoding="utf-8")
+
+
+def test_groups_and_rows_matched_by_id(report, tmp_path):
+    said = grouped_predictions(300)
+    names = [said.groups.names[code] for code in said.groups.codes]
+    rows = list(zip(range(300), names, *said.probs.T.tolist(), said.targets.tolist(), strict=True))
+    for file, order in (("a.csv", 1), ("b.csv", -1)):
+        lines = [",".join(map(str, row)) for row in rows[::order]]
+        (tmp_path / file).write_text("\n".join(["id,region,p_0,p_1,label", *lines]) + "\n", encoding="utf-8")
+    page, numbers = tmp_path / "page.html", tmp_path / "numbers.json"
+    status, _, errors = report(tmp_path / "a.csv", tmp_path / "b.csv", "--by", "region", "-o", page, "--json", numbers)
+    assert (status, errors) == (0, "")
+    written = json.loads(numbers.read_text(encoding="utf-8"))
+    first, second = (subject["predictions"]["groups"] for subject in written["subjects"])
+    assert first["names"][0] == "south" and first["samples"] == [100, 100, 100]
+    assert [score["values"] for score in first["scores"]] == [score["values"] for score in second["scores"]]
+    assert written["comparison"]["problem"] is None  # the same samples in another order
+    assert written["comparison"]["verdicts"][0][0] == "b and a: no difference in calibration beyond noise."
+    assert ">By region</h3>" in page.read_text(encoding="utf-8")
+    status, _, errors = report(tmp_path / "a.csv", "--by", "country", "-o", page)
+    assert status == 2 and "country" in errors
 
 
 def test_figures_and_numbers_too(report, file, tmp_path):

@@ -1,10 +1,12 @@
 """Made-up subjects of a report, with values like those of real ones."""
 
 import math
+from dataclasses import replace
 
 import torch
 
 from metacal.evaluation import Predictions
+from metacal.evaluation.group_labels import GroupLabels
 from metacal.reporting import RunView, prepare_report
 
 CIFAR_10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -17,6 +19,17 @@ def some_predictions(samples=2000, class_names=CIFAR_10, sharpness=2.0, name="ma
     logits = 1.5 * torch.randn(samples, len(class_names), generator=generator)
     targets = torch.multinomial(torch.softmax(logits, dim=1), 1, generator=generator).squeeze(1)
     return Predictions.from_logits(sharpness * logits, targets, class_names, name)
+
+
+def grouped_predictions(samples=900):
+    """A binary model that is over-confident in the south alone."""
+    generator = torch.Generator().manual_seed(2)
+    logits = 1.5 * torch.randn(samples, generator=generator)
+    targets = (torch.rand(samples, generator=generator) < torch.sigmoid(logits)).long()
+    codes = torch.arange(samples) % 3
+    scores = torch.where(codes == 1, 3.0, 1.0) * logits
+    said = Predictions.from_probs(torch.sigmoid(scores), targets, ("no", "yes"), "grouped")
+    return replace(said, groups=GroupLabels("region", codes, ("north", "south", "east")))
 
 
 def some_run(class_names=CIFAR_10, num_epochs=60, superclasses=(0, 0, 1, 1, 1, 1, 1, 1, 0, 0), predictions=None):

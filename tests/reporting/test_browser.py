@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.reporting.samples import CIFAR_10, HOSTILE, quick_report, some_predictions, some_run
+from tests.reporting.samples import CIFAR_10, HOSTILE, grouped_predictions, quick_report, some_predictions, some_run
 
 from metacal.functional import expected_calibration_error
 from metacal.reporting import render_page
@@ -297,6 +297,31 @@ def test_a_comparison_of_three_fits_a_phone(browser, compared, width):
     verdict = page.locator("#comparison .verdict").first.inner_text()
     assert verdict.startswith("fair is better calibrated than sharp. ECE is lower by ")
     assert report.comparison.scores[3].differences[0]["verdict"].removeprefix("fair's ") in verdict
+    page.close()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_groups_and_a_binary_model_are_shown(browser, tmp_path, width):
+    path = tmp_path / "groups.html"
+    report = quick_report([grouped_predictions()])
+    path.write_text(render_page(report), encoding="utf-8")
+    page = browser.new_page(viewport={"width": width, "height": 844})
+    page.goto(path.as_uri())
+    page.wait_for_selector("html.ready", state="attached")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    groups = page.locator("section", has=page.get_by_role("heading", name="By region"))
+    assert groups.locator("tbody th").first.inner_text() == "south"
+    host = groups.locator("[data-figure=groups]")
+    host.focus()
+    page.keyboard.press("Home")
+    ece = report.subjects[0].predictions.groups.scores[1].values[0]
+    assert page.locator("#tip").inner_text().split("\n")[:2] == ["south", f"ECE {100 * ece:.2f} %"]
+    page.locator("[data-figure=positive]").focus()
+    page.keyboard.press("End")
+    tip = page.locator("#tip").inner_text()
+    assert tip.startswith("Probability 93.3 % to 100.0 %") and "frequency " in tip and "mean probability " in tip
+    thresholds = page.get_by_role("region", name="Thresholds")
+    assert thresholds.locator("tbody tr").count() == 10 and thresholds.locator("tr.best").count() == 1
     page.close()
 
 

@@ -98,7 +98,7 @@ def test_numbers_are_printed(page):
     summary = report.subjects[1].predictions.summary
     for row in summary.scores:
         shown = f"{row.value:.4f}" if row.key in ("nll", "brier") else f"{row.value * 100:.2f}\u00a0%"
-        assert f"<td>{shown}<small>" in html and row.label in html
+        assert f"<span>{shown}<small>" in html and row.label in html
     assert summary.sentences[1] in html and "metacal 1.2.3" in html
     assert report.subjects[0].run.method in html and "mc-non-uniform-seed-0" in html
 
@@ -154,7 +154,7 @@ def test_extremes_make_a_page():
     wrong = Predictions.from_probs(torch.tensor([[1.0, 0.0]]).repeat(30, 1), torch.ones(30, dtype=torch.long))
     empty = RunView("empty", "m", "d", ("a", "b"), {})
     html = render_page(quick_report([right, wrong, empty]))
-    assert "every answer is right" in html and "<td>∞</td>" in html and "recorded nothing to show" in html
+    assert "every answer is right" in html and "<span>∞</span>" in html and "recorded nothing to show" in html
     assert "1 of 2 classes was never predicted" in html
 
 

@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.reporting.samples import quick_report, some_predictions
+from sklearn.metrics import roc_auc_score
+from tests.reporting.samples import grouped_predictions, quick_report, some_predictions
 
 from metacal.evaluation import Comparison, Predictions, evaluate_predictions, temperature_gain
-from metacal.reporting.summary import MEASURES, prepare_comparison, prepare_summary
+from metacal.functional import expected_calibration_error
+from metacal.reporting.summary import MEASURES, prepare_comparison, prepare_groups, prepare_summary
 
 
 def summary_of(said, num_resamples):
@@ -87,6 +89,39 @@ def test_a_comparison_rests_on_paired_differences():
     assert verdict == "fair is better calibrated than sharp." and ece.startswith("ECE is lower by ")
     assert nll.startswith("NLL is lower by ") and accuracy.startswith("Accuracy: no difference from sharp beyond noise")
     assert same == "sharp (2) and sharp: no difference in calibration beyond noise."
+
+
+def test_groups_are_those_of_the_evaluation():
+    said = grouped_predictions()
+    evaluation = evaluate_predictions(said, num_resamples=50)
+    part = prepare_groups(evaluation.groups)
+    assert (part.column, part.names[0], sum(part.samples)) == ("region", "south", 900)
+    ece = next(score for score in part.scores if score.key == "ece")
+    south = said.groups.codes == 1
+    expected = expected_calibration_error(probs=said.probs[south], targets=said.targets[south]).item()
+    assert ece.values[0] == pytest.approx(expected, abs=1e-9) and ece.lows[0] > 0.02
+    assert part.confidences[0] == pytest.approx(said.probs[south].amax(1).double().mean().item(), abs=1e-6)
+    assert part.sentences[0] == evaluation.groups.verdict
+    error = evaluation.figures["multicalibration_error"]
+    assert f"is off by {100 * error:.2f}\u00a0% on average (multicalibration error, " in part.sentences[1]
+
+
+def test_a_binary_model_has_figures_of_its_own():
+    said = grouped_predictions()
+    rows = {row.key: row for row in summary_of(said, 20).scores}
+    assert list(rows)[-3:] == ["positive_ece", "roc_auc", "average_precision"] and rows["roc_auc"].is_share
+    area = roc_auc_score(said.targets, said.probs[:, 1])
+    assert rows["roc_auc"].value == pytest.approx(area) and rows["roc_auc"].low < area < rows["roc_auc"].high
+    assert rows["average_precision"].low is None
+    (subject,) = quick_report([said]).subjects
+    positive = subject.predictions.positive
+    inside = (said.probs[:, 1] > 14 / 15) & (said.probs[:, 1] <= 1.0)
+    assert positive.name == "yes" and positive.bins.counts[-1] == int(inside.sum())
+    assert positive.bins.accuracies[-1] == pytest.approx(said.targets[inside].double().mean().item())
+    assert positive.bins.ece == pytest.approx(rows["positive_ece"].value)
+    called = said.probs[:, 1] >= 0.3
+    row = next(row for row in positive.thresholds if row["threshold"] == 0.3)
+    assert row["precision"] == pytest.approx(said.targets[called].double().mean().item())
 
 
 def test_models_of_other_rows_are_not_paired():

@@ -4,11 +4,11 @@ import hashlib
 import shlex
 import sys
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -45,6 +45,9 @@ def report(
     class_names: options.ClassNames = None,
     percent: options.Percent = False,
     file_format: options.Format = "auto",
+    by: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Also show groups of samples, by the values of a column.")
+    ] = None,
     title: Annotated[str | None, typer.Option(metavar="TEXT", help="Heading of the page.")] = None,
     resamples: options.Resamples = 1000,
     sample: options.Sample = 100_000,
@@ -60,10 +63,11 @@ def report(
 
     Example: [bold]metacal report before.parquet after.parquet -o both.html --probs 'p_*' --target label[/]
 
-    Example: [bold]metacal report predictions.csv --figures figures --json numbers.json[/]
+    Example: [bold]metacal report predictions.csv --by country --figures figures --json numbers.json[/]
 
     Tables and figures of the paper have a page of their own: [bold]metacal show main-ece -o DIR[/]
     """
+    from metacal.cli.evaluate import align
     from metacal.cli.summaries import describe_read
     from metacal.evaluation import PredictionFile, sample_predictions
     from metacal.reporting import prepare_report, render_page
@@ -73,26 +77,31 @@ def report(
     options.check_places(output=output, json=json_file)
     names = options.read_class_names(class_names)
     with console.status("Reading") as status:
-        subjects: list[Predictions | RunView] = []
-        sources = []
-        keywords = {"target": target, "class_names": names, "percent": percent, "file_format": file_format}
+        keywords: dict[str, Any] = {"probs": probs, "logits": logits, "target": target, "class_names": names}
+        keywords |= {"percent": percent, "file_format": file_format, "by": by}
+        opened: list[RunView | PredictionFile] = []
         for path in paths:
-            if path.is_dir():
-                subjects.append(read_folder(path))
-                continue
-            models = PredictionFile.models(path, probs=probs, logits=logits, **keywords)
-            subjects += [sample_predictions(model, sample, seed) for model in models]
-            read = [describe_read(model.describe()) for model in models]
-            sources.append(Source(str(path), file_hash(path), " ".join(read)))
+            is_run = path.is_dir()
+            opened += [read_folder(path)] if is_run else PredictionFile.models(path, **keywords)
+        files = [each for each in opened if isinstance(each, PredictionFile)]
+        places, problem = align(files)
+        order: Iterator[Any] = iter([None] * len(files) if places is None else places)
+        subjects: list[Predictions | RunView] = [
+            sample_predictions(each, sample, seed, places=next(order)) if isinstance(each, PredictionFile) else each
+            for each in opened
+        ]
+        hashes = {path: file_hash(path) for path in dict.fromkeys(file.path for file in files)}
+        sources = tuple(Source(str(file.path), hashes[file.path], describe_read(file.describe())) for file in files)
         prepared = prepare_report(
             subjects,
             TITLE if title is None else title,
             resamples,
             progress=lambda name: status.update(f"Working on {escape(name)}"),
+            problem=problem,
         )
         today = datetime.now(timezone.utc).date().isoformat()
         command = shlex.join(("metacal", *sys.argv[1:]))
-        prepared = replace(prepared, origin=Origin(today, command, tuple(sources)))
+        prepared = replace(prepared, origin=Origin(today, command, sources))
         status.update("Writing")
         page = render_page(prepared, metacal.__version__)
         write_text(output, page)

@@ -3,10 +3,12 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from metacal.evaluation.binary import Threshold
 from metacal.evaluation.predictions import Predictions
 from metacal.functional.binning import (
     BinStatistics,
@@ -15,6 +17,7 @@ from metacal.functional.binning import (
     confidence_and_correctness,
     equal_width_edges,
     equal_width_index,
+    equal_width_statistics,
     noise_floor,
 )
 from metacal.functional.calibration_errors import bin_statistics, class_statistics
@@ -111,6 +114,29 @@ def prepare_reliability(predictions: Predictions, num_bins: int = 15) -> Reliabi
         fitted_step=min(range(len(GRID)), key=lambda step: abs(GRID[step] - fit.temperature)),
         best_step=errors.index(min(errors)),
     )
+
+
+@dataclass(frozen=True)
+class PositiveClass:
+    """Class 1 of a binary model: its probability against how often it occurs, and what thresholds on it give."""
+
+    name: str  # of the class
+    edges: list[float]  # M + 1 edges of the bins
+    bins: Bins  # of its probability; "accuracy" is how often it occurs
+    thresholds: list[dict[str, Any]]  # see `metacal.evaluation.binary.Threshold`
+
+
+def prepare_positive(predictions: Predictions, thresholds: Sequence[Threshold], num_bins: int = 15) -> PositiveClass:
+    """Bin the probability of class 1 of a binary model.
+
+    Examples:
+        >>> said = Predictions.from_probs(torch.tensor([0.9, 0.9, 0.2]), torch.tensor([1, 0, 0]), ("no", "yes"))
+        >>> prepare_positive(said, []).bins.accuracies[13], prepare_positive(said, []).name
+        (0.5, 'yes')
+    """
+    statistics = equal_width_statistics(predictions.probs[:, 1], predictions.targets == 1, num_bins)
+    rows = [threshold._asdict() for threshold in thresholds]
+    return PositiveClass(predictions.class_names[1], statistics.edges.tolist(), to_bins(statistics), rows)
 
 
 def prepare_classes(predictions: Predictions, num_bins: int = 10) -> Classes:

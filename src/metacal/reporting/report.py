@@ -12,7 +12,14 @@ from metacal.evaluation.predictions import Predictions
 from metacal.evaluation.scores import RESAMPLES
 from metacal.functional.arguments import check_integer
 from metacal.reporting.mistakes import Mistakes, RiskCoverageCurve, prepare_mistakes, prepare_risk_coverage
-from metacal.reporting.reliability import Classes, Reliability, prepare_classes, prepare_reliability
+from metacal.reporting.reliability import (
+    Classes,
+    PositiveClass,
+    Reliability,
+    prepare_classes,
+    prepare_positive,
+    prepare_reliability,
+)
 from metacal.reporting.runs import (
     Agreement,
     Curves,
@@ -29,7 +36,14 @@ from metacal.reporting.runs import (
     prepare_superclasses,
 )
 from metacal.reporting.shift import Shift, prepare_shift
-from metacal.reporting.summary import Comparison, Summary, prepare_comparison, prepare_summary
+from metacal.reporting.summary import (
+    Comparison,
+    GroupPart,
+    Summary,
+    prepare_comparison,
+    prepare_groups,
+    prepare_summary,
+)
 
 
 @dataclass(frozen=True)
@@ -41,6 +55,8 @@ class PredictionPart:
     classes: Classes
     mistakes: Mistakes
     risk_coverage: RiskCoverageCurve
+    positive: PositiveClass | None  # of a binary model
+    groups: GroupPart | None  # where a column groups the samples
 
 
 @dataclass(frozen=True)
@@ -109,6 +125,7 @@ def prepare_report(
     title: str = "Calibration report",
     num_resamples: int = RESAMPLES,
     progress: Callable[[str], None] | None = None,
+    problem: str | None = None,
 ) -> Report:
     """Work out every number of a report.
 
@@ -117,6 +134,7 @@ def prepare_report(
         title: heading of the page.
         num_resamples: data sets drawn for the interval of a calibration error.
         progress: called with the name of each subject before it is worked on.
+        problem: why samples of several subjects are not the same, row by row; by default their targets decide.
 
     Examples:
         >>> import torch
@@ -147,7 +165,9 @@ def prepare_report(
             part = _prepare_predictions(evaluation, num_resamples)
         parts.append(Subject(name, run, part))
     named = [(part.name, part.predictions.summary) for part in parts if part.predictions is not None]
-    paired = PairedComparison.of(evaluations, num_resamples) if evaluations else None
+    paired = PairedComparison(evaluations, problem=problem)
+    if evaluations and problem is None:
+        paired = PairedComparison.of(evaluations, num_resamples)
     return Report(title, parts, prepare_comparison(named, paired))
 
 
@@ -159,6 +179,8 @@ def _prepare_predictions(evaluation: Evaluation, num_resamples: int) -> Predicti
         classes=prepare_classes(predictions),
         mistakes=prepare_mistakes(predictions),
         risk_coverage=prepare_risk_coverage(predictions),
+        positive=prepare_positive(predictions, evaluation.thresholds) if predictions.num_classes == 2 else None,
+        groups=None if evaluation.groups is None else prepare_groups(evaluation.groups),
     )
 
 

@@ -1,12 +1,13 @@
-"""The headline: scores with intervals, as given and after temperature scaling, in words, and side by side."""
+"""The headline: scores with intervals, after temperature scaling, in words, side by side, and group by group."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from metacal.evaluation.comparison import IN_PERCENT, TOO_NARROW, Difference
+from metacal.evaluation.comparison import TOO_NARROW, Difference
 from metacal.evaluation.comparison import Comparison as PairedComparison
 from metacal.evaluation.evaluation import Evaluation
+from metacal.evaluation.groups import Groups
 from metacal.evaluation.scores import RESAMPLES, Bound, figures_with_intervals, only_bound
 from metacal.evaluation.temperature_gain import TemperatureGain
 from metacal.functional.binning import confidence_and_correctness
@@ -23,8 +24,19 @@ MEASURES = {
     "sweep_ece": ("Sweep ECE", "as many bins as keep accuracy rising with confidence"),
     "smooth_ece": ("Smooth ECE", "a kernel in place of bins"),
 }
+BINARY_MEASURES = {
+    "positive_ece": ("ECE of class 1", "its probability against how often it occurs, 15 bins of equal width"),
+    "roc_auc": ("ROC-AUC", "chance that class 1 is ranked above class 0; higher is better"),
+    "average_precision": ("Average precision", "precision averaged over recall; higher is better"),
+}
+NOT_SHARES = ("nll", "brier")
+"""All others are shares, which people read in percent."""
+
 FEWEST = 20
 """Samples below which no temperature is fitted for the headline."""
+
+WithEnds = tuple[float | None, float | None, float | None, Bound | None]
+"""A value, the ends of its interval, and which bound it is if it is one-sided."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +62,7 @@ class ScoreRow:
     @property
     def is_share(self) -> bool:
         """Whether people read it in percent."""
-        return self.key in IN_PERCENT
+        return self.key not in NOT_SHARES
 
 
 @dataclass(frozen=True)
@@ -86,12 +98,24 @@ class ComparedScore:
     @property
     def is_share(self) -> bool:
         """Whether people read it in percent."""
-        return self.key in IN_PERCENT
+        return self.key not in NOT_SHARES
 
     @property
     def is_too_narrow(self) -> bool:
         """Whether intervals of its differences cover less than they should."""
         return self.key in TOO_NARROW
+
+
+@dataclass(frozen=True)
+class GroupPart:
+    """Figures of groups of samples, the worst first; see `metacal.evaluation.groups.Groups`."""
+
+    column: str  # what the groups are values of
+    sentences: list[str]  # whether groups differ, and how far off they are together, in words
+    names: list[str]
+    samples: list[int]
+    confidences: list[float]  # mean confidence of each
+    scores: list[ComparedScore]  # accuracy, ECE and NLL of each
 
 
 @dataclass(frozen=True)
@@ -124,9 +148,10 @@ def prepare_summary(evaluation: Evaluation, num_resamples: int = RESAMPLES) -> S
     if gain is not None:
         scaled = replace(predictions, scores=gain.scaled(predictions.logits), is_logits=True)
         after = figures_with_intervals(scaled, num_resamples=num_resamples)
+    measures = MEASURES if predictions.num_classes > 2 else MEASURES | BINARY_MEASURES
     rows = [
         ScoreRow(key, label, meaning, *_with_ends(figures, key), *_with_ends(after, key))
-        for key, (label, meaning) in MEASURES.items()
+        for key, (label, meaning) in measures.items()
     ]
     return Summary(
         samples=len(predictions),
@@ -149,26 +174,47 @@ def prepare_comparison(
         return None
     differences = [] if paired is None else paired.differences
     scores = []
-    for place, (key, (label, _)) in enumerate(MEASURES.items()):
+    for place, key in enumerate(MEASURES):
         rows = [summary.scores[place] for _, summary in named]
-        shown = [math.inf if row.value is None else round(row.value, 4) for row in rows]
-        best = max(shown) if key == "accuracy" else min(shown)
-        scores.append(
-            ComparedScore(
-                key,
-                label,
-                [row.value for row in rows],
-                [row.low for row in rows],
-                [row.high for row in rows],
-                [row.bound for row in rows],
-                [number for number, value in enumerate(shown) if value == best] if len(set(shown)) > 1 else [],
-                [difference.to_dict() for difference in differences if difference.figure == key],
-            )
-        )
+        own = [difference.to_dict() for difference in differences if difference.figure == key]
+        scores.append(_compared(key, [(row.value, row.low, row.high, row.bound) for row in rows], own))
     found = {(difference.model, difference.figure): difference for difference in differences}
     models = dict.fromkeys(difference.model for difference in differences)
     verdicts = [compared_verdict([found[model, key] for key in ("ece", "nll", "accuracy")]) for model in models]
     return Comparison([name for name, _ in named], scores, verdicts, None if paired is None else paired.problem)
+
+
+def prepare_groups(groups: Groups) -> GroupPart:
+    """Figures of groups side by side, and what they say together."""
+    value, low, high, bound = _with_ends(groups.figures, "multicalibration_error")
+    interval = f"at most {_percent(high)}" if bound == "upper" else f"{_percent(low)} to {_percent(high)}"
+    return GroupPart(
+        column=groups.column,
+        sentences=[
+            groups.verdict,
+            f"Within groups, {groups.of} is off by {_percent(value)} on average (multicalibration error, {interval}).",
+            *(f"{note[0].upper()}{note[1:]}." for note in groups.notes),
+        ],
+        names=[group.name for group in groups.groups],
+        samples=[group.rows for group in groups.groups],
+        confidences=[group.confidence for group in groups.groups],
+        scores=[
+            _compared(key, [_with_ends(group.figures, key) for group in groups.groups])
+            for key in ("accuracy", "ece", "nll")
+        ],
+    )
+
+
+def _compared(key: str, rows: Sequence[WithEnds], differences: Sequence[dict[str, object]] = ()) -> ComparedScore:
+    values, lows, highs, bounds = (list(column) for column in zip(*rows, strict=True))
+    shown = [math.inf if value is None else round(value, 4) for value in values]
+    best = max(shown) if key == "accuracy" else min(shown)
+    places = [place for place, value in enumerate(shown) if value == best] if len(set(shown)) > 1 else []
+    return ComparedScore(key, MEASURES[key][0], values, lows, highs, bounds, places, list(differences))
+
+
+def _percent(value: float | None) -> str:
+    return "?" if value is None else f"{100.0 * value:.2f}\u00a0%"
 
 
 def compared_verdict(differences: Sequence[Difference]) -> list[str]:
@@ -187,12 +233,10 @@ def compared_verdict(differences: Sequence[Difference]) -> list[str]:
     return [verdict, *(detail[0].upper() + detail[1:] for detail in details)]
 
 
-def _with_ends(
-    figures: Mapping[str, float] | None, key: str
-) -> tuple[float | None, float | None, float | None, Bound | None]:
+def _with_ends(figures: Mapping[str, float] | None, key: str) -> WithEnds:
     if figures is None or not math.isfinite(figures[key]):
         return None, None, None, None
-    low, high = figures[f"{key}_low"], figures[f"{key}_high"]
+    low, high = (figures.get(f"{key}_{end}", math.nan) for end in ("low", "high"))
     if math.isnan(low):
         return figures[key], None, None, None
     return figures[key], low, high, only_bound(figures[key], low, high)

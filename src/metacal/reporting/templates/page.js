@@ -6,6 +6,8 @@ const withPredictions = report.subjects.filter((subject) => subject.predictions)
 const drawings = {
   given: ({ predictions: { reliability } }) => reliabilityFigure(reliability.edges, () => reliability.given),
   classes: ({ predictions: { classes } }, key) => classFigure(classes.edges, classes.rows[key]),
+  positive: ({ predictions: { positive } }) => reliabilityFigure(positive.edges, () => positive.bins, "Probability", "Frequency"),
+  groups: ({ predictions: { groups } }) => intervalFigure(groups.names, groups.scores.find(({ key }) => key === "ece")),
   risk: ({ name, predictions }) => riskFigure([{ name, curve: predictions.risk_coverage }]),
   error: ({ run: { curves } }) => epochFigure(
     { ...curves, lines: curves.error, label: "Error", format: (value) => percent(value, 2) }),

@@ -1,21 +1,21 @@
 // Figures of predictions: reliability diagrams, the temperature slider, classes, risk and coverage, comparison.
 
 const FEW = 10; // samples below which a bin says little, and is drawn faint
-const share = (value) => percent(value, 0);
+const inPercent = (value) => percent(value, 0);
 
-function binText(edges, bins, m) {
-  const range = `Confidence ${percent(edges[m])} to ${percent(edges[m + 1])}`;
+function binText(edges, bins, m, scale = "Confidence", share = "Accuracy") {
+  const range = `${scale} ${percent(edges[m])} to ${percent(edges[m + 1])}`;
   if (!bins.counts[m]) return [range, "no samples"];
   return [
     range,
     `${thousands(bins.counts[m])} ${bins.counts[m] === 1 ? "sample" : "samples"}`,
-    `mean confidence ${percent(bins.confidences[m])}`,
-    `accuracy ${percent(bins.accuracies[m])} (${percent(bins.lows[m])} to ${percent(bins.highs[m])})`,
+    `mean ${scale.toLowerCase()} ${percent(bins.confidences[m])}`,
+    `${share.toLowerCase()} ${percent(bins.accuracies[m])} (${percent(bins.lows[m])} to ${percent(bins.highs[m])})`,
   ];
 }
 
 // Bars of accuracy; the hatched gap runs from accuracy to mean confidence; the whisker is the accuracy's interval.
-function drawBins(area, x, y, edges, bins, whiskers) {
+function drawBins(area, x, y, edges, bins, whiskers, words = []) {
   const gap = x(edges[1]) - x(edges[0]) > 12 ? 1 : 0.5;
   return bins.counts.map((count, m) => {
     const group = draw(area.svg, "g", { class: count && count < FEW ? "bin few" : "bin" });
@@ -42,11 +42,11 @@ function drawBins(area, x, y, edges, bins, whiskers) {
       }
     }
     const anchor = count ? y(Math.max(bins.accuracies[m], bins.confidences[m])) : area.y0;
-    return { x: left + width / 2, y: anchor, lines: binText(edges, bins, m), node: group };
+    return { x: left + width / 2, y: anchor, lines: binText(edges, bins, m, ...words), node: group };
   });
 }
 
-function reliabilityFigure(edges, current) {
+function reliabilityFigure(edges, current, scale = "Confidence", share = "Accuracy") {
   return (host) => {
     const bins = current();
     const side = Math.min(host.clientWidth, 460);
@@ -55,13 +55,13 @@ function reliabilityFigure(edges, current) {
     const x = linear(0, 1, area.x0, area.x1);
     const y = linear(0, 1, area.y0, area.y1);
     const ticks = [0, 0.2, 0.4, 0.6, 0.8, 1];
-    yAxis(area, y, ticks, share, "Accuracy");
-    const marks = drawBins(area, x, y, edges, bins, true);
+    yAxis(area, y, ticks, inPercent, share);
+    const marks = drawBins(area, x, y, edges, bins, true, [scale, share]);
     draw(area.svg, "line", { x1: x(0), y1: y(0), x2: x(1), y2: y(1), class: "diagonal" });
     draw(area.svg, "line", { x1: area.x0, x2: area.x1, y1: area.y0, y2: area.y0, class: "baseline" });
     const foot = { ...area, y1: area.y0 + 40, y0: area.height - 40 };
     confidenceHistogram(foot, x, edges, bins);
-    xAxis(foot, x, ticks, share, "Confidence");
+    xAxis(foot, x, ticks, inPercent, scale);
     return listOfMarks(marks, byX);
   };
 }
@@ -162,8 +162,8 @@ function overlayFigure(subjects) {
     const x = linear(0, 1, area.x0, area.x1);
     const y = linear(0, 1, area.y0, area.y1);
     const ticks = [0, 0.2, 0.4, 0.6, 0.8, 1];
-    yAxis(area, y, ticks, share, "Accuracy");
-    xAxis(area, x, ticks, share, "Confidence");
+    yAxis(area, y, ticks, inPercent, "Accuracy");
+    xAxis(area, x, ticks, inPercent, "Confidence");
     draw(area.svg, "line", { x1: x(0), y1: y(0), x2: x(1), y2: y(1), class: "diagonal" });
     const marks = [];
     subjects.forEach(({ name, predictions: { reliability: { edges, given } } }, number) => {
