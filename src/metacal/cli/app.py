@@ -11,7 +11,7 @@ import typer
 import metacal
 from metacal.cli import calibrate, evaluate, export, report
 from metacal.errors import MetacalError, MetacalWarning, missing_extra, missing_package
-from metacal.lab.cli import data, demo, ls, read_run_folder, run, shift, show, train, validate
+from metacal.lab.cli import data, demo, read_run_folder, run, shift, show, train, validate
 
 app = typer.Typer(
     name="metacal",
@@ -33,7 +33,7 @@ def join_lines(text: str | None) -> str:
 
 
 LIBRARY = (evaluate.evaluate, report.report, calibrate.calibrate, export.export)
-LAB = (demo.demo, train.train, shift.shift, ls.ls, show.show, run.run, validate.validate)
+LAB = (demo.demo, train.train, shift.shift, show.ls, show.show, run.run, validate.validate)
 
 
 def add_lab() -> None:

@@ -87,7 +87,6 @@ def test_a_part_of_a_table_from_nothing_to_files(metacal, tmp_path):
         (["run", "main-ece", "method=ce"], "`method` must not be set for a table"),
         (["run", "main-ece", "epoch=3"], "unknown key 'epoch', nearest: epochs"),
         (["show", "main_ec"], "nearest: main-ece"),
-        (["ls", "--json", "/no/such/folder/list.json"], "`--json` must name a file in a folder that exists"),
         (["run", "synthetic", "epochs=3"], "`epochs` must not be set: nothing that was named has runs"),
         (["run", "synthetic", "--rows", "cifar-10"], "`--rows` must be left out: what was named has none"),
         (["run", "main-ece", "ablation", "--rows", "svhn", "--methods", "m4"], "no table or figure has together"),

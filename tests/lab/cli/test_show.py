@@ -2,6 +2,14 @@
 
 import json
 
+from metacal.lab.paper import EXHIBITS
+
+
+def test_ls_names_every_table_and_figure(metacal):
+    status, output, _ = metacal("ls")
+    assert status == 0
+    assert all(f" {exhibit.name} " in output and exhibit.cost in output for exhibit in EXHIBITS.values())
+
 
 def test_what_every_row_of_the_main_table_takes(metacal):
     status, output, errors = metacal("show", "main-ece", "--scale", "cpu")

@@ -477,16 +477,3 @@ def test_every_method_on_real_images(method, tmp_path, data_folder):
     spec = build_spec({**small, "method": method, "epochs": 2, "milestones": [1], "meta_every": 1, "lr": 0.01})
     assert 0.0 <= run(spec, folder, data_dir=data_folder)["test"]["ece"] <= 1.0
     assert len(folder.read_history()) == 2
-
-
-def test_tensorboard_events(tmp_path):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    from metacal.lab.cli.progress import watch_training
-
-    folder = RunFolder(tmp_path)
-    with watch_training(settings(), folder, tensorboard=True) as listen:
-        run(settings(), folder, emit=listen)
-    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
-    assert [event.step for event in events.Scalars("val_ece")] == [1, 2]
-    assert events.Scalars("val_ece")[1].value == pytest.approx(folder.read_history()[1]["val_ece"])

@@ -4,10 +4,9 @@ import re
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
@@ -30,12 +29,7 @@ Scale = Annotated[
 Store = Annotated[str, typer.Option("--store", metavar="DIR", help="Folder of all runs.")]
 Output = Annotated[
     Path | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="DIR",
-        help="Write tables (.md, .csv, .json), figures (.png, .svg) and report.html.",
-    ),
+    typer.Option("--output", "-o", metavar="DIR", help="Write tables (.md, .csv), figures (.png, .svg), report.html."),
 ]
 PAGE_TITLE = "Meta-Calibration, measured"
 DEFAULTS = {"scale": "full", "store": "runs"}
@@ -45,47 +39,32 @@ WIDE = 240
 
 @dataclass(frozen=True)
 class Selection:
-    """What a command is about: tables and figures, at a scale, with the store of their runs."""
+    """What a command is about: tables and figures with their plans at a scale, and the store of their runs."""
 
-    exhibits: "Sequence[Exhibit]"
+    plans: "Sequence[Plan]"
     runs: "RunStore"
-    scale: str
-    settings: Sequence[str] = ()  # KEY=VALUE for all runs, as typed
-    part: dict[str, str] = field(default_factory=dict)  # the options that chose a part, as typed
+    words: Sequence[str] = ()  # KEY=VALUE for all runs, and options that chose a part and the scale, as typed
 
-    @cached_property
-    def overrides(self) -> dict[str, Any]:
-        """What the settings mean."""
-        from metacal.lab.training.recipes import read_overrides
-
-        return read_overrides(self.settings)
-
-    @cached_property
-    def plans(self) -> "list[Plan]":
-        """What each of them needs; specs are built here, once."""
-        return [exhibit.plan(self.scale, self.overrides) for exhibit in self.exhibits]
-
-    @cached_property
+    @property
     def specs(self) -> "list[RunSpec]":
         """Of all runs, each once."""
         return list({spec.hash: spec for plan in self.plans for spec in plan.specs}.values())
 
-    @cached_property
+    @property
     def draws(self) -> "list[Draw]":
         """All draws of simulated data, each once."""
         return list(dict.fromkeys(draw for plan in self.plans for draw in plan.draws))
+
+    def command_of(self, name: str) -> str:
+        """The command that makes a table or figure, or this part of it."""
+        return shlex.join(["metacal", "run", name, *self.words])
 
     def prepare(self) -> "list[TableData | FigureData]":
         """The numbers of every table and figure, as far as their runs are done."""
         from metacal.lab.paper.output import prepare_exhibit
 
-        return [
-            replace(prepare_exhibit(plan, self.runs), command=self.command_of(plan.exhibit.name)) for plan in self.plans
-        ]
-
-    def command_of(self, name: str) -> str:
-        """The command that makes a table or figure, or this part of it."""
-        return command_of(name, self.settings, **self.part, scale=self.scale, store=str(self.runs.root))
+        found = [(plan.exhibit.name, prepare_exhibit(plan, self.runs)) for plan in self.plans]
+        return [replace(data, command=self.command_of(name)) for name, data in found]
 
     def write(self, prepared: "Sequence[TableData | FigureData]", output: Path) -> None:
         """Write tables and figures to files, on one page, and where they come from."""
@@ -100,15 +79,17 @@ class Selection:
         Console().say(f"{page}: open it in a browser.")
 
 
-def command_of(name: str, settings: Sequence[str] = (), **options: str) -> str:
-    """The command that makes a table or figure; options that have their default value are left out.
+def select(exhibits: "Iterable[Exhibit]", settings: Sequence[str] = (), **options: str) -> Selection:
+    """Tables and figures with settings for all runs; options are those of the command, ``scale`` and ``store`` too."""
+    from metacal.lab.training.recipes import read_overrides
 
-    Examples:
-        >>> command_of("main-ece", ["epochs=3"], rows="", seeds="0,1", scale="cpu", store="runs")
-        'metacal run main-ece epochs=3 --seeds 0,1 --scale cpu'
-    """
+    overrides, scale = read_overrides(settings), options.get("scale", "full")
+    plans = [exhibit.plan(scale, overrides) for exhibit in exhibits]
+    if overrides and not any(plan.specs for plan in plans):
+        raise InvalidValueError(f"`{next(iter(overrides))}` must not be set: nothing that was named has runs.")
     given = {key: value for key, value in options.items() if value not in ("", DEFAULTS.get(key))}
-    return shlex.join(["metacal", "run", name, *settings, *(w for k, v in given.items() for w in (f"--{k}", v))])
+    words = [*settings, *(word for key, value in given.items() for word in (f"--{key}", value))]
+    return Selection(plans, open_store(options.get("store", "runs")), words)
 
 
 def open_store(place: str) -> "RunStore":

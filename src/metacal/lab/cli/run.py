@@ -8,17 +8,7 @@ import typer
 from metacal.cli.terminal import Console
 from metacal.errors import InvalidValueError
 from metacal.lab.cli import DataDir
-from metacal.lab.cli.exhibits import (
-    Output,
-    Scale,
-    Selection,
-    Store,
-    find_exhibits,
-    in_order,
-    narrow,
-    open_store,
-    print_exhibit,
-)
+from metacal.lab.cli.exhibits import Output, Scale, Store, find_exhibits, in_order, narrow, print_exhibit, select
 
 if TYPE_CHECKING:
     from metacal.lab.paper.exhibits import Draw
@@ -32,12 +22,7 @@ def run(
         typer.Argument(metavar="NAME... [KEY=VALUE...]", help="Tables and figures, and settings for all runs."),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every table and figure.")] = False,
-    rows: Annotated[
-        str,
-        typer.Option(
-            metavar="NAMES", help="Only these rows, e.g. cifar-10/resnet18,svhn; cifar-10 is every row of it."
-        ),
-    ] = "",
+    rows: Annotated[str, typer.Option(metavar="NAMES", help="Only these rows, e.g. cifar-10/resnet18,svhn.")] = "",
     methods: Annotated[str, typer.Option(metavar="NAMES", help="Only these methods, e.g. ce,ls,mc.")] = "",
     seeds: Annotated[str, typer.Option(metavar="NUMBERS", help="Only these seeds, e.g. 0,1.")] = "",
     scale: Scale = "full",
@@ -78,12 +63,7 @@ def run(
         raise InvalidValueError("`NAME` must be given, or --all, but not both; `metacal ls` lists the names.")
     named = in_order(EXHIBITS.values()) if everything else [found for name in names for found in find_exhibits(name)]
     exhibits = narrow(named, split_words(rows), split_words(methods), read_seeds(seeds))
-    part = {"rows": rows, "methods": methods, "seeds": seeds}
-    selection = Selection(exhibits, open_store(store), scale, settings, part)
-    if settings and not selection.specs:
-        raise InvalidValueError(
-            f"`{next(iter(selection.overrides))}` must not be set: nothing that was named has runs."
-        )
+    selection = select(exhibits, settings, rows=rows, methods=methods, seeds=seeds, scale=scale, store=store)
     runs = selection.runs
     missing = [spec for spec in selection.specs if runs.state(spec) != "complete"]
     chosen = RayEngine(address, gpus=gpus) if engine == "ray" else LocalEngine(jobs)

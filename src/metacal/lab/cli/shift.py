@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from metacal.cli.options import JSONFile, check_places
@@ -47,7 +46,8 @@ def shift(
 
     Example: [bold]metacal shift runs/* --on corruptions --size 1000 --figures figures[/]
     """
-    from metacal.lab.shift.measure import check_shift, measure_shift
+    from metacal.lab.cli.progress import watch
+    from metacal.lab.shift import check_shift, measure_shift
     from metacal.lab.training import RunFolder
     from metacal.lab.training.environment import provenance
     from metacal.reporting.shift import prepare_shift
@@ -58,16 +58,10 @@ def shift(
     for folder in folders:
         check_shift(folder, on, trust_model=trust_model)  # all before the first is measured
     measured: list[dict[str, Any]] = []
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     for folder in folders:
-        with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-            task = progress.add_task(folder.path.name, total=None)
-
-            def show(name: str, done: int, every: int, task: Any = task, progress: Progress = progress) -> None:
-                progress.update(task, description=name, completed=done, total=every)
-
-            study = measure_shift(folder, on, data_dir=data_dir, size=size, progress=show, trust_model=trust_model)
+        with watch(folder.path.name) as (_, bar):
+            options: dict[str, Any] = {"data_dir": data_dir, "size": size, "trust_model": trust_model}
+            study = measure_shift(folder, on, progress=bar, **options)
         measured.append(study)
         prepared = prepare_shift(study)
         print_shift(folder.path, prepared, Console())

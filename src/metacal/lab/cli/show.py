@@ -1,16 +1,33 @@
-"""``metacal show``: what a table or figure will run, what is done, what it will cost here."""
+"""``metacal ls`` and ``metacal show``: what the paper has, what it runs, what is done, what it will cost here."""
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.box import SIMPLE
+from rich.table import Table
 
 from metacal.cli.terminal import Console
-from metacal.lab.cli.exhibits import Output, Scale, Selection, Store, find_exhibits, narrow, open_store
+from metacal.lab.cli.exhibits import Output, Scale, Selection, Store, find_exhibits, in_order, narrow, select
 
 if TYPE_CHECKING:
     from metacal.lab.paper.exhibits import Plan
     from metacal.lab.training import RunSpec
     from metacal.lab.training.run_folder import RunStore
+
+
+def ls() -> None:
+    """List every table and figure that one command makes: those of the paper, and some of our own.
+
+    Example: [bold]metacal ls[/], then [bold]metacal show main-ece[/] and [bold]metacal run main-ece --scale smoke[/]
+    """
+    from metacal.lab.paper import EXHIBITS
+
+    listed = Table(box=SIMPLE)
+    for column in ("name", "number", "what it shows", "it takes"):
+        listed.add_column(column, no_wrap=column != "what it shows")
+    for exhibit in in_order(EXHIBITS.values()):
+        listed.add_row(exhibit.name, exhibit.tag if exhibit.number else "ours", exhibit.title, exhibit.cost)
+    Console().print(listed)
 
 
 def show(
@@ -30,7 +47,7 @@ def show(
     Example: [bold]metacal show main-ece reliability --scale cpu -o page[/]
     """
     exhibits = narrow(exhibit for name in names for exhibit in find_exhibits(name))
-    selection = Selection(exhibits, open_store(store), scale)
+    selection = select(exhibits, scale=scale, store=store)
     for plan in selection.plans:
         show_exhibit(plan, selection)
     if output is not None:

@@ -29,7 +29,6 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run from its last checkpoint.")] = False,
     trust_model: TrustModel = False,
     data_dir: DataDir = None,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard events into the run.")] = False,
     json_file: JSONFile = None,
 ) -> None:
     """Train a model and score it on the test set.
@@ -82,7 +81,7 @@ def train(
     command = resume_command(words, spec, folder, data_dir)
     with (
         exit_when_stopped(f"Stopped; everything is saved. Continue with: {command}") as stop,
-        watch_training(spec, folder, tensorboard=tensorboard) as emit,
+        watch_training(spec) as emit,
     ):
         scores = run(spec, folder, hardware=hardware, data_dir=data_dir, resume=resume, emit=emit, stop=stop)
     if is_first_process():

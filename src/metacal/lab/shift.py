@@ -31,7 +31,7 @@ def measure_shift(
     *,
     data_dir: Path | None = None,
     size: int | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Callable[..., Any] | None = None,
     trust_model: bool = False,
 ) -> dict[str, Any]:
     """Figures of a run's best checkpoint on 19 corruptions at 5 severities, kept in its folder.
@@ -42,7 +42,7 @@ def measure_shift(
             ``corruptions``: generated for the test images of any dataset. By default the one of the run's dataset.
         data_dir: folder of the datasets.
         size: use only the first so many test images.
-        progress: is called with the domain's name, how many are done and how many there are.
+        progress: is called with ``figures`` (the domain's name), ``completed`` and ``total``.
         trust_model: build a model that the run names by its import path: that runs its code.
     """
     spec, shift = check_shift(folder, shift, trust_model=trust_model)
@@ -67,7 +67,7 @@ def measure_shift(
     each: list[dict[str, Any]] = []
     for name, examples in zip(sets.names, sets, strict=True):
         if progress is not None:
-            progress(name, len(each), len(sets))
+            progress(figures=name, completed=len(each), total=len(sets))
         each.append(score_domain(name, *logits_of(first(examples, size)), temperature))
     study = {
         "shift": shift,

@@ -1,1 +1,0 @@
-"""A run under shift: its figures on every corruption and severity."""
