@@ -40,7 +40,7 @@ def test_tables_page_and_json(tmp_path, monkeypatch):
     assert "meta-calibration" in first.output
     assert "open it in a browser" in first.output
     page = (tmp_path / "out" / "report.html").read_text()
-    assert "digits-mlp-meta-seed0" in page
+    assert ", digits, seed 0" in page
     assert "What was learned" in page
 
     def never(*arguments, **keywords):

@@ -35,16 +35,16 @@ def train(
 
     The first keys to know are [bold]dataset[/], [bold]model[/], [bold]method[/] and [bold]seed[/]; a data set of the
     paper brings the published settings for the rest: epochs, batch_size, accumulate, optimizer, lr, momentum, nesterov,
-    weight_decay, schedule, milestones, decay, reduction, clip_norm, interleaved_lr, patience, precision, compile;
+    weight_decay, schedule, milestones, decay, reduction, clip_norm, average, ema_decay, interleaved_lr, patience,
+    precision, compile;
     train_size, val_share or val_size, meta_share or meta_size, stratified, hold_out_meta, augment, domains;
     meta, outer, through, meta_every, meta_lr, meta_batch_size, meta_memory; select, finish; model_options.NAME,
     dataset_options.NAME; and accelerator, devices, strategy, threads, channels_last for the machine.
 
     Methods: meta, this library's own, learns label smoothing on the validation samples (meta=val). Of the paper are ce,
-    brier, mmce, fl3, flsd53, ls, mc, mc-s, mc-v, mc-l2, ce+dece, ce+sbece, ce+savuc, fl3+sbece, fl3+savuc, mc-ce,
-    mc-mmce, mc-dece, mc-sbece, mc-savuc, and ce- or fl3-interleaved-sbece or -savuc; the mc ones learn on a part of the
-    training data (meta=split). select=refinement picks the checkpoint by validation NLL after a temperature, and
-    finish=true folds that temperature into the model: the default but for the paper's methods on its data sets.
+    ls and others to compare with, and mc and its kin, which learn on a part of the training data (meta=split); an
+    unknown name is answered with all of them. select=refinement picks the checkpoint by validation NLL after a
+    temperature, and finish=true folds it into the model: the default but for the paper's methods on its data sets.
 
     Examples:
       metacal train dataset=digits method=meta
