@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 from PIL import Image
-from tests.reporting.samples import CIFAR_10, HOSTILE, quick_report, some_predictions, some_run
+from tests.reporting.samples import CIFAR_10, HOSTILE, grouped_predictions, quick_report, some_predictions, some_run
 
 from metacal.errors import StorageError
 from metacal.reporting.prediction_plots import plot_reliability, plot_risk_coverage, plot_temperatures
@@ -41,6 +41,24 @@ def test_all_of_them_inside_the_folder(written):
     assert all(path.parent == folder and path.is_file() for path in paths)
 
 
+def test_groups_and_the_positive_class_have_figures(tmp_path):
+    written = write_figures(quick_report([grouped_predictions()]), tmp_path)
+    kinds = ("reliability", "temperature", "groups", "positive", "classes", "risk-coverage")
+    assert [path.name for path in written if path.suffix == ".png"] == [f"grouped-{kind}.png" for kind in kinds]
+    texts = {text.text for text in ElementTree.parse(tmp_path / "grouped-groups.svg").iter() if text.text}
+    assert {"south", "north", "east", "ECE"} <= texts
+
+
+def test_bins_of_few_samples_are_faint():
+    (subject,) = quick_report([some_predictions(samples=300)]).subjects
+    given = subject.predictions.reliability.given
+    upper = plot_reliability(subject.predictions.reliability).axes[0]
+    few = sum(0 < count < 10 for count in given.counts)
+    bars = [patch for patch in upper.patches if patch.get_hatch() is None]
+    assert few > 0 and [bar.get_alpha() for bar in bars].count(0.3) == few
+    assert len(bars) == sum(count > 0 for count in given.counts)
+
+
 def test_they_can_be_opened_and_are_not_blank(written):
     for path in written[1]:
         if path.suffix == ".png":
@@ -68,9 +86,10 @@ def test_the_same_numbers_give_the_same_files(report, written, tmp_path):
 def test_axes_show_the_prepared_numbers(report):
     part, run = report.subjects[0].predictions, report.subjects[0].run
     upper, after, lower, _ = plot_reliability(part.reliability).axes
-    assert upper.get_title() == f"As given: ECE {part.reliability.given.ece:.4f}"
+    assert upper.get_title() == f"As given: ECE {100 * part.reliability.given.ece:.2f} %"
     held = [value for value in part.reliability.given.accuracies if value is not None]
-    assert [bar.get_height() for bar in upper.patches[: len(held)]] == held
+    bars = sorted((bar.get_x(), bar.get_height()) for bar in upper.patches if bar.get_hatch() is None)
+    assert [height for _, height in bars] == held
     assert [bar.get_height() for bar in lower.patches] == [n / 300 for n in part.reliability.given.counts]
     assert "At temperature" in after.get_title()
     (axis,) = plot_temperatures(part.reliability).axes

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Unpack
 
@@ -12,7 +13,7 @@ from metacal.functional.boundary import public
 from metacal.functional.calibration_errors import bin_statistics, confidence_statistics
 from metacal.functional.inputs import ScoreArguments
 from metacal.reporting.mistakes import RiskCoverageCurve
-from metacal.reporting.reliability import Bins, Classes, Reliability, to_bins
+from metacal.reporting.reliability import Bins, Classes, PositiveClass, Reliability, to_bins
 from metacal.reporting.style import (
     BAR,
     BLUE,
@@ -30,13 +31,17 @@ from metacal.reporting.style import (
     new_figure,
     short,
 )
-from metacal.reporting.summary import Comparison
+from metacal.reporting.summary import Comparison, GroupPart
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 MOST_CLASSES = 100
+FEW = 10
+"""Samples below which a bin says little, and is drawn faint."""
+
+FAINT = 0.3
 
 
 @public
@@ -57,8 +62,10 @@ def reliability_diagram(
     with house_style():
         axis = new_axis(5.0, 4.8)[1] if ax is None else ax
         draw_bins(axis, statistics.edges.tolist(), bins, whiskers=True)
-        axis.set(xlabel="Confidence", ylabel="Share right")
-        axis.set_title(f"{title}: ECE {(bins.ece or 0.0) * 100:.2f} %".removeprefix(": "), parse_math=False)
+        label_axes(axis)
+        axis.set_title(f"{title}: {ece_in_words(bins)}".removeprefix(": "), parse_math=False)
+        if axis.get_legend_handles_labels()[1]:
+            axis.legend(loc="upper left")
     return axis
 
 
@@ -66,24 +73,33 @@ def reliability_curves(models: Sequence[Predictions], num_bins: int = 15, ax: Ax
     """Draw accuracy over confidence, a line for each model."""
     with house_style():
         axis = new_axis(5.0, 4.8)[1] if ax is None else ax
-        bins = [to_bins(confidence_statistics(model.inputs, num_bins)) for model in models]
-        draw_curves(axis, [(model.name, each) for model, each in zip(models, bins, strict=True)])
+        draw_curves(axis, [(model.name, to_bins(confidence_statistics(model.inputs, num_bins))) for model in models])
     return axis
 
 
 def plot_reliability(reliability: Reliability) -> Figure:
     """Reliability diagrams as given and at the temperature of best likelihood, with where the samples are."""
-    figure = new_figure(8.0, 5.2)
-    axes = figure.subplots(2, 2, sharex=True, height_ratios=(4, 1))
-    temperature = reliability.temperatures[reliability.fitted_step]
-    diagrams = {
-        "As given": reliability.given,
-        f"At temperature {temperature:.1f}": reliability.scaled[reliability.fitted_step],
-    }
+    step = reliability.fitted_step
+    scaled = {f"At temperature {reliability.temperatures[step]:.1f}": reliability.scaled[step]}
+    return plot_diagrams(reliability.edges, {"As given": reliability.given, **scaled})
+
+
+def plot_positive(positive: PositiveClass) -> Figure:
+    """The reliability diagram of a binary model's class 1."""
+    return plot_diagrams(positive.edges, {short(positive.name): positive.bins}, "Probability", "Frequency")
+
+
+def plot_diagrams(
+    edges: Sequence[float], diagrams: Mapping[str, Bins], scale: str = "Confidence", share: str = "Accuracy"
+) -> Figure:
+    """Reliability diagrams side by side by title, with where the samples are below each."""
+    figure = new_figure(4.0 * len(diagrams), 5.2)
+    axes = figure.subplots(2, len(diagrams), sharex=True, height_ratios=(4, 1), squeeze=False)
     for (upper, lower), (title, bins) in zip(axes.T, diagrams.items(), strict=True):
-        draw_diagram(upper, lower, reliability.edges, bins)
-        upper.set(title=f"{title}: ECE {bins.ece:.4f}", ylabel="Share right")
-        lower.set_ylabel("Samples")
+        draw_diagram(upper, lower, edges, bins)
+        label_axes(upper, "", share)
+        upper.set_title(f"{title}: {ece_in_words(bins)}")
+        lower.set(xlabel=scale, ylabel="Samples")
     return figure
 
 
@@ -115,10 +131,10 @@ def plot_classes(classes: Classes) -> Figure:
             draw_bins(axis, classes.edges, row.bins, whiskers=False)
         axis.set_title(short(row.name, 18), fontsize=8)
         is_left, is_low = place % columns == 0, place + columns >= len(numbers)
-        axis.set_xticks((0.0, 0.5, 1.0), ("0", "0.5", "1") if is_low else ("", "", ""))
-        axis.set_yticks((0.0, 0.5, 1.0), ("0", "0.5", "1") if is_left else ("", "", ""))
+        axis.set_xticks((0.0, 0.5, 1.0), ("0 %", "50 %", "100 %") if is_low else ("", "", ""))
+        axis.set_yticks((0.0, 0.5, 1.0), ("0 %", "50 %", "100 %") if is_left else ("", "", ""))
     figure.supxlabel("Confidence", fontsize=9)
-    figure.supylabel("Share right", fontsize=9)
+    figure.supylabel("Accuracy", fontsize=9)
     return figure
 
 
@@ -137,16 +153,17 @@ def plot_risk_coverage(curves: Sequence[tuple[str, RiskCoverageCurve]]) -> Figur
 
 
 def plot_compared_reliability(named: Sequence[tuple[str, Reliability]]) -> Figure:
-    """Share right against confidence, a line for each name."""
+    """Accuracy against confidence, a line for each name."""
     figure, axis = new_axis(5.0, 4.8)
     draw_curves(axis, [(name, reliability.given) for name, reliability in named])
     return figure
 
 
-def plot_comparison(comparison: Comparison) -> Figure:
-    """ECE of each name with its interval."""
-    figure, axis = new_axis(6.0, 1.2 + 0.35 * len(comparison.names))
-    score = next(score for score in comparison.scores if score.key == "ece")
+def plot_errors(compared: Comparison | GroupPart) -> Figure:
+    """ECE of each model or group with its interval."""
+    names = [short(name, 40) for name in compared.names]
+    figure, axis = new_axis(6.0, 1.2 + 0.35 * len(names))
+    score = next(score for score in compared.scores if score.key == "ece")
     for place, value in enumerate(score.values):
         if value is None:
             continue
@@ -155,22 +172,39 @@ def plot_comparison(comparison: Comparison) -> Figure:
         if low is not None and high is not None:
             axis.plot((low, high), (place, place), color=colour, alpha=0.5, linewidth=3, solid_capstyle="butt")
         axis.plot(value, place, color=colour, marker="o")
-    axis.set_yticks(range(len(comparison.names)), [short(name, 40) for name in comparison.names])
-    axis.set(title="Expected calibration error", xlabel="ECE", xlim=(0, None), ylim=(len(comparison.names) - 0.5, -0.5))
+    axis.set_yticks(range(len(names)), names)
+    axis.set(title="Expected calibration error", xlabel="ECE", xlim=(0, None), ylim=(len(names) - 0.5, -0.5))
     in_percent(axis, "x")
     return figure
 
 
 def draw_curves(axis: Axes, named: Sequence[tuple[str, Bins]]) -> None:
-    """Share right over confidence, a line for each name."""
+    """Accuracy over confidence, a line for each name; faint where a bin holds few samples."""
     draw_diagonal(axis)
     for number, (name, bins) in enumerate(named):
         colour, line = SERIES[number % len(SERIES)]
-        held = zip(bins.confidences, bins.accuracies, strict=True)
-        points = [(x, y) for x, y in held if x is not None and y is not None]
-        axis.plot(*zip(*points, strict=True), color=colour, linestyle=line, marker="o", ms=3.5, label=short(name, 40))
+        held = zip(bins.confidences, bins.accuracies, bins.counts, strict=True)
+        points = [(x, y, FAINT if count < FEW else 1.0) for x, y, count in held if x is not None and y is not None]
+        for (left, low, alpha), (right, high, other) in pairwise(points):
+            axis.plot((left, right), (low, high), color=colour, linestyle=line, alpha=min(alpha, other))
+        for x, y, alpha in points:
+            axis.plot(x, y, color=colour, marker="o", ms=3.5, alpha=alpha)
+        axis.plot((), (), color=colour, linestyle=line, marker="o", ms=3.5, label=short(name, 40))
     axis.legend()
-    axis.set(title="Reliability", xlabel="Confidence", ylabel="Share right", xlim=(0, 1), ylim=(0, 1))
+    label_axes(axis)
+    axis.set(title="Reliability", xlim=(0, 1), ylim=(0, 1))
+
+
+def label_axes(axis: Axes, scale: str = "Confidence", share: str = "Accuracy") -> None:
+    """Name the axes of a reliability diagram; they are in percent."""
+    axis.set(xlabel=scale, ylabel=share)
+    in_percent(axis)
+    in_percent(axis, "x")
+
+
+def ece_in_words(bins: Bins) -> str:
+    """For the title of a diagram."""
+    return f"ECE {(bins.ece or 0.0) * 100:.2f} %"
 
 
 def draw_diagram(upper: Axes, lower: Axes, edges: Sequence[float], bins: Bins) -> None:
@@ -184,30 +218,48 @@ def draw_diagram(upper: Axes, lower: Axes, edges: Sequence[float], bins: Bins) -
 
 
 def draw_bins(axis: Axes, edges: Sequence[float], bins: Bins, whiskers: bool) -> None:
-    """Bars of accuracy, the hatched gap to confidence, and the accuracy's interval."""
+    """Bars of accuracy, the hatched gap to confidence, and the accuracy's interval; faint where samples are few."""
+    for is_few in (False, True):
+        held = [place for place, count in enumerate(bins.counts) if count and (count < FEW) == is_few]
+        if held:
+            _draw_some(axis, edges, bins, held, whiskers, FAINT if is_few else None)
+    draw_diagonal(axis)
+    axis.set(xlim=(0.0, 1.0), ylim=(0.0, 1.0))
+
+
+def _draw_some(
+    axis: Axes, edges: Sequence[float], bins: Bins, held: Sequence[int], whiskers: bool, alpha: float | None
+) -> None:
     width = 0.94 * (edges[1] - edges[0])
-    held = [place for place, count in enumerate(bins.counts) if count]
     left = [edges[place] for place in held]
     columns = (bins.accuracies, bins.confidences, bins.lows, bins.highs)
     accuracies, confidences, lows, highs = ([column[place] or 0.0 for place in held] for column in columns)
-    axis.bar(left, accuracies, width=width, align="edge", color=BAR)
-    for is_over, edge, fill, hatch in ((True, OVER, OVER_FILL, "////"), (False, UNDER, UNDER_FILL, "\\\\\\\\")):
+    axis.bar(left, accuracies, width=width, align="edge", color=BAR, alpha=alpha)
+    gap_styles = (("over-confident", OVER, OVER_FILL, "////"), ("under-confident", UNDER, UNDER_FILL, "\\\\\\\\"))
+    for label, edge, fill, hatch in gap_styles:
         gaps = [
             (x, min(accuracy, confidence), abs(accuracy - confidence))
             for x, accuracy, confidence in zip(left, accuracies, confidences, strict=True)
-            if (confidence > accuracy) == is_over
+            if (confidence > accuracy) == (label == "over-confident")
         ]
         if gaps:
             x, bottom, height = zip(*gaps, strict=True)
-            bars = axis.bar(x, height, bottom=bottom, width=width, align="edge", facecolor=fill, edgecolor=edge)
-            for bar in bars:
-                bar.set(hatch=hatch, linewidth=0.5)
+            style: dict[str, Any] = {
+                "facecolor": fill,
+                "edgecolor": edge,
+                "hatch": hatch,
+                "linewidth": 0.5,
+                "alpha": alpha,
+            }
+            known = axis.get_legend_handles_labels()[1]
+            bars = axis.bar(x, height, bottom=bottom, width=width, align="edge", **style)
+            if label not in known:
+                bars.set_label(label)
     if whiskers:
-        axis.hlines(accuracies, left, [x + width for x in left], color=BLUE, linewidth=1.6)
+        axis.hlines(accuracies, left, [x + width for x in left], color=BLUE, linewidth=1.6, alpha=alpha)
         # Where all are right or all wrong, an end of the interval is the share itself, but for rounding.
         below = [max(accuracy - low, 0.0) for accuracy, low in zip(accuracies, lows, strict=True)]
         above = [max(high - accuracy, 0.0) for accuracy, high in zip(accuracies, highs, strict=True)]
         middles = [x + width / 2 for x in left]
-        axis.errorbar(middles, accuracies, [below, above], color=INK, capsize=2.0, linewidth=0.9, linestyle="none")
-    draw_diagonal(axis)
-    axis.set(xlim=(0.0, 1.0), ylim=(0.0, 1.0))
+        ends: dict[str, Any] = {"color": INK, "capsize": 2.0, "linewidth": 0.9, "linestyle": "none", "alpha": alpha}
+        axis.errorbar(middles, accuracies, [below, above], **ends)

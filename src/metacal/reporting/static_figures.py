@@ -49,7 +49,7 @@ def draw_report(report: Report) -> Iterator[tuple[str, Figure]]:
     """Yield ``(file stem, figure)``, one at a time so that few are held in memory."""
     if report.comparison is not None:
         named = [(subject.name, subject.predictions) for subject in report.subjects if subject.predictions is not None]
-        yield "comparison-ece", prediction_plots.plot_comparison(report.comparison)
+        yield "comparison-ece", prediction_plots.plot_errors(report.comparison)
         reliabilities = [(name, part.reliability) for name, part in named]
         yield "comparison-reliability", prediction_plots.plot_compared_reliability(reliabilities)
         curves = [(name, part.risk_coverage) for name, part in named]
@@ -73,6 +73,10 @@ def draw_subject(subject: Subject) -> Iterator[tuple[str, Figure]]:
     if (part := subject.predictions) is not None:
         yield "reliability", prediction_plots.plot_reliability(part.reliability)
         yield "temperature", prediction_plots.plot_temperatures(part.reliability)
+        if part.groups is not None:
+            yield "groups", prediction_plots.plot_errors(part.groups)
+        if part.positive is not None:
+            yield "positive", prediction_plots.plot_positive(part.positive)
         yield "classes", prediction_plots.plot_classes(part.classes)
         yield "risk-coverage", prediction_plots.plot_risk_coverage([(subject.name, part.risk_coverage)])
 
