@@ -9,8 +9,7 @@ import pytest
 import typer
 from benchmarks.report import as_csv
 
-from metacal.lab.cli.exhibits import find_exhibits, in_order, narrow
-from metacal.lab.cli.run import read_seeds, run, split_words
+from metacal.lab.cli.run import find_exhibits, in_order, narrow, read_seeds, run, split_words
 from metacal.lab.paper import EXHIBITS
 from metacal.lab.training.recipes import read_overrides
 

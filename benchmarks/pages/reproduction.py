@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from metacal.lab.cli.exhibits import in_order
+from metacal.lab.cli.run import in_order
 from metacal.lab.paper import EXHIBITS
 from metacal.lab.paper.exhibits import Exhibit, published_figures
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from metacal.lab.cli.exhibits import in_order, narrow
+from metacal.lab.cli.run import in_order, narrow
 from metacal.lab.paper import EXHIBITS
 
 OWN = ("image-methods", "equal-data", "outer-step", "synthetic-sweep")

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from metacal.cli.calibrate import print_trials
-from metacal.lab.cli.exhibits import print_exhibit
 from metacal.lab.cli.progress import RunsLog, TrainingLog, watch_runs, watch_training
+from metacal.lab.cli.run import print_exhibit
 from metacal.lab.cli.train import SHOWN
 from metacal.lab.engines import LocalEngine, RunFailed, RunFinished, RunProgressed, RunStarted
 from metacal.lab.paper.output import prepare_exhibit

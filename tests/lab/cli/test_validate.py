@@ -2,7 +2,7 @@
 
 import pytest
 
-from metacal.lab.cli.exhibits import narrow
+from metacal.lab.cli.run import narrow
 from metacal.lab.paper import EXHIBITS
 from metacal.lab.paper.simulated import DrawStore
 from metacal.lab.training.run_folder import RunStore

@@ -7,7 +7,7 @@ from torch.utils.data import TensorDataset
 
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.lab.data import from_arrays, load_dataset, make_splits
-from metacal.lab.data.splits import draw_test_set, quotas
+from metacal.lab.data.batches import draw_test_set, quotas
 
 N = 1000
 LABELS = np.random.default_rng(0).choice(4, N, p=[0.6, 0.3, 0.09, 0.01])

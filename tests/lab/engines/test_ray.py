@@ -12,7 +12,7 @@ from tests.lab.engines.samples import Record, figures, specs
 
 from metacal.errors import InvalidValueError, MetacalError
 from metacal.lab.engines import LocalEngine, RayEngine, RunFinished, RunProgressed, RunStarted
-from metacal.lab.engines.attempt import Place
+from metacal.lab.engines.local import Place
 from metacal.lab.engines.ray import execute_task
 from metacal.lab.training import Hardware, Stopped, StopRequest
 from metacal.lab.training.run_folder import RunStore

@@ -2,7 +2,7 @@
 
 import pytest
 
-from metacal.lab.cli.exhibits import narrow
+from metacal.lab.cli.run import narrow
 from metacal.lab.paper import EXHIBITS, FIGURES, STUDIES, TABLES, exhibits
 from metacal.lab.paper.exhibits import published_figures
 from metacal.lab.paper.output import prepare_exhibit

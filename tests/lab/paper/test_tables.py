@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tests.lab.paper.samples import cell
 
-from metacal.lab.cli.exhibits import narrow
+from metacal.lab.cli.run import narrow
 from metacal.lab.paper import STUDIES, TABLES
 from metacal.lab.paper.simulated import prepare_study_table
 from metacal.lab.paper.tables import best_of, csv_table, markdown_table, prepare_table

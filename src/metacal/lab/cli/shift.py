@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from metacal.cli.options import JSONFile, check_places
 from metacal.cli.terminal import Console
@@ -15,10 +16,12 @@ from metacal.files import write_json
 from metacal.lab.cli import DataDir, TrustModel
 
 if TYPE_CHECKING:
-    from metacal.reporting.shift import HeatMap, Shift
+    from metacal.reporting.shift import Shift
 
-HEAT = ("", "on grey11", "on grey15", "on grey19", "on dark_blue", "on navy_blue", "on blue3", "on orange4")
-HOTTEST = "bold white on dark_red"
+HEAT = (
+    *("", "on grey11", "on grey15", "on grey19", "on dark_blue", "on navy_blue", "on blue3", "on orange4"),
+    "bold white on dark_red",
+)
 
 
 def shift(
@@ -75,34 +78,22 @@ def shift(
 
 
 def print_shift(path: Path, shift: "Shift", console: Console) -> None:
-    """Draw the heat maps and say what they mean."""
+    """Draw the heat maps, hotter where a figure is higher, and say what they mean."""
     console.say(f"{path}: {shift.name} ({shift.source}), {shift.samples:,} images per domain", "bold")
     for each in shift.maps:
-        console.print(heat_table(shift, each))
-        console.say(
-            f"{each.title}: clean {each.clean:.4f}, average {each.average:.4f}, "
-            f"worst {each.worst:.4f} ({each.worst_at})."
-        )
+        table = Table(title=f"{each.title}, %", title_justify="left")
+        table.add_column("corruption", no_wrap=True)
+        for severity in shift.severities:
+            table.add_column(str(severity), justify="right")
+        for name, row, shades in zip(shift.corruptions, each.values, each.shades, strict=True):
+            heat = [HEAT[min(shade, len(HEAT) - 1)] for shade in shades]
+            table.add_row(name, *(Text(f"{100 * value:.1f}", style) for value, style in zip(row, heat, strict=True)))
+        table.add_section()
+        table.add_row("mean", *(f"{100 * value:.1f}" for value in each.by_severity))
+        console.print(table)
+        figures = f"clean {each.clean:.4f}, average {each.average:.4f}, worst {each.worst:.4f} ({each.worst_at})"
+        console.say(f"{each.title}: {figures}.")
     console.say(shift.reading)
-
-
-def heat_table(shift: "Shift", each: "HeatMap") -> Table:
-    """One figure in percent, hotter where it is higher."""
-    table = Table(title=f"{each.title}, %", title_justify="left")
-    table.add_column("corruption", no_wrap=True)
-    for severity in shift.severities:
-        table.add_column(str(severity), justify="right")
-    for name, row, shades in zip(shift.corruptions, each.values, each.shades, strict=True):
-        table.add_row(name, *(_cell(value, shade) for value, shade in zip(row, shades, strict=True)))
-    table.add_section()
-    table.add_row("mean", *(f"{100 * value:.1f}" for value in each.by_severity))
-    return table
-
-
-def _cell(value: float, shade: int) -> str:
-    style = HEAT[shade] if shade < len(HEAT) else HOTTEST
-    text = f"{100 * value:.1f}"
-    return f"[{style}]{text}[/]" if style else text
 
 
 def write_heat_maps(shift: "Shift", stem: Path) -> None:

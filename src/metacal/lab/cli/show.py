@@ -7,7 +7,7 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from metacal.cli.terminal import Console
-from metacal.lab.cli.exhibits import Output, Scale, Selection, Store, find_exhibits, in_order, narrow, select
+from metacal.lab.cli.run import Output, Scale, Selection, Store, find_exhibits, in_order, narrow, select
 
 if TYPE_CHECKING:
     from metacal.lab.paper.exhibits import Plan

@@ -6,7 +6,7 @@ import typer
 
 from metacal.cli.terminal import Console
 from metacal.errors import MetacalError
-from metacal.lab.cli.exhibits import Store
+from metacal.lab.cli.run import Store
 
 if TYPE_CHECKING:
     from metacal.lab.training import RunFolder

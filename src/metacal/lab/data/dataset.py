@@ -179,7 +179,7 @@ def from_arrays(
         >>> data.kind, data.num_classes, len(data.train), len(data.test)
         ('vector', 4, 16, 4)
     """
-    from metacal.lab.data.splits import draw_test_set  # which splits datasets
+    from metacal.lab.data.batches import draw_test_set  # which splits datasets
 
     if kind is not None:
         check_choice("kind", kind, tuple(KINDS))

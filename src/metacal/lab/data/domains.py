@@ -45,7 +45,6 @@ class Corrupting:
     def __init__(
         self, domains: Sequence[Corrupted], then: Transform | None, *, seed: int, turn: Turn, follows: bool = False
     ) -> None:
-        check_corruptions(domains)
         self.domains, self.then, self.seed, self.turn, self.follows = tuple(domains), then, seed, turn, follows
 
     def choose(self, epoch: int, batch: int) -> Corrupted:
@@ -137,16 +136,8 @@ class DomainBatches(Batches):
         return rows[torch.randperm(len(rows), generator=random)[: self.batch_size]]
 
 
-def check_corruptions(domains: Sequence[Corrupted]) -> None:
-    """Raise unless these are corruptions with severities."""
-    for name, severity in domains:
-        find_corruption(name)
-        check_severity(severity)
-
-
 def corrupted_mixture(examples: Examples, domains: Sequence[Corrupted], seed: int) -> Examples:
     """Examples dealt out evenly to some domains, each corrupted by its own: what a checkpoint is chosen on."""
-    check_corruptions(domains)
     order = torch.randperm(len(examples), generator=generator(HELD_OUT, seed))
     inputs = examples.inputs.clone()
     for number, (name, severity) in enumerate(domains):
@@ -218,7 +209,9 @@ def shifted_sets(
         numbers = [(dataset.domain_names or ()).index(name) for name in own]
         return ShiftedSets(tuple(own), OWN, tuple(partial(_of_domains, dataset.test, [each]) for each in numbers))
     pairs = [domain for domain in domains if not isinstance(domain, str)]
-    check_corruptions(pairs)
+    for name, severity in pairs:  # before the first is asked for
+        find_corruption(name)
+        check_severity(severity)
     arrays = open_arrays(data_folder(folder), dataset.name)
     names = tuple(f"{name}:{severity}" for name, severity in pairs)
     if arrays is not None:

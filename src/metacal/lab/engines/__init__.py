@@ -4,8 +4,16 @@ Every engine takes specs and a store, leaves complete runs in the store, and say
 they tell a listener.
 """
 
-from metacal.lab.engines.attempt import Listener, RunEvent, RunFailed, RunFinished, RunProgressed, RunStarted, silence
-from metacal.lab.engines.local import LocalEngine
+from metacal.lab.engines.local import (
+    Listener,
+    LocalEngine,
+    RunEvent,
+    RunFailed,
+    RunFinished,
+    RunProgressed,
+    RunStarted,
+    silence,
+)
 from metacal.lab.engines.ray import RayEngine
 
 __all__ = [

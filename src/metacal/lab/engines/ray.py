@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from metacal.errors import InvalidValueError, needs
 from metacal.files import write_text
-from metacal.lab.engines.attempt import Engine, Outcome, Place, RunEvent, RunQueue, attempt, sentence
+from metacal.lab.engines.local import Engine, Outcome, Place, RunEvent, RunQueue, attempt, sentence
 from metacal.lab.training import Hardware, RunSpec, Stopped, StopRequest
 from metacal.lab.training.run_folder import RunStore
 

@@ -42,14 +42,7 @@ class MLP(nn.Module):
         return logits
 
 
-class LogisticRegression(MLP):
-    """One linear layer from d features to K logits."""
-
-    def __init__(self, in_features: int, num_classes: int) -> None:
-        super().__init__(in_features, num_classes, hidden=())
-
-
-__all__ = ["MLP", "MODELS", "GlobalPoolingCNN", "LogisticRegression", "ResNet", "WideResNet", "create_model"]
+__all__ = ["MLP", "MODELS", "GlobalPoolingCNN", "ResNet", "WideResNet", "create_model"]
 
 IMAGE, VECTOR, TEXT = "image", "vector", "text"
 MODELS: dict[str, tuple[str, Callable[..., nn.Module]]] = {
@@ -59,7 +52,7 @@ MODELS: dict[str, tuple[str, Callable[..., nn.Module]]] = {
     "resnet50": (IMAGE, partial(ResNet, Bottleneck, (3, 4, 6, 3))),
     "resnet110": (IMAGE, partial(ResNet, Bottleneck, (3, 4, 26, 3))),
     "wideresnet-26-10": (IMAGE, partial(WideResNet, 4, 10)),
-    "logistic": (VECTOR, LogisticRegression),
+    "logistic": (VECTOR, partial(MLP, hidden=())),
     "mlp": (VECTOR, MLP),
     "global-pooling-cnn": (TEXT, GlobalPoolingCNN),
 }
