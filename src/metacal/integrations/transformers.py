@@ -149,14 +149,9 @@ class MetaCalibrationTrainer(MetaCalibrationMixin, Trainer):  # type: ignore[mis
 
 def figures(finished: Finish) -> dict[str, float]:
     """What was done at the end of training, as numbers to log."""
-    return {
-        "meta_temperature": finished.temperature,
-        "meta_is_folded": float(finished.is_folded),
-        "meta_nll_before": finished.before.nll,
-        "meta_nll_after": finished.after.nll,
-        "meta_ece_before": finished.before.ece,
-        "meta_ece_after": finished.after.ece,
-    }
+    sides = {"before": finished.before, "after": finished.after}
+    scores = {f"meta_{name}_{side}": getattr(part, name) for name in ("nll", "ece") for side, part in sides.items()}
+    return {"meta_temperature": finished.temperature, "meta_is_folded": float(finished.is_folded), **scores}
 
 
 def calibration_metrics(prediction: EvalPrediction) -> dict[str, float]:

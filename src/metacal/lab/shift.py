@@ -69,21 +69,11 @@ def measure_shift(
         if progress is not None:
             progress(figures=name, completed=len(each), total=len(sets))
         each.append(score_domain(name, *logits_of(first(examples, size)), temperature))
-    study = {
-        "shift": shift,
-        "source": sets.source,
-        "run": spec.title,
-        "spec": spec.hash,
-        "samples": clean["samples"],
-        "temperature": temperature,
-        "clean": clean,
-        "average": average(each),
-        "worst": worst(each),
-        "domains": [
-            {"corruption": name, "severity": severity, **score}
-            for (name, severity), score in zip(domains, each, strict=True)
-        ],
-    }
+    about = {"shift": shift, "source": sets.source, "run": spec.title, "spec": spec.hash, "samples": clean["samples"]}
+    figures = {"temperature": temperature, "clean": clean, "average": average(each), "worst": worst(each)}
+    named = zip(domains, each, strict=True)
+    rows = [{"corruption": name, "severity": severity, **score} for (name, severity), score in named]
+    study = {**about, **figures, "domains": rows}
     folder.write_shift(shift, study)
     return study
 
