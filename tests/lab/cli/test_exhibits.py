@@ -5,7 +5,7 @@ import pytest
 from metacal.lab.cli.run import in_order, narrow
 from metacal.lab.paper import EXHIBITS
 
-OWN = ("image-methods", "equal-data", "outer-step", "synthetic-sweep")
+OWN = ("image-methods", "equal-data", "outer-step", "published-code", "baselines", "synthetic-sweep")
 SMALL = ["generalisation-gap", "--scale", "smoke"]
 
 

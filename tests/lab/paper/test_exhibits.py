@@ -131,6 +131,36 @@ def test_only_the_outer_step_differs_from_the_published_run(scale):
             assert ours.outer == outer and ours.model_copy(update={"outer": "paper"}) == published
 
 
+@pytest.mark.parametrize("scale", ["full", "cpu", "smoke"])
+@pytest.mark.parametrize("row", [0, 1])
+def test_only_the_switches_differ_from_the_papers_algorithm(row, scale):
+    table = TABLES["published-code"]
+    specs = specs_of(table, table.rows[row], scale)
+    assert specs.pop("CE").method.name == "ce"
+    assert {label: spec.published for label, spec in specs.items()} == {
+        "MC": (),
+        "MC, leak": ("leak",),
+        "MC, statistics": ("statistics",),
+        "MC, replay": ("replay",),
+        "MC, all": ("leak", "replay", "statistics"),
+        "MC, leak frozen": ("frozen", "leak"),
+    }
+    for spec in specs.values():
+        assert spec.model_copy(update={"published": ()}) == specs["MC"]
+
+
+@pytest.mark.parametrize("scale", ["full", "cpu", "smoke"])
+def test_baselines_are_trained_on_equal_labels_and_chosen_alike(scale):
+    table = TABLES["baselines"]
+    specs = specs_of(table, table.rows[0], scale)
+    assert len({spec.hash for spec in specs.values()}) == len(table.columns)
+    assert not any(spec.sets_meta_aside for spec in specs.values())
+    assert {(spec.select, spec.train_size, spec.val_size, spec.epochs) for spec in specs.values()} == {
+        (each.select, each.train_size, each.val_size, each.epochs) for each in [specs["Ours"]]
+    }
+    assert specs["Ours"].select == "refinement"
+
+
 def test_one_cell_builds_each_spec_once(monkeypatch):
     built = []
     monkeypatch.setattr(exhibits, "build_spec", lambda settings: built.append(settings) or build_spec(settings))

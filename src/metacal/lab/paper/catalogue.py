@@ -4,6 +4,7 @@ A new one is a value here, and a line in ``assets/exhibits.csv`` that says what 
 """
 
 from dataclasses import replace
+from typing import Any
 
 from metacal.lab.paper.exhibits import Column, Exhibit, Row
 
@@ -38,6 +39,16 @@ def with_each_outer_step(name: str) -> tuple[Column, Column, Column]:
     return method(label, name), default, Column(f"{label}, steady", {"method": name, "outer": "steady"})
 
 
+def published_code(label: str, *switches: str) -> Column:
+    """Meta-Calibration with some of what the published code does beside the paper's algorithm."""
+    return Column(f"MC, {label}", {"method": "mc", "outer": "paper", "published": list(switches)})
+
+
+def by_refinement(label: str, name: str, **settings: Any) -> Column:
+    """A method whose epoch is chosen by validation NLL after a temperature, whatever its own recipe says."""
+    return Column(label, {"method": name, "select": "refinement", **settings})
+
+
 CIFAR = ("CIFAR-10", "CIFAR-100")
 NEWSGROUPS = Row("20 Newsgroups", "Global Pooling CNN", {"dataset": "20newsgroups"})
 MAIN_ROWS = (*(image_row(d, m) for d in CIFAR for m in MODELS), image_row("SVHN", "ResNet18"), NEWSGROUPS)
@@ -45,6 +56,7 @@ MAIN_ROWS = (*(image_row(d, m) for d in CIFAR for m in MODELS), image_row("SVHN"
 SHORT_NAMED_ROWS = tuple(replace(row, model=row.model.removesuffix("26-10")) for row in MAIN_ROWS)
 IMAGE_ROWS = tuple(image_row(dataset, "ResNet18") for dataset in DATASETS)
 OWN_ROWS = (*IMAGE_ROWS, NEWSGROUPS)
+PUBLISHED_CODE_ROWS = (IMAGE_ROWS[0], NEWSGROUPS)
 RESNET18_ROWS, RESNET110_ROWS = (tuple(image_row(d, model) for d in CIFAR) for model in ("ResNet18", "ResNet110"))
 SMALLER_RESNET_ROWS = tuple(image_row(dataset, model) for dataset in CIFAR for model in ("ResNet18", "ResNet50"))
 CROSS_DOMAIN_ROWS = tuple(
@@ -59,6 +71,22 @@ MC_S, MC_V, MC_L2 = method("MC-S", "mc-s"), method("MC-V", "mc-v"), method("MC-L
 MAIN_COLUMNS = (CE, BRIER, MMCE, FL3, method("FLSD-53", "flsd53"), LS, MC)
 EQUAL_DATA_COLUMNS = (CE, without_meta(CE), LS, without_meta(LS), MC)
 OUTER_STEP_COLUMNS = (CE, LS, *with_each_outer_step("mc"), *with_each_outer_step("mc-s"))
+PUBLISHED_CODE_COLUMNS = (
+    *(CE, MC),
+    *(published_code(switch, switch) for switch in ("leak", "statistics", "replay")),
+    published_code("all", "leak", "statistics", "replay"),
+    published_code("leak frozen", "leak", "frozen"),
+)
+BASELINE_COLUMNS = (
+    *(by_refinement(label, name) for label, name in (("CE", "ce"), ("LS", "ls"), ("FLSD-53", "flsd53"))),
+    *(by_refinement(label, name) for label, name in (("Dual focal", "dual_focal"), ("AdaFocal", "adafocal"))),
+    *(by_refinement(label, name) for label, name in (("MbLS", "mbls"), ("ACLS", "acls"), ("MDCA", "fl3+mdca"))),
+    *(by_refinement(label, name) for label, name in (("LogitNorm", "logit_norm"), ("Mixup", "mixup"))),
+    *(by_refinement(f"CE, {kind.upper()}", "ce", average=kind) for kind in ("ema", "swa")),
+    *(by_refinement(label, name, meta="val") for label, name in (("gamma-Net", "gamma-net"), ("MC", "mc"))),
+    Column("Ours", {"method": "meta"}),
+)
+"""At equal labels: what is learned is learned on the validation samples."""
 CROSS_DOMAIN_COLUMNS = (CE, LS, BRIER, MMCE, method("FL", "fl3"), method("FLSD", "flsd53"), MC)
 ABLATION_COLUMNS = (
     method("M0: Vanilla CE [meta-loss -, loss CE]", "ce"),
@@ -118,6 +146,8 @@ TABLES: dict[str, Exhibit] = {
         Exhibit("image-methods", IMAGE_ROWS, (CE, LS, FL3, BRIER, MC, MC_S, MC_V, MC_L2), metrics=SIDE_BY_SIDE),
         Exhibit("equal-data", OWN_ROWS, EQUAL_DATA_COLUMNS, metrics=(ECE, AFTER_TEMPERATURE, ERROR)),
         Exhibit("outer-step", OWN_ROWS, OUTER_STEP_COLUMNS, metrics=SIDE_BY_SIDE),
+        Exhibit("published-code", PUBLISHED_CODE_ROWS, PUBLISHED_CODE_COLUMNS, metrics=SIDE_BY_SIDE),
+        Exhibit("baselines", IMAGE_ROWS, BASELINE_COLUMNS, metrics=SIDE_BY_SIDE),
     )
 }
 FIGURES: dict[str, Exhibit] = {

@@ -35,7 +35,7 @@ SMOKE: dict[str, Any] = {
 }
 KEPT_IN_SMOKE = (
     *("method", "seed", "nesterov", "weight_decay", "domains", "hold_out_meta"),
-    *("outer", "meta", "through", "select", "finish"),
+    *("outer", "meta", "through", "select", "finish", "published", "average"),
 )
 
 NOTES = {
