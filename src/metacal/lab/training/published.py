@@ -4,7 +4,8 @@
   network, along the held-out batch and, by the simulated step, along the training batch, and nothing is cleared.
 - ``statistics``: batch normalisation takes held-out batches into its running statistics.
 - ``replay``: the held-out batches of an epoch are one shuffled pass that is repeated, its short last batch included.
-- ``frozen``: omega stays where it starts, as for the published WideResNet.
+- ``frozen``: omega stays where it starts, as for the published WideResNet, which never uses the simulated step: what
+  leaks is then the gradient of the meta-loss of the network as it is.
 """
 
 from collections.abc import Iterator
@@ -103,8 +104,9 @@ class PublishedLoss(MetaCalibratedLoss):
         held_out, labels = next(self.stream) if "frozen" in self.switches else self.stream.last
         held_out_features = self._run_held_out(held_out)
         if "leak" in self.switches:
-            stepped = self._stepped_head(features, y, omega)
-            leaked = self.objective(self._logits(stepped, held_out_features), labels)
+            own: dict[str, Tensor] = dict(self.head.named_parameters())
+            head = own if "frozen" in self.switches else self._stepped(own, features, y, omega)
+            leaked = self.objective(self._logits(head, held_out_features), labels)
             loss = loss + (leaked - leaked.detach())  # its gradient alone
         return loss, logits
 
@@ -123,9 +125,10 @@ class PublishedLoss(MetaCalibratedLoss):
             logits: Tensor = functional_call(self.head, parameters, (at_least_float32(features),))
         return logits
 
-    def _stepped_head(self, features: Tensor, y: Tensor, omega: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The head after a plain step, as a function of everything that the step depends on."""
-        parameters: dict[str, Tensor] = dict(self.head.named_parameters())
+    def _stepped(
+        self, parameters: dict[str, Tensor], features: Tensor, y: Tensor, omega: dict[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """The head's parameters after a plain step, as a function of everything that the step depends on."""
         inner: InnerLoss = functional_call(
             self.hyperparameters, omega, (InnerLoss.plain(y, self.calibrator.num_classes),)
         )
