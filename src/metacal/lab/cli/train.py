@@ -36,10 +36,10 @@ def train(
     The first keys to know are [bold]dataset[/], [bold]model[/], [bold]method[/] and [bold]seed[/]; a data set of the
     paper brings the published settings for the rest: epochs, batch_size, accumulate, optimizer, lr, momentum, nesterov,
     weight_decay, schedule, milestones, decay, reduction, clip_norm, average, ema_decay, interleaved_lr, patience,
-    precision, compile;
-    train_size, val_share or val_size, meta_share or meta_size, stratified, hold_out_meta, augment, domains;
-    meta, outer, through, meta_every, meta_lr, meta_batch_size, meta_memory; select, finish; model_options.NAME,
-    dataset_options.NAME; and accelerator, devices, strategy, threads, channels_last for the machine.
+    precision, compile; train_size, val_share or val_size, meta_share or meta_size, stratified, hold_out_meta, augment,
+    domains; meta, outer, through, meta_every, meta_lr, meta_batch_size, meta_memory, published; select, finish;
+    model_options.NAME, dataset_options.NAME; and accelerator, devices, strategy, threads and channels_last for the
+    machine.
 
     Methods: meta, this library's own, learns label smoothing on the validation samples (meta=val). Of the paper are ce,
     ls and others to compare with, and mc and its kin, which learn on a part of the training data (meta=split); an
