@@ -47,12 +47,15 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="where to save")
     parser.add_argument("--wait", type=float, default=0.0, metavar="SECONDS", help="wait so long for a quiet machine")
     parser.add_argument("--seeds", type=int, default=4, help="splits of each case; 4")
+    parser.add_argument("--only", choices=("fits", "auto"), help="one of the two parts")
     arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    parts = {
-        "fits": measured(lambda: measure_fits(arguments.seeds), arguments.wait),
-        "auto": measured(measure_auto, arguments.wait),
-    }
+    parts = {}
+    if arguments.only != "auto":
+        torch.set_num_threads(1)
+        parts["fits"] = measured(lambda: measure_fits(arguments.seeds), arguments.wait)
+    if arguments.only != "fits":
+        torch.set_num_threads(min(2, os.cpu_count() or 1))
+        parts["auto"] = measured(measure_auto, arguments.wait)
     publish("structured_scaling", parts, {"probmetrics": _version("probmetrics")}, arguments.json)
 
 

@@ -8,7 +8,7 @@ from tests.posthoc.samples import drawn
 
 from metacal.errors import MetacalWarning
 from metacal.functional import negative_log_likelihood
-from metacal.posthoc import StructuredMatrixScaling, StructuredVectorScaling, TemperatureScaling, structured_scaling
+from metacal.posthoc import StructuredMatrixScaling, StructuredVectorScaling, TemperatureScaling, regression
 from metacal.posthoc.structured_scaling import fit_structured
 
 both = pytest.mark.parametrize("kind", [StructuredVectorScaling, StructuredMatrixScaling])
@@ -119,7 +119,7 @@ def test_float32_scores_give_the_same_calibrator(kind):
 
 @both
 def test_says_when_it_did_not_converge(kind, monkeypatch):
-    monkeypatch.setattr(structured_scaling, "MAX_ITERATIONS", 1)
+    monkeypatch.setattr(regression, "MAX_ITERATIONS", 1)
     logits, targets = skewed(500)
     with pytest.warns(MetacalWarning, match="did not converge in 3 iterations"):
         fitted = kind().fit(logits=logits, targets=targets)
@@ -130,6 +130,6 @@ def test_says_when_it_did_not_converge(kind, monkeypatch):
 def test_chunks_do_not_matter(kind, monkeypatch):
     logits, targets = skewed(500)
     whole = kind().fit(logits=logits, targets=targets)
-    monkeypatch.setattr(structured_scaling, "CHUNK", 28)
+    monkeypatch.setattr(regression, "CHUNK", 28)
     parts = kind().fit(logits=logits, targets=targets)
     np.testing.assert_allclose(parts.weight_, whole.weight_, atol=1e-6)

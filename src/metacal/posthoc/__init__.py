@@ -25,15 +25,15 @@ from metacal.posthoc.temperature_scaling import TemperatureScaling
 CALIBRATORS: dict[str, type[Calibrator]] = {
     "temperature": TemperatureScaling,
     "structured_vector": StructuredVectorScaling,
-    "structured_matrix": StructuredMatrixScaling,
-    "beta": BetaCalibration,
     "vector": VectorScaling,
+    "beta": BetaCalibration,
+    "structured_matrix": StructuredMatrixScaling,
     "dirichlet": DirichletCalibration,
     "matrix": MatrixScaling,
-    "isotonic": IsotonicCalibration,
     "histogram": HistogramBinning,
+    "isotonic": IsotonicCalibration,
 }
-"""By the names that the command line and `choose_calibrator` know them by."""
+"""By the names that the command line and `choose_calibrator` know them by, the simplest first."""
 
 __all__ = [
     "CALIBRATORS",

@@ -1,6 +1,5 @@
-"""Choosing a calibrator: by the likelihood of samples that it was not fitted on."""
+"""Choosing a calibrator: the simplest whose likelihood on other samples than its own is within noise of the best."""
 
-import math
 import warnings
 from typing import Any, NamedTuple
 
@@ -15,25 +14,74 @@ from metacal.posthoc.base import Calibrator
 
 FOLDS = 5
 NONE = "none"
+HELD, FREE = "structured_matrix", ("dirichlet", "matrix")
+HOPELESS = 4.0
+"""Standard errors behind the best from which a calibrator is not tried on further folds."""
 
 
 class Trial(NamedTuple):
-    """How one calibrator did on held-out folds."""
+    """How one calibrator did on held-out folds.
 
-    name: str  # in `metacal.posthoc.CALIBRATORS`, or "none" for the scores as they are
-    nll: float | None  # mean over all samples, each scored by the fit on the other folds; None if it was not tried
+    Attributes:
+        name: in `metacal.posthoc.CALIBRATORS`, or ``"none"`` for the scores as they are.
+        nll: mean over the samples, each scored by the fit on the other folds; None if it was not tried.
+        keeps_predictions: whether every predicted class stays.
+        behind: how much higher the NLL is than the best one's on the same samples.
+        behind_error: the standard error of that.
+        accuracy: share of samples that are right.
+        note: why it was not tried on all folds, or what the fits warned of.
+    """
+
+    name: str
+    nll: float | None
     keeps_predictions: bool
-    note: str = ""  # why it was not tried, or what the fits warned of
+    behind: float | None = None
+    behind_error: float | None = None
+    accuracy: float | None = None
+    note: str = ""
+
+
+class _Race:
+    """The losses of one candidate so far; NaN where it was not scored yet."""
+
+    def __init__(self, name: str, calibrator: Calibrator | None, targets: Tensor) -> None:
+        self.name, self.calibrator = name, calibrator
+        self.losses = torch.full(targets.shape, torch.nan, dtype=torch.float64, device=targets.device)
+        self.right = torch.zeros_like(targets, dtype=torch.bool)
+        self.notes: list[str] = []
+        self.is_out = False
+
+    def score(self, given: Given, targets: Tensor, held_out: Tensor) -> None:
+        """Fit on all samples but these, and take the losses of these."""
+        said = held_out_probs(self.calibrator, given, targets, held_out, self.notes)
+        labels = targets[held_out]
+        self.losses[held_out] = -said.double().gather(1, labels.unsqueeze(1)).squeeze(1).clamp(max=1.0).log()
+        self.right[held_out] = said.argmax(dim=1) == labels
+
+    def behind(self, other: "_Race") -> tuple[float, float]:
+        """Mean and standard error of the difference in loss, on samples that both were scored on."""
+        differences = self.losses - other.losses
+        differences = differences[~differences.isnan()]
+        if not bool(differences.isfinite().all()):
+            return float("inf"), 0.0
+        return float(differences.mean()), float(differences.std() / len(differences) ** 0.5)
+
+    @property
+    def mean(self) -> float:
+        """NLL so far."""
+        return float(self.losses[~self.losses.isnan()].mean())
 
 
 @explained
 def choose_calibrator(
     *, logits: Any = None, probs: Any = None, targets: Any, folds: int = FOLDS, seed: int = 0
 ) -> tuple[str, list[Trial]]:
-    """Name of the calibrator with the best cross-validated NLL, and what all of them reached.
+    """Name of the simplest calibrator with a cross-validated NLL within one standard error of the best, and all trials.
 
-    Calibrators with a parameter for every pair of classes are left out where there are more parameters than samples; of
-    equal likelihoods the first is taken.
+    The standard error is that of the difference in loss, sample by sample. Simplest first: none, then the order of
+    `CALIBRATORS`. One that is four standard errors behind after a fold is not tried on the others. Calibrators with a
+    parameter for every pair of classes are left out where there are more parameters than samples, and those without
+    priors where `StructuredMatrixScaling` is that far behind already.
 
     The scores and targets are those of `Calibrator.fit`; ``seed`` is of the draw of the folds.
 
@@ -51,40 +99,82 @@ def choose_calibrator(
     check_integer("folds", folds, 2)
     given, labels = read_scores(logits, probs, targets)
     assert labels is not None
-    if len(labels) < 2 * folds:
-        raise InvalidValueError(f"`targets` must hold at least {2 * folds} samples to choose by, got {len(labels)}.")
-    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed)).to(labels.device)
-    parts = [order[first::folds] for first in range(folds)]
-    trials = [Trial(NONE, float(_losses(given.probs, labels).mean()), True)]
+    parts = draw_folds(labels, folds, seed)
     num_classes = given.scores.shape[1]
-    for name, kind in CALIBRATORS.items():
-        if kind.parameters_grow_as_square and num_classes * (num_classes + 1) > len(labels):
-            note = f"not tried: {num_classes * (num_classes + 1):,} parameters for {len(labels):,} samples"
-            trials.append(Trial(name, None, kind.keeps_predictions, note))
-        else:
-            trials.append(_try(name, kind(), given, labels, parts))
-    best = min((trial for trial in trials if trial.nll is not None), key=lambda trial: trial.nll or 0.0)
-    return best.name, trials
+    parameters = num_classes * (num_classes + 1)
+    untried = {
+        name for name, kind in CALIBRATORS.items() if kind.parameters_grow_as_square and parameters > len(labels)
+    }
+    races = [_Race(NONE, None, labels)]
+    races += [_Race(name, kind(), labels) for name, kind in CALIBRATORS.items() if name not in untried]
+    for number, held_out in enumerate(parts, start=1):
+        running: list[_Race] = []
+        for race in races:
+            held = next((other for other in running if other.name == HELD), None)
+            if race.name in FREE and held is not None and _is_hopeless(held, running):
+                race.is_out, race.notes = True, [f"not tried: {HELD}, the same under priors, is far behind"]
+            if not race.is_out:
+                race.score(given, labels, held_out)
+                running.append(race)
+        for race in running:
+            if number < folds and race.calibrator is not None and _is_hopeless(race, running):
+                race.is_out = True
+                race.notes.insert(0, f"dropped after {number} of {folds} folds")
+    best = min((race for race in races if not race.is_out), key=lambda race: race.mean)
+    chosen = next(race for race in races if not race.is_out and _is_level(*race.behind(best)))
+    found = {race.name: _trial(race, best) for race in races}
+    note = f"not tried: {parameters:,} parameters for {len(labels):,} samples"
+    for name in untried:
+        found[name] = Trial(name, None, CALIBRATORS[name].keeps_predictions, note=note)
+    return chosen.name, [found[name] for name in (NONE, *CALIBRATORS)]
 
 
-def _try(name: str, calibrator: Calibrator, given: Given, targets: Tensor, parts: list[Tensor]) -> Trial:
-    losses = torch.zeros(len(targets), dtype=torch.float64, device=targets.device)
-    notes: list[str] = []
-    for held_out in parts:
-        is_used = torch.ones_like(targets, dtype=torch.bool)
-        is_used[held_out] = False
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", MetacalWarning)
-            scores: dict[str, Any] = {given.name: given.scores[is_used]}
-            calibrator.fit(**scores, targets=targets[is_used])
-        notes += [str(warning.message) for warning in caught if str(warning.message) not in notes]
-        said = calibrator.predict_proba(**{given.name: given.scores[held_out]})
-        losses[held_out] = _losses(said, targets[held_out])
-    nll = float(losses.mean())
-    if math.isinf(nll):
-        notes.insert(0, "gave a probability of 0 to a class that came")
-    return Trial(name, nll, calibrator.keeps_predictions, "; ".join(notes))
+def draw_folds(targets: Tensor, folds: int = FOLDS, seed: int = 0) -> list[Tensor]:
+    """Sample numbers of each fold."""
+    if len(targets) < 2 * folds:
+        raise InvalidValueError(f"`targets` must hold at least {2 * folds} samples to choose by, got {len(targets)}.")
+    order = torch.randperm(len(targets), generator=torch.Generator().manual_seed(seed)).to(targets.device)
+    return [order[first::folds] for first in range(folds)]
 
 
-def _losses(probs: Tensor, targets: Tensor) -> Tensor:
-    return -probs.double().gather(1, targets.unsqueeze(1)).squeeze(1).clamp(max=1.0).log()
+def held_out_probs(
+    calibrator: Calibrator | None, given: Given, targets: Tensor, held_out: Tensor, notes: list[str] | None = None
+) -> Tensor:
+    """Probabilities of some samples by a fit on all others; new warnings of the fit are added to the notes."""
+    if calibrator is None:
+        return Given(given.scores[held_out], given.is_logits, is_tensor=True, is_flat=False).probs
+    is_used = torch.ones_like(targets, dtype=torch.bool)
+    is_used[held_out] = False
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", MetacalWarning)
+        scores: dict[str, Any] = {given.name: given.scores[is_used]}
+        calibrator.fit(**scores, targets=targets[is_used])
+    if notes is not None:
+        notes += [text for each in caught if (text := str(each.message)) not in notes]
+    said: Tensor = calibrator.predict_proba(**{given.name: given.scores[held_out]})
+    return said
+
+
+def _is_level(difference: float, error: float) -> bool:
+    return difference <= error
+
+
+def _is_hopeless(race: _Race, running: list[_Race]) -> bool:
+    difference, error = race.behind(min(running, key=lambda other: other.mean))
+    return difference > HOPELESS * error
+
+
+def _trial(race: _Race, best: _Race) -> Trial:
+    is_scored = ~race.losses.isnan()
+    if not bool(is_scored.any()):
+        return Trial(race.name, None, False, note="; ".join(race.notes))
+    difference, error = race.behind(best)
+    return Trial(
+        race.name,
+        race.mean,
+        race.calibrator is None or race.calibrator.keeps_predictions,
+        difference,
+        error,
+        float(race.right[is_scored].double().mean()),
+        "; ".join(race.notes),
+    )

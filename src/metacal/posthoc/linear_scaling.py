@@ -1,7 +1,6 @@
 """Calibrators of the form ``softmax(W x + b)``: vector, matrix and Dirichlet calibration, by one convex fit."""
 
-from collections.abc import Callable
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -11,16 +10,13 @@ from torch import Tensor
 from metacal.functional.arguments import check_not_negative
 from metacal.functional.temperature import fit_temperature
 from metacal.posthoc.base import Calibrator, FitReport, check_fitted, like, not_converged, to_array
+from metacal.posthoc.regression import Regression, minimise
 
 RIDGE = 1e-6
 """Pull of the weights towards temperature scaling: too weak to be felt, but it makes the optimum unique and finite."""
 
-MAX_ITERATIONS = 1000
-FLAT = 3e-5
-"""Largest entry of the gradient of the mean NLL that counts as an optimum."""
-
-Penalty = Callable[[Tensor, Tensor], Tensor]
-"""Of weight and bias, added to the mean NLL."""
+TOLERANCE = 1e-7
+"""How much the mean NLL may still fall by where a fit ends, about."""
 
 
 class LinearMap:
@@ -36,8 +32,15 @@ class LinearMap:
     bias_: NDArray[np.float64]
 
     def _fit(self, scores: Tensor, targets: Tensor) -> FitReport:
-        fit = fit_linear(self._features(scores), targets, is_matrix=self._is_matrix, penalty=self._penalty())
-        self.weight_, self.bias_ = to_array(fit.weight), to_array(fit.bias)
+        features, samples = self._features(scores).double(), len(targets)
+        found = fit_temperature(logits=features, targets=targets, validate=False).temperature
+        inverse = 1.0 / min(max(found, 0.01), 100.0)
+        regression = Regression(features, targets, is_matrix=self._is_matrix, diagonal=inverse)
+        others, bias = self._penalties(scores.shape[1])
+        weak = 2.0 * samples * RIDGE
+        precisions = regression.precisions(weak, weak + 2.0 * samples * others, weak + 2.0 * samples * bias)
+        fit = minimise(regression, precisions, tolerance=TOLERANCE * samples)
+        self.weight_, self.bias_ = map(to_array, regression.split(fit.parameters))
         return FitReport(fit.iterations, fit.converged, warning=not_converged(fit.converged, fit.iterations))
 
     def _check_fitted(self) -> None:
@@ -51,8 +54,9 @@ class LinearMap:
     def _features(self, scores: Tensor) -> Tensor:
         return scores
 
-    def _penalty(self) -> Penalty | None:
-        return None
+    def _penalties(self, num_classes: int) -> tuple[float, float]:
+        """Factors of the squares of each weight off the diagonal and of each bias, beside the mean NLL."""
+        return 0.0, 0.0
 
 
 class VectorScaling(LinearMap, Calibrator):
@@ -116,16 +120,9 @@ class MatrixScaling(LinearMap, Calibrator):
         check_not_negative("off_diagonal_penalty", self.off_diagonal_penalty)
         check_not_negative("bias_penalty", self.bias_penalty)
 
-    def _penalty(self) -> Penalty:
+    def _penalties(self, num_classes: int) -> tuple[float, float]:
         """ODIR (Kull et al. 2019): mean square of what is off the diagonal, and of the bias, each with its strength."""
-
-        def penalty(weight: Tensor, bias: Tensor) -> Tensor:
-            num_classes = len(bias)
-            off = weight.square().sum() - weight.diagonal().square().sum()
-            mean_off = off / (num_classes * (num_classes - 1))
-            return self.off_diagonal_penalty * mean_off + self.bias_penalty * bias.square().mean()
-
-        return penalty
+        return self.off_diagonal_penalty / (num_classes * (num_classes - 1)), self.bias_penalty / num_classes
 
 
 class DirichletCalibration(MatrixScaling):
@@ -148,51 +145,6 @@ class DirichletCalibration(MatrixScaling):
 
     def _features(self, scores: Tensor) -> Tensor:
         return torch.log_softmax(scores, dim=1)
-
-
-class LinearFit(NamedTuple):
-    """Weights ``(K,)`` or ``(K, K)`` and bias ``(K,)`` in float64, and how the fit went."""
-
-    weight: Tensor
-    bias: Tensor
-    iterations: int
-    converged: bool
-
-
-def fit_linear(features: Tensor, targets: Tensor, *, is_matrix: bool, penalty: Penalty | None = None) -> LinearFit:
-    """Weights with the best penalised likelihood, by L-BFGS in float64 from the best temperature."""
-    wide = features.detach().double()
-    num_classes = wide.shape[1]
-    start = 1.0 / min(max(fit_temperature(logits=wide, targets=targets, validate=False).temperature, 0.01), 100.0)
-    diagonal = torch.full((num_classes,), start, dtype=torch.float64, device=wide.device)
-    anchor = torch.diag(diagonal) if is_matrix else diagonal
-    weight = anchor.clone().requires_grad_()
-    bias = torch.zeros(num_classes, dtype=torch.float64, device=wide.device, requires_grad=True)
-    optimizer = torch.optim.LBFGS(
-        [weight, bias],
-        max_iter=MAX_ITERATIONS,
-        max_eval=2 * MAX_ITERATIONS,
-        tolerance_grad=FLAT / 10.0,
-        tolerance_change=1e-12,
-        history_size=20,
-        line_search_fn="strong_wolfe",
-    )
-
-    def loss() -> Tensor:
-        optimizer.zero_grad()
-        value = torch.nn.functional.cross_entropy(apply_linear(wide, weight, bias), targets)
-        value = value + RIDGE * ((weight - anchor).square().sum() + bias.square().sum())
-        if penalty is not None:
-            value = value + penalty(weight, bias)
-        value.backward()  # type: ignore[no-untyped-call]
-        return value
-
-    with torch.enable_grad():
-        optimizer.step(loss)  # type: ignore[no-untyped-call]
-        loss()
-    steepest = max(float(values.grad.abs().max()) for values in (weight, bias) if values.grad is not None)
-    iterations = int(optimizer.state[weight]["n_iter"])
-    return LinearFit(weight.detach(), bias.detach(), iterations, steepest <= FLAT)
 
 
 def apply_linear(features: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

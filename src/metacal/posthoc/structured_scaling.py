@@ -8,6 +8,7 @@ from torch import Tensor
 from metacal.functional.temperature import HIGHEST, LOWEST, fit_temperature
 from metacal.posthoc.base import Calibrator, FitReport, check_fitted, not_converged, to_array
 from metacal.posthoc.linear_scaling import LinearMap
+from metacal.posthoc.regression import Curvature, Regression, minimise
 
 ROUNDS = 2
 """How often the widths of the priors are estimated anew."""
@@ -15,13 +16,8 @@ ROUNDS = 2
 PRIOR_WEIGHT = 2.0
 """Parameters' worth of trust in the first width of a prior."""
 
-LOOSE, TIGHT = 1e-3, 1e-6
-"""Newton decrement (about twice what the total NLL can still fall by) at which a fit ends: in between, and the last."""
-
-MAX_ITERATIONS = 300
-MEMORY = 10
-CHUNK = 65_536
-"""Scores that are worked on at a time: what is made of them stays in the cache."""
+LOOSE, TIGHT = 1e-5, 1e-7
+"""How much the mean NLL may still fall by, about, where a fit ends: in between, and the last."""
 
 
 class StructuredScaling(LinearMap):
@@ -118,54 +114,6 @@ class StructuredFit(NamedTuple):
     precisions: Tensor  # one for each parameter: those of the weights, row after row, then those of the bias
 
 
-class At(NamedTuple):
-    """The total NLL at a point, its gradient, and curvatures: diagonal, and what `estimate_precisions` needs."""
-
-    nll: Tensor
-    gradient: Tensor
-    diagonal: Tensor
-    moments: Tensor  # vector: sums of q * x, (K,); matrix: sums of x x' by row weights, (K, K); q = p * (1 - p)
-
-
-class Likelihood:
-    """The NLL of ``softmax((I + U) x + b)`` as a function of the flat parameters ``(U, b)``, with its derivatives."""
-
-    def __init__(self, features: Tensor, targets: Tensor, *, is_matrix: bool) -> None:
-        self.features, self.targets, self.is_matrix = features, targets.unsqueeze(1), is_matrix
-        self.num_classes = num_classes = features.shape[1]
-        self.num_weights = num_classes**2 if is_matrix else num_classes
-        of_target = features if is_matrix else features.gather(1, self.targets).squeeze(1)
-        sums = features.new_zeros(num_classes, *of_target.shape[1:]).index_add_(0, targets, of_target)
-        self.observed = torch.cat((sums.reshape(-1), torch.bincount(targets, minlength=num_classes).double()))
-        self.identity = torch.eye(num_classes).to(features) if is_matrix else features.new_ones(num_classes)
-
-    def split(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
-        """Weight, the identity included, and bias."""
-        weight, bias = parameters[: self.num_weights], parameters[self.num_weights :]
-        return weight.view_as(self.identity) + self.identity, bias
-
-    def at(self, parameters: Tensor, *, curvature: bool = False) -> At:
-        """Value and gradient; the curvatures are 0 where they are not asked for."""
-        weight, bias = self.split(parameters)
-        nll, bias_sums, weight_sums = bias.new_zeros(()), torch.zeros_like(bias), torch.zeros_like(weight)
-        bias_curvature, weight_curvature, moments = map(torch.zeros_like, (bias, weight, weight))
-        rows = max(1, CHUNK // self.num_classes)
-        for x, y in zip(torch.split(self.features, rows), torch.split(self.targets, rows), strict=True):
-            scores = torch.addmm(bias, x, weight.T) if self.is_matrix else torch.addcmul(bias, x, weight)
-            probs = torch.softmax(scores, dim=1)
-            nll -= probs.gather(1, y).clamp_(min=torch.finfo(probs.dtype).tiny).log_().sum()
-            bias_sums += probs.sum(dim=0)
-            weight_sums += probs.T @ x if self.is_matrix else (probs * x).sum(dim=0)
-            if curvature:
-                spread = probs * (1.0 - probs)
-                bias_curvature += spread.sum(dim=0)
-                weighted = spread.sum(dim=1, keepdim=True) * x if self.is_matrix else spread * x
-                weight_curvature += spread.T @ x.square() if self.is_matrix else (weighted * x).sum(dim=0)
-                moments += weighted.T @ x if self.is_matrix else weighted.sum(dim=0)
-        gradient = torch.cat((weight_sums.reshape(-1), bias_sums)) - self.observed
-        return At(nll, gradient, torch.cat((weight_curvature.reshape(-1), bias_curvature)), moments)
-
-
 def fit_structured(features: Tensor, targets: Tensor, *, is_matrix: bool) -> StructuredFit:
     """Weight and bias with the best penalised likelihood, and priors as wide as the samples make likely.
 
@@ -173,42 +121,42 @@ def fit_structured(features: Tensor, targets: Tensor, *, is_matrix: bool) -> Str
     weights. Then, `ROUNDS` times, the widths are estimated from the fit (MacKay's evidence) and the fit goes on from
     where it was: those of diagonal and bias for a vector, that of the other weights for a matrix.
     """
-    likelihood = Likelihood(features, targets, is_matrix=is_matrix)
-    num_classes = likelihood.num_classes
-    first = features.new_full((likelihood.num_weights + num_classes,), 2.0 * num_classes)
-    if is_matrix:
-        others = ~torch.eye(num_classes, dtype=torch.bool, device=features.device)
-        first[: num_classes**2][others.view(-1)] = 2.0 * num_classes * (num_classes - 1)
-    precisions, parameters, iterations = first, torch.zeros_like(first), 0
+    regression = Regression(features, targets, is_matrix=is_matrix)
+    own = 2.0 * regression.num_classes
+    first = precisions = regression.precisions(own, own * (regression.num_classes - 1), own)
+    parameters, iterations = torch.zeros_like(first), 0
     for number in range(ROUNDS + 1):
-        start = likelihood.at(parameters, curvature=True)
+        curvature = regression.curvature(parameters)
         if number:
-            precisions = estimate_precisions(start, parameters, precisions, first)
-        tolerance = TIGHT if number == ROUNDS else LOOSE
-        parameters, more, converged = minimise(likelihood, parameters, precisions, start, tolerance)
-        iterations += more
-    return StructuredFit(*likelihood.split(parameters), iterations, converged, precisions)
+            precisions = estimate_precisions(regression, curvature, parameters, precisions, first)
+        tolerance = max(TIGHT * len(targets), 1e-6) if number == ROUNDS else max(LOOSE * len(targets), 1e-3)
+        fit = minimise(regression, precisions, start=parameters, curvature=curvature, tolerance=tolerance)
+        parameters, iterations = fit.parameters, iterations + fit.iterations
+    return StructuredFit(*regression.split(parameters), iterations, fit.converged, precisions)
 
 
-def estimate_precisions(at: At, parameters: Tensor, precisions: Tensor, first: Tensor) -> Tensor:
+def estimate_precisions(
+    regression: Regression, curvature: Curvature, parameters: Tensor, precisions: Tensor, first: Tensor
+) -> Tensor:
     """Precisions of the priors at which a fit is consistent: number of determined parameters over their sum of squares.
 
     Of a parameter ``1 - precision * posterior variance`` is determined. The posterior of a vector is independent
     between classes, its diagonal and bias are not; that of a matrix has the same correlations between the weights of
     every class (a Kronecker product).
     """
-    num_classes = at.moments.shape[-1]
+    num_classes = regression.num_classes
     new = precisions.clone()
-    if at.moments.ndim == 1:
-        diagonal, bias = torch.split(at.diagonal + precisions, num_classes)
-        determinant = diagonal * bias - at.moments.square()
+    if not regression.is_matrix:
+        diagonal, bias = torch.split(curvature.vector.diagonal() + precisions, num_classes)
+        both = curvature.vector[:num_classes, num_classes:].diagonal()
+        determinant = diagonal * bias - both.square()
         determined = 1.0 - precisions * torch.cat((bias / determinant, diagonal / determinant))
         for part in (slice(0, num_classes), slice(num_classes, None)):
             new[part] = _precision(determined[part].sum(), parameters[part], first[part][0])
         return new
-    others = ~torch.eye(num_classes, dtype=torch.bool, device=new.device).view(-1)
-    weights, spreads = parameters[: num_classes**2][others], at.diagonal[num_classes**2 :]
-    variances = torch.linalg.eigvalsh(at.moments / spreads.sum().clamp(min=1e-300)).clamp(min=0.0)
+    others = ~regression.is_diagonal
+    weights, spreads = parameters[: num_classes**2][others], curvature.outputs.diagonal()
+    variances = torch.linalg.eigvalsh(curvature.inputs[:-1, :-1]).clamp(min=0.0)
     information = torch.outer(spreads, variances)
     determined = information / (information + precisions[1])  # place 1 of row 0: not on the diagonal
     share = (num_classes - 1) / num_classes
@@ -218,51 +166,3 @@ def estimate_precisions(at: At, parameters: Tensor, precisions: Tensor, first: T
 
 def _precision(determined: Tensor, values: Tensor, first: Tensor) -> Tensor:
     return (determined + PRIOR_WEIGHT) / (values.square().sum() + PRIOR_WEIGHT / first)
-
-
-def minimise(
-    likelihood: Likelihood, parameters: Tensor, precisions: Tensor, at: At, tolerance: float
-) -> tuple[Tensor, int, bool]:
-    """Parameters with the least penalised NLL by L-BFGS, scaled by the curvatures at the start; steps; converged."""
-    inverse = 1.0 / (at.diagonal + precisions)
-    value = at.nll + 0.5 * (precisions * parameters.square()).sum()
-    gradient = at.gradient + precisions * parameters
-    pairs: list[tuple[Tensor, Tensor, Tensor]] = []
-    for iteration in range(MAX_ITERATIONS):
-        direction = _direction(gradient, inverse, pairs)
-        decrement = float(direction @ gradient)
-        if decrement <= tolerance:
-            return parameters, iteration, True
-        length = 1.0
-        for _ in range(40):
-            moved = parameters - length * direction
-            at = likelihood.at(moved)
-            reached = at.nll + 0.5 * (precisions * moved.square()).sum()
-            rise = float(reached - value)
-            if rise <= -1e-4 * length * decrement:
-                break
-            # To the lowest point of the parabola through both values and the slope, within bounds.
-            length *= min(max(0.5 * length * decrement / (rise + length * decrement), 0.1), 0.5)
-        else:
-            return parameters, iteration, False
-        following = at.gradient + precisions * moved
-        step, change = moved - parameters, following - gradient
-        pairs = [*pairs, (step, change, step @ change)][-MEMORY:]
-        parameters, value, gradient = moved, reached, following
-    return parameters, MAX_ITERATIONS, False
-
-
-def _direction(gradient: Tensor, inverse: Tensor, pairs: list[tuple[Tensor, Tensor, Tensor]]) -> Tensor:
-    """The gradient times an estimate of the inverse Hessian (the two loops of L-BFGS); the NLL falls against it."""
-    direction, shares = gradient.clone(), []
-    for step, change, product in reversed(pairs):
-        share = (step @ direction) / product
-        direction -= share * change
-        shares.append(share)
-    direction *= inverse
-    if pairs:
-        _, change, product = pairs[-1]
-        direction *= product / (change @ (inverse * change))
-    for (step, change, product), share in zip(pairs, reversed(shares), strict=True):
-        direction += (share - (change @ direction) / product) * step
-    return direction
