@@ -70,6 +70,32 @@ def test_auto_prints_the_table_it_chose_by(metacal, files, tmp_path):
     assert read_predictions(out).num_classes == 3
 
 
+def test_figures_before_and_after(metacal, files, tmp_path):
+    """Those of the file itself, recomputed from what was written; those of held-out folds where it has no targets."""
+    out, about = tmp_path / "out.parquet", tmp_path / "j"
+    status, output, _ = metacal("calibrate", files[1], "--fit-on", files[0], "--out", out, "--json", about)
+    assert status == 0
+    effect = json.loads(about.read_text())["effect"]
+    for name, path in (("before", files[1]), ("after", out)):
+        said = read_predictions(path)
+        found = score_predictions(probs=said.probs, targets=said.targets)
+        assert effect[name]["ece"] == pytest.approx(found.ece, abs=1e-6)
+        assert effect[name]["nll"] == pytest.approx(found.nll, abs=1e-5)
+    change = next(each for each in effect["differences"] if each["figure"] == "nll")
+    assert change["value"] == pytest.approx(effect["after"]["nll"] - effect["before"]["nll"], abs=1e-5)
+    assert change["is_beyond_noise"] and change["high"] < 0.0
+    assert re.search(rf"│ NLL\s+│ {effect['before']['nll']:.4f} \(.* to .*│ {effect['after']['nll']:.4f} \(", output)
+    table = columns(3.0 * draw(n=900, seed=1)[0], draw(n=900, seed=1)[2], "logit_")
+    del table["label"]
+    bare = write(tmp_path / "bare.parquet", table)
+    status, output, _ = metacal("calibrate", bare, "--fit-on", files[0], "--out", out, "--json", about)
+    assert status == 0
+    found = json.loads(about.read_text())
+    assert "effect" not in found and found["held_out"]["rows"] == 900
+    assert found["held_out"]["after"]["nll"] < found["held_out"]["before"]["nll"]
+    assert "Held-out folds of the fitting file, 900 rows" in output
+
+
 def test_save_and_use_without_targets(metacal, files, tmp_path):
     saved, first, second = (tmp_path / name for name in ("t.safetensors", "a.csv", "b.csv"))
     assert metacal("calibrate", files[1], "--fit-on", files[0], "--out", first, "--save", saved)[0] == 0

@@ -1,7 +1,8 @@
 """``metacal calibrate``: fit a calibrator on one file of predictions and apply it to another."""
 
+import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from metacal.posthoc import Calibrator, Trial
 
 AUTO = "auto"
+SHOWN = {"accuracy": 100.0, "nll": 1.0, "brier": 1.0, "ece": 100.0, "classwise_ece": 100.0}
+"""Figures of the table before and after, with what people multiply them by."""
 
 
 def calibrate(
@@ -50,8 +53,9 @@ def calibrate(
 ) -> None:
     """Fit a calibrator on held-out predictions and write the calibrated probabilities of another file.
 
-    With --method auto every calibrator is tried by five-fold cross-validation on the fitting file; the one with the
-    least NLL is fitted on all of it. Only temperature leaves every predicted class as it is.
+    With --method auto every calibrator is tried by five-fold cross-validation on the fitting file; the simplest one
+    within a standard error of the best NLL is fitted on all of it. A table shows figures before and after: of FILE if
+    it has targets, of held-out folds if not, of both with auto. Only temperature keeps every predicted class.
 
     Examples:
     [bold]metacal calibrate test.parquet --fit-on val.parquet --out calibrated.parquet[/]
@@ -61,7 +65,7 @@ def calibrate(
     [bold]metacal calibrate new.csv --use calibrator.safetensors --out calibrated.csv[/]
     """
     from metacal.evaluation.prediction_file import PredictionFile
-    from metacal.evaluation.predictions import gather
+    from metacal.evaluation.predictions import gather, sample_predictions
     from metacal.evaluation.writing import check_writable, write_predictions
     from metacal.functional.arguments import check_choice
     from metacal.posthoc import CALIBRATORS, Calibrator
@@ -99,6 +103,12 @@ def calibrate(
             calibrator, about["fit"] = fit_calibrator(method, held_out, seed, console)
         except InvalidValueError as error:
             raise InvalidValueError(f"{fit_on}: {error}") from None
+        if calibrator is not None and (method == AUTO or not opened.has_targets):
+            about["held_out"] = show_held_out(calibrator, held_out, seed, console)
+    if calibrator is not None and opened.has_targets:
+        before = sample_predictions(opened, seed=seed)
+        said = calibrator.predict_proba(**{before.inputs.name: before.scores})
+        about["effect"] = show_effect(before, said, f"{file}, {len(before):,} rows", seed, console)
     rows = write_predictions(out, calibrate_batches(opened, calibrator), opened.class_names)
     console.say(f"Wrote {rows:,} rows to {out}.")
     if save is not None and calibrator is not None:
@@ -140,6 +150,69 @@ def fit_calibrator(
     return calibrator, about
 
 
+def show_held_out(
+    calibrator: "Calibrator", fitting: "Predictions", seed: int, console: Console
+) -> dict[str, object] | None:
+    """Figures of the fitting file before and after, each row calibrated by a fit on other folds; None of too few."""
+    import torch
+    from sklearn.base import clone
+
+    from metacal.posthoc.arrays import read_scores
+    from metacal.posthoc.choose import FOLDS, draw_folds, held_out_probs
+
+    if len(fitting) < 2 * FOLDS:
+        return None
+    logits, probs = (fitting.scores, None) if fitting.is_logits else (None, fitting.scores)
+    given, targets = read_scores(logits, probs, fitting.targets)
+    assert targets is not None
+    said = torch.empty_like(given.scores)
+    for part in draw_folds(targets, seed=seed):
+        said[part] = held_out_probs(clone(calibrator), given, targets, part)
+    title = f"Held-out folds of the fitting file, {len(fitting):,} rows"
+    return show_effect(fitting, said, title, seed, console)
+
+
+def show_effect(before: "Predictions", said: "Tensor", title: str, seed: int, console: Console) -> dict[str, object]:
+    """Draw figures before and after with 95 % intervals, and whether they differ beyond noise; the same for JSON."""
+    from dataclasses import replace
+
+    from metacal.evaluation.comparison import LABELS, Comparison
+    from metacal.evaluation.evaluation import evaluate_predictions
+
+    pair = (replace(before, name="before"), replace(before, scores=said, is_logits=False, name="after"))
+    evaluations = [evaluate_predictions(each, seed=seed) for each in pair]
+    comparison = Comparison.of(evaluations, seed=seed)
+    by_figure = {each.figure: each for each in comparison.differences}
+    table = Table(title=escape(title), title_justify="left")
+    for heading in ("", "before", "after", "change"):
+        table.add_column(heading, justify="left" if not heading else "right")
+
+    def cell(ends: Sequence[float], factor: float) -> str:
+        value, low, high = ends
+        digits = 2 if factor > 1.0 else 4
+        return f"{factor * value:.{digits}f} ({factor * low:.{digits}f} to {factor * high:.{digits}f})"
+
+    for name, factor in SHOWN.items():
+        ends = [
+            [each.figures.get(key, math.nan) for key in (name, f"{name}_low", f"{name}_high")] for each in evaluations
+        ]
+        difference = by_figure.get(name)
+        change = "" if difference is None else cell((difference.value, difference.low, difference.high), factor)
+        is_noise = difference is not None and not difference.is_beyond_noise
+        label = LABELS[name] + (" %" if factor > 1.0 else "")
+        table.add_row(label, *(cell(each, factor) for each in ends), change, style="dim" if is_noise else None)
+    console.print(table)
+    worse = by_figure.get("accuracy")
+    if worse is not None and worse.is_worse:
+        warn(f"accuracy falls by {-100.0 * worse.value:.2f} points; --method temperature keeps every predicted class.")
+    return {
+        "rows": len(before),
+        "before": {name: evaluations[0].figures[name] for name in SHOWN},
+        "after": {name: evaluations[1].figures[name] for name in SHOWN},
+        "differences": [each.to_dict() for each in comparison.differences if each.figure in SHOWN],
+    }
+
+
 def calibrate_batches(
     file: "PredictionFile", calibrator: "Calibrator | None"
 ) -> "Iterator[tuple[Tensor, Tensor | None]]":
@@ -177,10 +250,16 @@ def check_names(fitted: tuple[str, ...] | None, found: tuple[str, ...], file: Pa
 def print_trials(trials: list["Trial"], chosen: str, console: Console) -> None:
     """Draw the table that the choice was made by."""
     table = Table(title="NLL by five-fold cross-validation on the fitting file", title_justify="left")
-    for heading in ("method", "NLL", "predicted classes", ""):
-        table.add_column(heading, justify="right" if heading == "NLL" else "left")
+    for heading in ("method", "NLL", "behind the best", "accuracy %", "predicted classes", ""):
+        table.add_column(heading, justify="left" if heading in ("method", "predicted classes", "") else "right")
     for trial in trials:
         nll = "-" if trial.nll is None else f"{trial.nll:.5f}"
-        note = "chosen" if trial.name == chosen else trial.note
-        table.add_row(trial.name, nll, "stay" if trial.keeps_predictions else "may change", escape(note))
+        behind = "-" if trial.behind is None else f"{trial.behind:.5f} ± {trial.behind_error:.5f}"
+        accuracy = "-" if trial.accuracy is None else f"{100.0 * trial.accuracy:.2f}"
+        classes = "stay" if trial.keeps_predictions else "may change"
+        note = "; ".join(filter(None, ("chosen" if trial.name == chosen else "", trial.note)))
+        table.add_row(trial.name, nll, behind, accuracy, classes, escape(note))
     console.print(table)
+    console.say(
+        "Chosen: the simplest (in this order) that is no more than one standard error (±) behind the best.", "dim"
+    )
