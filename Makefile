@@ -70,7 +70,7 @@ test-lowest: .venv-lowest/.ready  ## Run the tests with the lowest stated versio
 	@$(LOWEST)/python -m pytest -n 2 --dist worksteal -m 'not slow and not browser' -W ignore::DeprecationWarning $(LIBRARY_TESTS)
 
 test-ray: .venv/.dev  ## Run the tests on a Ray cluster of several nodes on this machine, alone.
-	@METACAL_TEST_RAY=1 $(BIN)/pytest tests/engines/test_ray.py
+	@METACAL_TEST_RAY=1 $(BIN)/pytest tests/lab/engines/test_ray.py
 
 check: .venv/.dev  ## Lint, formatting, and types for every Python from 3.10 to 3.14.
 	@$(BIN)/ruff check .
