@@ -69,6 +69,11 @@ def _npz(folder, **arrays):
     return folder / "bad.npz"
 
 
+def _saved(folder, value):
+    torch.save(value, folder / "bad.pt")
+    return folder / "bad.pt"
+
+
 def _twice(path):
     batch = pa.table([[0.5], [0.5], [0.0], ["b"]], names=["p_a", "p_b", "p_b", "label"])
     pa.parquet.write_table(batch, path)
@@ -163,9 +168,9 @@ BAD_FILES = {
     ),
     "objects in npz": (_objects, [], "bad.npz: holds pickled objects"),
     "no target column": (
-        text("bad.csv", "p_a,p_b,truth\n0.5,0.5,a\n"),
+        text("bad.csv", "p_a,p_b,verdict\n0.5,0.5,a\n"),
         [],
-        "bad.csv: no column for the target; name it with `target` (--target): p_a, p_b, truth",
+        "bad.csv: no column for the target; name it with `target` (--target): p_a, p_b, verdict",
     ),
     "two target columns": (
         text("bad.csv", "p_a,p_b,label,y\n0.5,0.5,a,0\n"),
@@ -216,7 +221,7 @@ BAD_FILES = {
     "npy alone": (
         lambda folder: (np.save(folder / "probs.npy", PROBS), folder / "probs.npy")[1],
         [],
-        "probs.npy: no column for the target",
+        "probs.npy: has no file of targets beside it; save x_targets.npy beside x_probs.npy, or name",
     ),
     "nan in csv": (
         text("bad.csv", "p_a,p_b,label\n0.5,0.5,a\n0.5,nan,a\n"),
@@ -537,5 +542,151 @@ BAD_FILES = {
         text("bad.csv", "p_a,p_b,label\n0.5,0.5,0\n"),
         ["--class-names", "cat"],
         "bad.csv: `class_names` (--class-names) must hold 2 names for p_a, p_b, got 1",
+    ),
+    "a list as text": (
+        text("bad.csv", 'probs,label\n"[0.6, 0.4]",0\n'),
+        [],
+        "bad.csv: row 1: column probs holds '[0.6, 0.4]', not a number; a list written as text; save it as .parquet",
+    ),
+    "percent signs": (
+        text("bad.csv", "p_a,p_b,label\n60%,40%,a\n"),
+        [],
+        "bad.csv: row 1: column p_a holds '60%', not a number; write it without the % sign",
+    ),
+    "decimal commas in quotes": (
+        text("bad.csv", 'p_a,p_b,label\n"0,6","0,4",a\n'),
+        [],
+        "bad.csv: row 1: column p_a holds '0,6', not a number; write it with a decimal point",
+    ),
+    "pointer of git lfs": (
+        text("bad.npz", "version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 9\n"),
+        [],
+        "bad.npz: is a pointer of Git LFS, not the file; run `git lfs pull`",
+    ),
+    "web page": (
+        text("bad.csv", "<!DOCTYPE html><html><body>404</body></html>\n"),
+        [],
+        "bad.csv: is a web page, not the file; download the file itself",
+    ),
+    "predictions without confidence": (
+        text("bad.csv", "prediction,label\na,a\n"),
+        [],
+        "bad.csv: no columns for the scores; name them with `probs` (--probs 'p_*') or `logits` (--logits 'z_*')",
+    ),
+    "confidence without a prediction": (
+        text("bad.csv", "confidence,label\n0.9,a\n"),
+        [],
+        "bad.csv: no columns for the scores; a confidence alone needs the predicted class (`prediction`) or `correct`",
+    ),
+    "features instead of predictions": (
+        text("bad.csv", "age,income,target\n30,4,0\n"),
+        [],
+        "bad.csv: no columns for the scores; name them with `probs` (--probs 'p_*') or `logits` (--logits 'z_*'): age",
+    ),
+    "target that is a probability": (
+        text("bad.csv", "p_a,p_b,label\n0.6,0.4,0.6\n"),
+        [],
+        "bad.csv: row 1: label has 0.6, which is not a class number; fix or drop the row",
+    ),
+    "two separators": (
+        text("bad.csv", "p_a;p_b,label\n0.6;0.4,a\n"),
+        [],
+        "bad.csv: row 1: label is 'a', not one of the classes",
+    ),
+    "true and false for named classes": (
+        text("bad.csv", "p_a,p_b,label\n0.6,0.4,True\n"),
+        [],
+        "bad.csv: row 1: label is 'True', not one of the classes 'a', 'b'; fix it, or name the classes in the order",
+    ),
+    "json of a text": (
+        text("bad.json", '"hello"'),
+        [],
+        "bad.json: must hold a list of records or an object of arrays; write it as either",
+    ),
+    "json lines of numbers": (text("bad.jsonl", "1\n2\n"), [], "bad.jsonl: row 1 is not a JSON object; write one"),
+    "summary of a language model's evaluation": (
+        text("bad.json", json.dumps({"results": {"arc": {"acc": 0.5}}, "configs": {"arc": {}}})),
+        [],
+        "bad.json: is a summary of lm-eval; run it with --log_samples, name samples_*.jsonl",
+    ),
+    "log of a generative task": (
+        text("bad.jsonl", json.dumps({"doc_id": 0, "target": "4", "resps": [["4"]], "filtered_resps": ["4"]}) + "\n"),
+        [],
+        "bad.jsonl: row 1: has no log-likelihoods of several options; run a multiple-choice task",
+    ),
+    "pipeline output without targets": (
+        text("bad.json", json.dumps([{"label": "POSITIVE", "score": 0.9}])),
+        [],
+        "bad.json: no column for the target; name it with `target` (--target): confidence, prediction",
+    ),
+    "scores with classes as rows": (
+        lambda folder: _npz(folder, probs=np.full((2, 50), 0.5), targets=np.zeros(50, dtype=int)),
+        [],
+        "bad.npz: arrays must have one length, but probs has 2, targets has 50; transpose the scores to (n, K)",
+    ),
+    "npz without names": (
+        lambda folder: _npz(folder, arr_0=PROBS, arr_1=np.array([0, 1])),
+        [],
+        "bad.npz: no column for the target; name it with `target` (--target): arr_0, arr_1",
+    ),
+    "complex numbers": (
+        lambda folder: _npz(folder, probs=PROBS + 0j, targets=np.array([0, 1])),
+        [],
+        "bad.npz: row 1: column probs holds complex128, not numbers; write it as numbers",
+    ),
+    "bytes from 0 to 255": (
+        lambda folder: _npz(folder, probs=np.array([[255, 0]], np.uint8), targets=np.array([0])),
+        [],
+        "bad.npz: row 1: column probs[0] holds 255, not a probability in [0, 1]",
+    ),
+    "label -1 for unknown": (
+        lambda folder: _npz(folder, probs=PROBS, targets=np.array([0, -1])),
+        [],
+        "bad.npz: row 2: targets is -1, classes are 0..1; fix the target or its numbering",
+    ),
+    "a tensor without a name": (
+        lambda folder: _saved(folder, torch.rand(5, 2)),
+        [],
+        "bad.pt: is not a dictionary of plain tensors (it holds a single Tensor); write torch.save({'logits'",
+    ),
+    "a checkpoint": (
+        lambda folder: _saved(folder, {"model": {"weight": torch.rand(2, 2)}, "epoch": 3}),
+        [],
+        "bad.pt: holds no tensors by name; write torch.save({'logits': ..., 'targets': ...}, path)",
+    ),
+    "a pickled module": (
+        lambda folder: _saved(folder, torch.nn.Linear(2, 2)),
+        [],
+        "bad.pt: is not a dictionary of plain tensors; write torch.save({'logits'",
+    ),
+    "tensors without targets": (
+        lambda folder: _saved(folder, {"logits": torch.rand(5, 2)}),
+        [],
+        "bad.pt: no column for the target; name it with `target` (--target): logits",
+    ),
+    "words for scores in parquet": (
+        lambda folder: write(folder / "bad.parquet", {"p_a": ["x"], "p_b": ["y"], "label": [0]}),
+        [],
+        "bad.parquet: row 1: column p_a holds 'x', not a number; fix or drop the row",
+    ),
+    "misspelt target": (
+        text("bad.csv", "p_a,p_b,label\n0.6,0.4,a\n"),
+        ["--target", "lable"],
+        "bad.csv: no column lable for the target; `target` (--target) can be p_a, p_b, label",
+    ),
+    "unknown format": (
+        text("bad.csv", "p_a,p_b,label\n0.6,0.4,a\n"),
+        ["--format", "yaml"],
+        "`file_format` (--format) must be one of auto, table, lm-eval, inspect, pipeline, samples, got 'yaml'",
+    ),
+    "baseline that is not there": (
+        text("bad.csv", "p_a,p_b,label\n0.6,0.4,a\n"),
+        ["--baseline", "old.json", "--fail-if-worse", "ece"],
+        "old.json: no such file; check the path",
+    ),
+    "fractions called percentages": (
+        text("bad.csv", "p_a,p_b,label\n0.6,0.4,a\n"),
+        ["--percent"],
+        "bad.csv: row 1: probabilities sum to 0.01, not 1",
     ),
 }

@@ -86,11 +86,21 @@ def read_numbers(name: str, column: Column) -> NDArray[Any]:
         for row, code in enumerate(column.codes):
             if code < 0 or not is_number(column.values[code]):
                 found = "nothing" if code < 0 else f"{column.values[code]!r}"
-                raise BadRow(row, f"column {name} holds {found}, not a number; {DROP}")
+                fix = DROP if code < 0 else _as_number(column.values[code])
+                raise BadRow(row, f"column {name} holds {found}, not a number; {fix}")
         return np.array([float(column.values[code]) for code in column.codes])
     if column.dtype.kind not in "fiub":
         raise BadRow(0, f"column {name} holds {column.dtype}, not numbers; write it as numbers")
     return column
+
+
+def _as_number(text: str) -> str:
+    """What to do with a text that is meant as a number."""
+    if text.strip().startswith(("[", "(", "{")):
+        return "a list written as text; save it as .parquet or .jsonl, or a column for each class"
+    if is_number(text.strip().rstrip("%")):
+        return "write it without the % sign"
+    return "write it with a decimal point" if is_number(text.replace(",", ".")) else DROP
 
 
 def to_numbers(column: Column) -> NDArray[Any] | None:

@@ -27,7 +27,8 @@ ARRAY_PROB_WORDS = ("predictions",)
 """Arrays, not columns: a column of this name often holds the class that was predicted."""
 
 TARGET_WORDS = ("target", "targets", "label", "labels", "y", "y_true", "ground_truth")
-MORE_TARGET_WORDS = ("y_test", "class", "gold", "answer")
+MORE_TARGET_WORDS = ("y_test", "class", "gold", "answer", "label_value", "true_label", "true_class", "truth", "actual")
+TARGET_ENDS = ("_target", "_actual", "_truth", "_true")
 CONFIDENCE_WORDS = ("confidence", "confidences", "conf", "max_prob", "top_prob", "score")
 ANSWER_WORDS = ("answer", "response")
 PREDICTION_WORDS = (
@@ -145,6 +146,7 @@ def _find_target(names: Sequence[str], target: str | None, needs_target: bool) -
             )
         return target
     found = _named(names, TARGET_WORDS) or _named(names, MORE_TARGET_WORDS)
+    found = found or [name for name in names if name.lower().endswith(TARGET_ENDS)]
     if len(found) == 1 or not needs_target:
         return found[0] if len(found) == 1 else None
     problem = f"several columns could be the target ({', '.join(found)})" if found else "no column for the target"
@@ -227,6 +229,8 @@ def _find_scores(names: Sequence[str], is_arrays: bool) -> tuple[list[str], list
         return numbered, numbered, "probabilities", "columns are numbered, as scikit-learn writes them"
     fix = "name them with `probs` (--probs 'p_*') or `logits` (--logits 'z_*')"
     if not groups:
+        if _named(names, CONFIDENCE_WORDS):
+            fix = "a confidence alone needs the predicted class (`prediction`) or `correct` beside it, else " + fix
         raise InvalidValueError(f"no columns for the scores; {fix}: {list_names(names)}.")
     alike = ", ".join(list_names(group[0], 2) for group in groups)
     raise InvalidValueError(f"several groups of columns could be the scores ({alike}); {fix}.")

@@ -79,6 +79,8 @@ def read_baseline(path: Path, figures: list[str]) -> dict[str, Any] | None:
     """
     if path.suffix.lower() != ".json":
         return None
+    if not path.is_file():
+        raise InvalidFileError(f"{path}: no such file; check the path.")
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from metacal.errors import InvalidFileError, InvalidValueError
+from metacal.errors import InvalidFileError
 from metacal.evaluation.columns import MORE_TARGET_WORDS, TARGET_WORDS
 from metacal.evaluation.json_lines import json_column, lift_fields
 from metacal.evaluation.tables import ArrayTable, BadRow, Table, first_line, is_number
@@ -44,8 +44,6 @@ def convert_rows(path: Path, rows: list[Any], name: str, targets: list[Any] | No
     Raises:
         InvalidFileError: a row is not of this format.
     """
-    if name not in FORMATS:
-        raise InvalidValueError(f"`file_format` (--format) must be one of auto, {', '.join(FORMATS)}, got {name!r}.")
     if not rows:
         raise InvalidFileError(f"{path}: holds no rows; write the predictions again.")
     try:
@@ -76,6 +74,8 @@ def open_json(path: Path, target: str | None = None, name: str = "auto") -> Tabl
     if isinstance(value, dict):
         if "eval" in value and isinstance(value.get("samples"), list):
             return convert_rows(path, value["samples"], "inspect")
+        if isinstance(value.get("results"), dict) and ("configs" in value or "config" in value):
+            raise InvalidFileError(f"{path}: is a summary of lm-eval; run it with --log_samples, name samples_*.jsonl.")
         lists = {key: each for key, each in value.items() if isinstance(each, list)}
         if len(lists) == 1 and all(isinstance(row, dict) for row in next(iter(lists.values()))):
             value = next(iter(lists.values()))
@@ -173,7 +173,7 @@ def _inspect(rows: list[Any]) -> tuple[Columns, list[str]]:
     correct = [str(score["value"]).lower() in ("c", "1", "1.0", "true") for score in scores]
     identities = [str(row["id"]) for row in rows]
     if len(set(identities)) < len(rows):
-        return _epochs(identities, [str(score.get("answer", "")) for score in scores], correct)
+        return _epochs(identities, [_spelled(str(score.get("answer", ""))) for score in scores], correct)
     chosen = [_option_tokens(row) for row in rows]
     if all(token is not None for token in chosen):
         tokens = [token for token in chosen if token is not None]
@@ -253,11 +253,16 @@ def _samples(rows: list[Any]) -> tuple[Columns, list[str]]:
     for number, row in enumerate(rows):
         if not _is_texts(row.get(word)):
             raise BadRow(number, f"`{word}` is not a list of answers; fix or drop the row")
-        answer, count = Counter(text.strip().lower() for text in row[word]).most_common(1)[0]
+        answer, count = Counter(map(_spelled, row[word])).most_common(1)[0]
         columns["prediction"].append(answer)
         columns["confidence"].append(count / len(row[word]))
     del columns[word]
     return _plain(columns), [f"share of the most frequent of {word}"]
+
+
+def _spelled(answer: str) -> str:
+    """An answer in one spelling: without spaces around it, a full stop at its end, and capitals."""
+    return answer.strip().removesuffix(".").lower()
 
 
 def _pipeline(rows: list[Any]) -> tuple[Columns, list[str]]:

@@ -29,6 +29,7 @@ from metacal.functional.inputs import row_sum_tolerance
 
 T = TypeVar("T")
 
+FORMAT_NAMES = ("auto", "table", "lm-eval", "inspect", "pipeline", "samples")
 BATCH_ELEMENTS = 2**21
 """Numbers read at once: 16 MB of float32."""
 
@@ -87,6 +88,10 @@ class PredictionFile:
     ) -> None:
         self.rows: int | None = None
         self.by = by
+        if file_format not in FORMAT_NAMES:
+            raise InvalidValueError(
+                f"`file_format` (--format) must be one of {', '.join(FORMAT_NAMES)}, got {file_format!r}."
+            )
         self._percent, self._is_percent = percent, percent
         self.path, self.place = Path(path), str(path)
         self.name = self.path.name.split(".")[0] or self.path.name
@@ -95,6 +100,9 @@ class PredictionFile:
         is_arrays = isinstance(self.table, ArrayTable) and not self.table.is_records
         if is_npy and len(self.table.names) > 1:
             target = self.table.names[1]  # the file beside, named or found
+        elif is_npy and needs_target:
+            fix = "save x_targets.npy beside x_probs.npy, or name it with `target` (--target)"
+            raise InvalidFileError(f"{self.path}: has no file of targets beside it; {fix}.")
         elif target is not None and target not in self.table.names and self.table.names[-1] == "target":
             target = "target"  # from a file of their own
         if multilabel:

@@ -82,6 +82,7 @@ def open_table(path: Path, target: str | None = None, file_format: str = "auto")
     with readable(path):
         if not path.stat().st_size:
             raise InvalidFileError(f"{path}: is empty (0 bytes); write the predictions again.")
+        _check_start(path)
         if suffix in (".npz", ".npy"):
             return open_npz(path) if suffix == ".npz" else open_npy(path, target)
         if suffix in (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz"):
@@ -99,6 +100,16 @@ def open_table(path: Path, target: str | None = None, file_format: str = "auto")
                 from metacal.evaluation.arrow_tables import open_arrow_table
             return open_arrow_table(path, suffix.removesuffix(".gz"))
     raise InvalidFileError(f"{path}: unknown extension {suffix or '(none)'}; save as one of {FORMATS}.")
+
+
+def _check_start(path: Path) -> None:
+    """Raise if the file is what a download or a clone leaves in the place of another."""
+    with path.open("rb") as file:
+        start = file.read(64).lstrip().lower()
+    if start.startswith(b"version https://git-lfs"):
+        raise InvalidFileError(f"{path}: is a pointer of Git LFS, not the file; run `git lfs pull`.")
+    if start.startswith((b"<!doctype html", b"<html")):
+        raise InvalidFileError(f"{path}: is a web page, not the file; download the file itself.")
 
 
 def read_ahead(items: Iterable[Item]) -> Generator[Item]:
@@ -178,7 +189,10 @@ class ArrayTable:
         lengths = {name: len(self._arrays[name]) for name in columns}
         if len(set(lengths.values())) > 1:
             found = ", ".join(f"{name} has {length}" for name, length in lengths.items())
-            raise InvalidFileError(f"{self._path}: arrays must have one length, but {found}; save them together again.")
+            shapes: list[tuple[int, ...]] = [getattr(self._arrays[name], "shape", ()) for name in columns]
+            is_turned = any(len(shape) == 2 and shape[1] in lengths.values() for shape in shapes)
+            fix = "transpose the scores to (n, K)" if is_turned else "save them together again"
+            raise InvalidFileError(f"{self._path}: arrays must have one length, but {found}; {fix}.")
         for first in range(0, max(lengths.values()), rows):
             yield {name: _array_column(self._arrays[name][first : first + rows]) for name in columns}
 
@@ -206,6 +220,8 @@ def open_tensors(path: Path) -> ArrayTable:
             import torch
 
             found = torch.load(path, map_location="cpu", weights_only=True)
+        if not hasattr(found, "items"):
+            raise TypeError(f"it holds a single {type(found).__name__}")
         tensors = {str(name): value for name, value in found.items() if hasattr(value, "detach") and value.ndim}
         arrays = {
             name: _plain((value.float() if value.dtype.itemsize == 2 and value.is_floating_point() else value).numpy())
