@@ -24,7 +24,7 @@ from metacal.evaluation.tables import (
     read_ahead,
     readable,
 )
-from metacal.evaluation.unrolled import LABEL, EventTable, PixelTable, find_events, has_pixels
+from metacal.evaluation.unrolled import LABEL, EventTable, PixelTable, find_events
 from metacal.functional.inputs import row_sum_tolerance
 
 T = TypeVar("T")
@@ -134,9 +134,10 @@ class PredictionFile:
         )
         if is_arrays and not is_npy and not self.is_top_label and probs is None and logits is None:
             self._check_unrivalled()
-        if not self.is_top_label and has_pixels(self.table, self._layout.scores[0], self._layout.target):
-            assert isinstance(self.table, ArrayTable)
-            self.table = PixelTable(self.table, self._layout.scores[0], self._layout.target or "", ignore)
+        found, true = self._layout.scores[0], self._layout.target
+        plain = self.table if isinstance(self.table, ArrayTable) and not self.table.is_records else None
+        if plain is not None and not self.is_top_label and true is not None and plain.has_pixels(found, true):
+            self.table = PixelTable(plain, found, true, ignore)
         elif ignore is not None:
             rule = "`ignore` (--ignore) is for arrays of pixels or tokens"
             raise InvalidFileError(f"{self.path}: {rule}; drop such rows instead.")

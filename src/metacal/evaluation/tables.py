@@ -175,6 +175,15 @@ class ArrayTable:
         """All rows of an array."""
         return self._arrays[name]
 
+    def has_pixels(self, score: str, target: str) -> bool:
+        """Whether two arrays have scores and targets for many places of each sample, by their shapes."""
+        scores, targets = self._arrays[score], self._arrays[target]
+        if isinstance(scores, Strings) or isinstance(targets, Strings) or targets.ndim < 2:
+            return False
+        if scores.shape == targets.shape:
+            return targets.ndim > 2
+        return targets.shape in (scores.shape[:1] + scores.shape[2:], scores.shape[:-1])
+
     def alike(self, name: str) -> list[str]:
         """Arrays of floats that have the shape of this one, which is among them."""
         floats = {

@@ -149,15 +149,3 @@ class PixelTable:
             if len(labels):
                 found: dict[str, Column] = {self._score: flat, self._target: labels}
                 yield {name: found[name] for name in columns}
-
-
-def has_pixels(table: Table, score: str, target: str | None) -> bool:
-    """Whether these arrays have scores and targets for many places of each sample."""
-    if not isinstance(table, ArrayTable) or table.is_records or target is None:
-        return False
-    scores, targets = table.array(score), table.array(target)
-    if isinstance(scores, Strings) or isinstance(targets, Strings) or targets.ndim < 2:
-        return False
-    if scores.shape == targets.shape:
-        return targets.ndim > 2
-    return targets.shape in ((scores.shape[:1] + scores.shape[2:]), scores.shape[:-1])
