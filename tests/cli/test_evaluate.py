@@ -349,7 +349,7 @@ def test_a_gate_against_a_baseline(metacal, said, tmp_path, kind):
     [
         (["--fail-if-worse", "ece"], "`--baseline FILE` and `--fail-if-worse KEY` must be given together"),
         (["--baseline", "x.json", "--fail-if-worse", "speed"], "`--fail-if-worse` must name one of accuracy"),
-        (["--baseline", "x.json", "--fail-if-worse", "ece"], "x.json: cannot be read as JSON"),
+        (["--baseline", "x.json", "--fail-if-worse", "ece"], "x.json: no such file; check the path."),
     ],
 )
 def test_bad_baselines(metacal, said, options, message):
