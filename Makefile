@@ -57,7 +57,7 @@ help:  ## Show this list.
 	@$(PEER_PIP) setuptools scikit-image imagecorruptions
 	@touch $@
 
-demo: .venv/.base  ## Train with and without meta-calibration on data that ships, print tables, write a page.
+demo: .venv/.base  ## Evaluate, fix and train on data that ships: tables, a recommendation and two pages.
 	@$(BIN)/metacal demo
 
 test: .venv/.dev  ## Run the tests and doctests on two cores: two to five minutes if they are idle.
@@ -77,7 +77,7 @@ check: .venv/.dev  ## Lint, formatting, and types for every Python from 3.10 to 
 	@$(BIN)/ruff format --check .
 	@printf '%s\n' 3.10 3.11 3.12 3.13 3.14 | xargs -P 2 -I % $(BIN)/mypy --python-version %
 
-format: .venv/.dev  ## Mend formatting and what lint can mend.
+format: .venv/.dev  ## Fix formatting and what lint can fix.
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 

@@ -9,9 +9,9 @@ from typing import Any
 import typer
 
 import metacal
-from metacal.cli import calibrate, evaluate, export, report
+from metacal.cli import calibrate, demo, evaluate, export, report
 from metacal.errors import MetacalError, MetacalWarning, missing_extra, missing_package
-from metacal.lab.cli import data, demo, read_run_folder, run, shift, show, train, validate
+from metacal.lab.cli import data, read_run_folder, run, shift, show, train, validate
 
 app = typer.Typer(
     name="metacal",
@@ -32,8 +32,8 @@ def join_lines(text: str | None) -> str:
     return re.sub(r"(?<![:\n])\n(?!\n)", " ", inspect.cleandoc(text or ""))
 
 
-LIBRARY = (evaluate.evaluate, report.report, calibrate.calibrate, export.export)
-LAB = (demo.demo, train.train, shift.shift, show.ls, show.show, run.run, validate.validate)
+LIBRARY = (evaluate.evaluate, report.report, calibrate.calibrate, export.export, demo.demo)
+LAB = (train.train, shift.shift, show.ls, show.show, run.run, validate.validate)
 
 
 def add_lab() -> None:
