@@ -96,7 +96,7 @@ conformance: .venv-bench/.ready  ## Ask the peers what they answer, and say on d
 pages: .venv/.dev  ## Write the pages that hold measured figures, from docs/templates and results.
 	@$(BIN)/python -m benchmarks.pages
 
-wheel: .venv/.dev  ## Build the wheel, try it with the required packages alone, and run the README with it.
+wheel: .venv/.dev  ## Build the wheel, install it with and without extras, run the README with it, check its metadata.
 	@rm -rf dist .venv-wheel
 	@PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m build --outdir dist . >/dev/null
 	@$(PYTHON) -m venv .venv-wheel
@@ -107,6 +107,8 @@ wheel: .venv/.dev  ## Build the wheel, try it with the required packages alone, 
 	@.venv-wheel/bin/python -m tests.run_wheel cli
 	@$(WHEEL_PIP) "$$(echo dist/*.whl)[lab]"
 	@cd dist && ../.venv-wheel/bin/python ../tests/run_readme.py ../README.md ../docs/quickstart.md
+	@$(WHEEL_PIP) twine
+	@.venv-wheel/bin/twine check --strict dist/*.whl dist/*.tar.gz
 
 docs: .venv/.dev  ## Build the documentation into site/.
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -22,8 +22,13 @@ from metacal.lab.data.sources import SOURCES
 ROOT = Path(__file__).parent.parent
 
 
-def test_version_is_the_installed_one():
-    assert metacal.__version__ == version("metacal")
+def test_the_version_is_that_of_the_citation_and_of_the_newest_release():
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"\nversion: {metacal.__version__}\n" in citation
+    released = re.search(r"^date-released: (.+)$", citation, re.M)
+    assert released is not None
+    assert re.findall(r"^## \[(\d.*?)\] - (.*)$", changes, re.M)[0] == (metacal.__version__, released[1])
 
 
 def test_every_part_in_the_reference_is_an_attribute():
