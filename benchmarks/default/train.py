@@ -45,11 +45,9 @@ def execute(run: Run) -> dict[str, Any]:
     meta, strengths = train(model, regime, samples, run, candidate)
     seconds = round(time.perf_counter() - started, 2)
     held_out = (predict(model, samples.held_out[0]), samples.held_out[1])
-    if candidate is not None:
-        _, held_out = candidate.share_out(held_out)
     test = (predict(model, samples.test[0]), samples.test[1])
     row = {**asdict(run), "seconds": seconds, "strengths": strengths, **scores(held_out, test)}
-    if meta is not None and candidate is not None and not candidate.reserves:
+    if meta is not None:
         found = meta.finish()
         row["finish"] = figures(predict(model, samples.test[0]), samples.test[1])  # of the model as it is left
         row["temperatures"]["finish"] = found.temperature if found.is_folded else 1.0
@@ -66,8 +64,8 @@ def train(
     scheduler = make_scheduler(optimizer, regime, steps=per_epoch * regime.epochs)
     meta = None
     if candidate is not None:
-        held_out, _ = candidate.share_out(samples.held_out)
-        loader = DataLoader(TensorDataset(*held_out), batch_size=min(META_BATCH, len(held_out[1])))
+        held_out = TensorDataset(*samples.held_out)
+        loader = DataLoader(held_out, batch_size=min(META_BATCH, len(held_out)))
         meta = MetaCalibrator(model, optimizer, loader, seed=run.seed, **candidate.arguments(samples.num_classes))
     generator = torch.Generator().manual_seed(run.seed)
     strengths = []

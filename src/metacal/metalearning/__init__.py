@@ -3,7 +3,8 @@
 One `MetaCalibrator.step`, in reading order: ``meta_calibrator`` runs the model and asks whether a meta step is due;
 ``meta_stream`` gives a held-out batch; ``through_model``, or ``through_head`` with ``estimators``, finds the gradient
 of the held-out objective through a simulated training step, scaled by ``optimizer_step``; ``outer_step`` moves omega;
-``meta_task`` gives the training loss, whose slots the hyper-parameters fill (``hyperparameter``, ``label_smoothing``).
+``meta_task`` gives the training loss, whose slots the hyper-parameters fill (``hyperparameter``, ``logit_penalty``,
+``label_smoothing``).
 """
 
 from metacal.metalearning import loss_hyperparameters
@@ -17,6 +18,7 @@ from metacal.metalearning.label_smoothing import (
     ScalarLabelSmoothing,
     VectorLabelSmoothing,
 )
+from metacal.metalearning.logit_penalty import LogitPenalty
 from metacal.metalearning.loss_hyperparameters import *  # noqa: F403
 from metacal.metalearning.meta_calibrator import MetaCalibrator
 from metacal.metalearning.meta_task import Hypergradient
@@ -31,6 +33,7 @@ __all__ = [
     "Hyperparameter",
     "InnerLoss",
     "LabelSmoothingHyperparameter",
+    "LogitPenalty",
     "MetaCalibrator",
     "MetaProblem",
     "NonUniformLabelSmoothing",

@@ -58,6 +58,7 @@ class MetaProblem:
         features: what the head was given for the training batch, ``(n, ...)``, without history.
         meta_features: the same for the meta batch, ``(m, ...)``.
         lr: learning rate of the inner step.
+        relative_lr: the same in units of its highest value so far.
         reduction: ``"mean"`` or ``"sum"``, of the inner loss.
         scales: what the optimiser multiplies the gradient of each of the head's parameters by, in units of ``lr``, by
             name; 1 for those not named.
@@ -75,6 +76,7 @@ class MetaProblem:
     reduction: str
     num_classes: int
     scales: Mapping[str, float | Tensor] = field(default_factory=dict)
+    relative_lr: float = 1.0
 
     @property
     def omega(self) -> tuple[nn.Parameter, ...]:
@@ -88,7 +90,8 @@ class MetaProblem:
 
     def inner(self) -> InnerLoss:
         """The training loss with the slots that omega fills."""
-        return self.hyperparameters(InnerLoss.plain(self.labels, self.num_classes))  # type: ignore[no-any-return]
+        plain = InnerLoss.plain(self.labels, self.num_classes, self.relative_lr)
+        return self.hyperparameters(plain)  # type: ignore[no-any-return]
 
     def parameters(self) -> dict[str, Tensor]:
         """The head's parameters as fresh leaves, float32 or wider: nothing reaches the model's own ``.grad``.

@@ -34,6 +34,8 @@ class InnerLoss:
         logits_transform: applied to the logits before the base loss.
         sample_weight: maps (transformed) logits to one weight per sample, ``(n,)``.
         penalty: maps the head's parameters, by name, to a scalar that is added to the summed loss.
+        logit_penalty: maps the logits, as the model returns them, to one addend per sample, ``(n,)``.
+        relative_lr: the learning rate in units of its highest value so far.
     """
 
     labels: Tensor
@@ -42,11 +44,13 @@ class InnerLoss:
     logits_transform: Callable[[Tensor], Tensor] | None = None
     sample_weight: Callable[[Tensor], Tensor] | None = None
     penalty: Callable[[Mapping[str, Tensor]], Tensor] | None = None
+    logit_penalty: Callable[[Tensor], Tensor] | None = None
+    relative_lr: float = 1.0
 
     @classmethod
-    def plain(cls, labels: Tensor, num_classes: int) -> "InnerLoss":
+    def plain(cls, labels: Tensor, num_classes: int, relative_lr: float = 1.0) -> "InnerLoss":
         """The loss of hard labels, with no slot filled yet."""
-        return cls(labels, num_classes, targets=labels)
+        return cls(labels, num_classes, targets=labels, relative_lr=relative_lr)
 
     def with_targets(self, targets: Tensor) -> "InnerLoss":
         """The same with other targets."""
@@ -64,6 +68,12 @@ class InnerLoss:
         product = weight if before is None else lambda logits: before(logits) * weight(logits)
         return replace(self, sample_weight=product)
 
+    def with_logit_penalty(self, penalty: Callable[[Tensor], Tensor]) -> "InnerLoss":
+        """The same with one more penalty on the logits."""
+        before = self.logit_penalty
+        total = penalty if before is None else lambda logits: before(logits) + penalty(logits)
+        return replace(self, logit_penalty=total)
+
     def with_penalty(self, penalty: Callable[[Mapping[str, Tensor]], Tensor]) -> "InnerLoss":
         """The same with one more penalty added."""
         before = self.penalty
@@ -78,14 +88,16 @@ class InnerLoss:
     @property
     def is_soft_label_loss(self) -> bool:
         """Whether only the targets (and a penalty) differ from a plain loss, so that the closed form holds."""
-        return self.logits_transform is None and self.sample_weight is None
+        return self.logits_transform is None and self.sample_weight is None and self.logit_penalty is None
 
     def value(self, base: Loss, logits: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
-        """The summed loss of the batch: ``sum_i w_i base(z_i, t_i) + penalty``, the penalty one on ``parameters``.
+        """The summed loss of the batch: ``sum_i (w_i base(z_i, t_i) + a_i) + penalty``.
+
+        The penalty is one on ``parameters``, the addends a are that on the logits.
 
         ``base`` returns one value per sample, ``(n,)``; logits of shape ``(n, T, K)`` are those of n T samples.
         """
-        wide = class_logits(as_rows(logits))
+        wide = given = class_logits(as_rows(logits))
         if self.logits_transform is not None:
             wide = self.logits_transform(wide)
         losses: Tensor = base(wide, self.targets)
@@ -96,6 +108,8 @@ class InnerLoss:
             )
         if self.sample_weight is not None:
             losses = losses * self.sample_weight(wide)
+        if self.logit_penalty is not None:
+            losses = losses + self.logit_penalty(given)
         total = losses.sum()
         return total if self.penalty is None else total + self.penalty(parameters)
 

@@ -19,7 +19,7 @@ from metacal.metalearning.finish import Finish, finish
 from metacal.metalearning.gather import joint_rows
 from metacal.metalearning.head_tap import find_output_layer, named_layers
 from metacal.metalearning.hyperparameter import Hyperparameter, as_one
-from metacal.metalearning.label_smoothing import HierarchicalLabelSmoothing
+from metacal.metalearning.logit_penalty import LogitPenalty
 from metacal.metalearning.meta_stream import MetaStream
 from metacal.metalearning.meta_task import Hypergradient, MetaMemory, MetaTask, default_objective
 from metacal.metalearning.model_calls import Batch, leaving_no_trace, moved, unwrapped
@@ -51,7 +51,7 @@ class MetaCalibrator:
             that is simulated is the step that it takes.
         meta: a loader of held-out samples, or any iterable of batches ``(x, y)``: the ones you validate on will do, as
             long as they are not trained on. Gone through again and again, in an order of its own.
-        hyperparameters: one `Hyperparameter`, or a list or dictionary of several; default `HierarchicalLabelSmoothing`.
+        hyperparameters: one `Hyperparameter`, or a list or dictionary of several; default `LogitPenalty`.
         objective: any `Loss`; what held-out data is judged by. Default ``CrossEntropyLoss()``, after the temperature
             that is best for the samples (`AfterTemperature`), unless a temperature is what is learned.
         through: what the simulated step moves: ``"model"``, all that is trained, of any model
@@ -105,7 +105,7 @@ class MetaCalibrator:
         self._path = self._choose_path(through, given)
         self.through, self.reduction, self.num_classes = self._path.name, reduction, checks.class_count(logits)
         if hyperparameters is None:
-            hyperparameters = HierarchicalLabelSmoothing(self.num_classes)
+            hyperparameters = LogitPenalty(self.num_classes)
         self.hyperparameters = as_one(hyperparameters)
         if not self.hyperparameters.omega():
             raise InvalidValueError("`hyperparameters` must have a parameter that requires a gradient, got none.")
@@ -260,6 +260,7 @@ class MetaCalibrator:
             "iterations": self._iterations,
             "meta_steps": self._task.meta_steps,
             "drawn": self.stream.drawn,
+            "highest_lr": self._task.optimizer.highest_lr,
             "history": self._history.state_dict(),
             "memory": self._task.memory.state_dict(),
         }
@@ -272,6 +273,7 @@ class MetaCalibrator:
         self._adam, self._pending = AdamState.zeros(self._omega()), []
         self._adam.load_state_dict(state["adam"], list(self.hyperparameters.omega()))
         self._iterations, self._task.meta_steps = state["iterations"], state["meta_steps"]
+        self._task.optimizer.highest_lr = state.get("highest_lr", 0.0)
         self.stream.go_to(state.get("drawn", self._task.meta_steps))
         self._history.load_state_dict(state["history"])
         self._task.memory.load_state_dict(state.get("memory", {}))

@@ -135,6 +135,11 @@ class MetaTask:
         with leaving_no_trace(module, mode=mode or self.outer.mode, seed=self.seed + self.meta_steps, device=device):
             yield
 
+    def inner(self, labels: Tensor, num_classes: int) -> InnerLoss:
+        """The loss of a training batch at the current learning rate, its slots filled with omega."""
+        plain = InnerLoss.plain(labels, num_classes, self.optimizer.relative_lr)
+        return self.hyperparameters(plain)  # type: ignore[no-any-return]
+
     @contextmanager
     def training(self, labels: Tensor, logits: Tensor) -> Iterator[InnerLoss]:
         """The loss of a training batch, its slots filled with omega, which no gradient of what is done inside reaches.
@@ -146,7 +151,7 @@ class MetaTask:
             value.requires_grad_(False)
         try:
             with torch.autocast(logits.device.type, enabled=False):
-                yield self.hyperparameters(InnerLoss.plain(labels, class_count(logits)))
+                yield self.inner(labels, class_count(logits))
         finally:
             for value in omega:
                 value.requires_grad_(True)

@@ -43,6 +43,7 @@ class OptimizerStep:
         given = list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
         self._given: Sequence[Any] = given
         self._has_warned = False
+        self.highest_lr = 0.0
         for each in self.optimizers:
             if not isinstance(each, torch.optim.Optimizer):
                 raise InvalidTypeError(
@@ -69,6 +70,13 @@ class OptimizerStep:
     def lr(self) -> float:
         """The largest learning rate of all groups: the unit that steps are measured in."""
         return max(_rate(group) for optimizer in self.optimizers for group in optimizer.param_groups)
+
+    @property
+    def relative_lr(self) -> float:
+        """The learning rate in units of its highest value so far; 1 while it is 0."""
+        lr = self.lr
+        self.highest_lr = max(self.highest_lr, lr)
+        return lr / self.highest_lr if lr > 0.0 else 1.0
 
     @property
     def is_known(self) -> bool:

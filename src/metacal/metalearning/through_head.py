@@ -102,6 +102,7 @@ class ThroughHead:
             meta_features=held_out[0],
             meta_labels=held_out[1],
             lr=task.optimizer.lr,
+            relative_lr=task.optimizer.relative_lr,
             reduction=task.reduction,
             num_classes=class_count(meta_logits),
             scales={name: scales.get(value, 0.0) for name, value in head.named_parameters() if value.requires_grad},

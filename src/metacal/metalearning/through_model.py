@@ -25,7 +25,6 @@ from metacal.functional.inputs import as_rows, at_least_float32, class_logits
 from metacal.metalearning.checks import class_count
 from metacal.metalearning.gather import joint_count, joint_rows, summed_over_ranks, world_size
 from metacal.metalearning.head_tap import HeadTap, logits_of
-from metacal.metalearning.hyperparameter import InnerLoss
 from metacal.metalearning.meta_task import Hypergradient, MetaTask, filled, gradients, meta_value
 from metacal.metalearning.model_calls import (
     Batch,
@@ -143,7 +142,7 @@ class ThroughModel:
                     _, logits = self.run(in_dtype(x, model), model)
                 labels = task.labels(y, logits)
                 with torch.enable_grad():
-                    inner: InnerLoss = task.hyperparameters(InnerLoss.plain(labels, class_count(logits)))
+                    inner = task.inner(labels, class_count(logits))
                     # A penalty is there once a step: each process adds its share, with its first part.
                     inner = inner.with_penalty_scaled(0.0 if number else 1.0 / world_size())
                     total = total + inner.value(task.base_loss, logits, parameters)
