@@ -124,9 +124,9 @@ def shown(runs: Rows, regime: str, method: str, fold: str | None = None) -> str:
 def confirmation(rows: Sequence[Row]) -> str:
     """Every method in every regime, what the default brings, and which goals it meets."""
     runs = grouped(rows)
-    shown_methods = ("ce", "ls", "fl3", "paper", "default")
+    needed = ("ce", "ls", "fl3", "default")
     known = dict.fromkeys(regime for regime, _ in runs)
-    regimes = [r for r in known if len({tuple(sorted(runs.get((r, m), {}))) for m in shown_methods}) == 1]
+    regimes = [r for r in known if len({tuple(sorted(runs.get((r, m), {}))) for m in needed}) == 1]
     lines = [
         "Test error %, ECE %, NLL: means over seeds.\n",
         "| regime | seeds | CE | CE + T | LS .05 + T | FL-3 + T | paper's + T | default |",

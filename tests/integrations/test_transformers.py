@@ -18,7 +18,7 @@ from transformers import (
     ViTForImageClassification,
 )
 
-from metacal import HierarchicalLabelSmoothing, MetaCalibrator, OuterStep, VectorLabelSmoothing
+from metacal import LogitPenalty, MetaCalibrator, OuterStep, VectorLabelSmoothing
 from metacal.errors import InvalidValueError
 from metacal.functional import expected_calibration_error, negative_log_likelihood, temperature_with_prior
 from metacal.integrations.transformers import FILE, MetaCalibrationMixin, MetaCalibrationTrainer, calibration_metrics
@@ -230,7 +230,7 @@ def test_the_default_is_that_of_the_calibrator(tmp_path):
         model=bert(), args=arguments(tmp_path), train_dataset=Rows(48, 0), eval_dataset=Rows(24, 1)
     )
     trainer.train()
-    assert isinstance(trainer.calibrator.hyperparameters, HierarchicalLabelSmoothing)
+    assert isinstance(trainer.calibrator.hyperparameters, LogitPenalty)
     assert trainer.calibrator.outer == OuterStep()
     assert trainer.calibrator.output_layer is trainer.model.classifier
     assert trainer.finished.samples == 24

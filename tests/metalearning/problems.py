@@ -5,6 +5,7 @@ from torch import nn
 
 from metacal import (
     HierarchicalLabelSmoothing,
+    LogitPenalty,
     NonUniformLabelSmoothing,
     ScalarLabelSmoothing,
     UnitwiseL2,
@@ -84,6 +85,8 @@ HYPERPARAMETERS = {
 GENERAL = {
     "temperature": lambda: randomised(LearnableTemperature()),
     "temperature_in_training": lambda: randomised(LearnableTemperature(in_training=True)),
+    "penalty": lambda: randomised(LogitPenalty(K), -0.5, 0.5),
+    "penalty_at_start": lambda: LogitPenalty(K),
     "gamma": lambda: randomised(LearnableFocalGamma(K), 0.5, 2.0),
     "gamma_per_class": lambda: randomised(LearnableFocalGamma(K, per_class=True), 0.5, 2.0),
     "gamma_net": lambda: randomised(GammaNet(K, hidden=3), -1.0, 1.0),

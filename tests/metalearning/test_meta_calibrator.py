@@ -14,6 +14,7 @@ import metacal
 from metacal import (
     PAPER,
     HierarchicalLabelSmoothing,
+    LogitPenalty,
     MetaCalibrator,
     NonUniformLabelSmoothing,
     ScalarLabelSmoothing,
@@ -39,6 +40,7 @@ HYPERPARAMETERS = {
     "non_uniform": lambda net: NonUniformLabelSmoothing(K),
     "hierarchical": lambda net: HierarchicalLabelSmoothing(K, start=0.0),
     "l2": lambda net: UnitwiseL2(net.fc),
+    "penalty": lambda net: LogitPenalty(K),
     "temperature": lambda net: LearnableTemperature(),
     "temperature_in_training": lambda net: LearnableTemperature(in_training=True),
     "gamma": lambda net: LearnableFocalGamma(K),
@@ -82,9 +84,9 @@ def test_one_step_follows_the_papers_order():
 def test_a_model_an_optimiser_and_held_out_samples_are_all_it_needs():
     net = make_net()
     meta = MetaCalibrator(net, torch.optim.Adam(net.parameters()), [batch(10, 2)])
-    assert isinstance(meta.hyperparameters, HierarchicalLabelSmoothing)
+    assert isinstance(meta.hyperparameters, LogitPenalty)
     assert meta.hyperparameters.num_classes == K
-    torch.testing.assert_close(meta.hyperparameters.strength.detach(), torch.full((K,), 0.05))
+    torch.testing.assert_close(meta.hyperparameters.strength.detach(), torch.full((K,), 0.03))
     assert meta.outer == metacal.OuterStep()
     assert meta.through == "model"
     assert meta.output_layer is net.fc

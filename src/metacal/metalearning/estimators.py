@@ -12,7 +12,7 @@ from metacal.functional.arguments import check_choice
 from metacal.functional.inputs import as_rows, at_least_float32, class_logits
 from metacal.losses import Loss
 from metacal.metalearning.head_tap import is_plain_linear
-from metacal.metalearning.hyperparameter import Hyperparameter, InnerLoss, is_plain_cross_entropy
+from metacal.metalearning.hyperparameter import START, Hyperparameter, InnerLoss, Phase, is_plain_cross_entropy
 from metacal.metalearning.meta_task import Hypergradient, filled, gradients, meta_value
 from metacal.metalearning.optimizer_step import scaled
 
@@ -58,7 +58,7 @@ class MetaProblem:
         features: what the head was given for the training batch, ``(n, ...)``, without history.
         meta_features: the same for the meta batch, ``(m, ...)``.
         lr: learning rate of the inner step.
-        relative_lr: the same in units of its highest value so far.
+        phase: where the training is.
         reduction: ``"mean"`` or ``"sum"``, of the inner loss.
         scales: what the optimiser multiplies the gradient of each of the head's parameters by, in units of ``lr``, by
             name; 1 for those not named.
@@ -76,7 +76,7 @@ class MetaProblem:
     reduction: str
     num_classes: int
     scales: Mapping[str, float | Tensor] = field(default_factory=dict)
-    relative_lr: float = 1.0
+    phase: Phase = START
 
     @property
     def omega(self) -> tuple[nn.Parameter, ...]:
@@ -90,7 +90,7 @@ class MetaProblem:
 
     def inner(self) -> InnerLoss:
         """The training loss with the slots that omega fills."""
-        plain = InnerLoss.plain(self.labels, self.num_classes, self.relative_lr)
+        plain = InnerLoss.plain(self.labels, self.num_classes, self.phase)
         return self.hyperparameters(plain)  # type: ignore[no-any-return]
 
     def parameters(self) -> dict[str, Tensor]:
@@ -117,6 +117,15 @@ class MetaProblem:
     def meta_value_of(self, meta_logits: Tensor) -> Tensor:
         """The meta-loss of given held-out logits."""
         return meta_value(self.objective, self.hyperparameters, meta_logits, self.meta_labels)
+
+    @torch.no_grad()
+    def losses(self) -> Tensor:
+        """``(2,)``: cross-entropy of the training batch and of the meta batch, as the head is."""
+        parameters = self.parameters()
+        batches = ((self.features, self.labels), (self.meta_features, self.meta_labels))
+        logits = (self.logits(parameters, features) for features, _ in batches)
+        pairs = zip(logits, (labels for _, labels in batches), strict=True)
+        return torch.stack([nn.functional.cross_entropy(rows, labels) for rows, labels in pairs])
 
     def scaled(self, name: str, gradient: Tensor) -> Tensor:
         """A gradient as the optimiser scales it, per unit of ``lr``."""

@@ -24,6 +24,22 @@ Bounds = dict[str, tuple[float | None, float | None]]
 
 
 @dataclass(frozen=True)
+class Phase:
+    """Where the training is.
+
+    Attributes:
+        relative_lr: the learning rate in units of its highest value so far.
+        overfitting: how far the model over-fits, in [0, 1]: 1 - training loss / held-out loss, on the device.
+    """
+
+    relative_lr: float = 1.0
+    overfitting: Tensor | float = 1.0
+
+
+START = Phase()
+
+
+@dataclass(frozen=True)
 class InnerLoss:
     """The loss of one training batch, as far as hyper-parameters can change it.
 
@@ -35,7 +51,7 @@ class InnerLoss:
         sample_weight: maps (transformed) logits to one weight per sample, ``(n,)``.
         penalty: maps the head's parameters, by name, to a scalar that is added to the summed loss.
         logit_penalty: maps the logits, as the model returns them, to one addend per sample, ``(n,)``.
-        relative_lr: the learning rate in units of its highest value so far.
+        phase: where the training is.
     """
 
     labels: Tensor
@@ -45,12 +61,12 @@ class InnerLoss:
     sample_weight: Callable[[Tensor], Tensor] | None = None
     penalty: Callable[[Mapping[str, Tensor]], Tensor] | None = None
     logit_penalty: Callable[[Tensor], Tensor] | None = None
-    relative_lr: float = 1.0
+    phase: Phase = START
 
     @classmethod
-    def plain(cls, labels: Tensor, num_classes: int, relative_lr: float = 1.0) -> "InnerLoss":
+    def plain(cls, labels: Tensor, num_classes: int, phase: Phase = START) -> "InnerLoss":
         """The loss of hard labels, with no slot filled yet."""
-        return cls(labels, num_classes, targets=labels, relative_lr=relative_lr)
+        return cls(labels, num_classes, targets=labels, phase=phase)
 
     def with_targets(self, targets: Tensor) -> "InnerLoss":
         """The same with other targets."""

@@ -1,22 +1,25 @@
-"""`LogitPenalty`: keeps logits small while the learning rate is high, and lets go of them as it falls."""
+"""`LogitPenalty`: keeps logits small where the model over-fits, and lets go of them as the learning rate falls."""
+
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from metacal.functional.arguments import check_integer, check_not_negative, check_number, check_positive
-from metacal.metalearning.hyperparameter import Bounds, Hyperparameter, InnerLoss
+from metacal.metalearning.hyperparameter import Bounds, Hyperparameter, InnerLoss, Phase
 
 LARGEST_CHANGE = 3.0
 """Most that the logarithm of a strength is moved from its start."""
 
 
 class LogitPenalty(Hyperparameter, name="logit_penalty"):
-    r"""Adds :math:`s_c\, r^a\, \|z - \bar z\|^2` to the loss of a sample of class c (the default).
+    r"""Adds :math:`s_c\, g\, r^a\, \|z - \bar z\|^2` to the loss of a sample of class c (the default).
 
-    z are its logits, :math:`\bar z` their mean, r the learning rate relative to its highest value so far and a = 2.
-    While the learning rate is high, large logits over-fit: the penalty keeps them small, and errors fall. When it
-    drops, the penalty lets go: the logits spread out as cross-entropy wants them, and the wrong classes are ranked
-    again, which label smoothing to the end prevents. What is left to fix is a temperature.
+    z are its logits, :math:`\bar z` their mean, g how far the model over-fits (1 - training loss / held-out loss, at
+    least 0), r the learning rate relative to its highest value so far and a = 2. Large logits are how a network learns
+    its training samples by heart: the penalty keeps them small, and errors fall. A network that does not over-fit is
+    left alone. When the learning rate drops, the penalty lets go: the logits spread out as cross-entropy wants them,
+    and the wrong classes are ranked again, which label smoothing to the end prevents. A temperature fixes the rest.
 
     The strength :math:`s_c = \mathrm{start} \cdot \exp(\mathrm{base} + \mathrm{deviation}_c)` is learned; base and
     deviations start at 0, deviations move at a fraction of the base's rate, and both decay, so that a strength other
@@ -37,7 +40,7 @@ class LogitPenalty(Hyperparameter, name="logit_penalty"):
     Examples:
         >>> import torch
         >>> penalty = LogitPenalty(num_classes=3, start=0.1)
-        >>> inner = penalty(InnerLoss.plain(torch.tensor([0]), 3, relative_lr=0.5))
+        >>> inner = penalty(InnerLoss.plain(torch.tensor([0]), 3, Phase(relative_lr=0.5)))
         >>> round(inner.logit_penalty(torch.tensor([[2.0, 1.0, 0.0]])).item(), 4)
         0.05
     """
@@ -73,8 +76,12 @@ class LogitPenalty(Hyperparameter, name="logit_penalty"):
 
     def forward(self, inner: InnerLoss) -> InnerLoss:
         """Fill the penalty on logits."""
-        strength = self.strength[inner.labels] * inner.relative_lr**self.annealing
+        strength = self.strength[inner.labels] * self.pace(inner.phase)
         return inner.with_logit_penalty(lambda logits: strength * centred_square(logits))
+
+    def pace(self, phase: Phase) -> Tensor | float:
+        """What the strengths are multiplied by now."""
+        return phase.overfitting * phase.relative_lr**self.annealing
 
     def bounds(self) -> Bounds:
         """Not more than a factor of 20 from the start."""
@@ -87,6 +94,10 @@ class LogitPenalty(Hyperparameter, name="logit_penalty"):
     def decays(self) -> dict[str, float]:
         """Everything goes back to the start."""
         return dict.fromkeys(("base", "deviation"), self.decay)
+
+    def export(self) -> dict[str, Any]:
+        """The parameters, and the strength of every class."""
+        return {**super().export(), "strength": self.strength.detach().tolist()}
 
     def summary(self) -> dict[str, Tensor]:
         """Mean, lowest and highest strength."""

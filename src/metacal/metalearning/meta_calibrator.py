@@ -263,6 +263,7 @@ class MetaCalibrator:
             "highest_lr": self._task.optimizer.highest_lr,
             "history": self._history.state_dict(),
             "memory": self._task.memory.state_dict(),
+            "overfitting": self._task.overfitting.losses,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -277,6 +278,7 @@ class MetaCalibrator:
         self.stream.go_to(state.get("drawn", self._task.meta_steps))
         self._history.load_state_dict(state["history"])
         self._task.memory.load_state_dict(state.get("memory", {}))
+        self._task.overfitting.losses = state.get("overfitting")
 
     def remove(self) -> None:
         """Take the hooks off the model; it is then as it was before."""
@@ -308,6 +310,8 @@ class MetaCalibrator:
         found = self._path.hypergradient(self._task, parts, batch)
         if found.judged is not None:
             self._task.memory.keep(*found.judged)
+        if found.losses is not None:
+            self._task.overfitting.see(found.losses)
         self._update(found, sum(labels.numel() for _, labels in parts))
 
     def _update(self, found: Hypergradient, samples: int) -> None:
@@ -321,7 +325,8 @@ class MetaCalibrator:
         self._task.meta_steps += 1
         norm = torch.stack([g.square().sum() for g in grads]).sum().sqrt()
         step = torch.full_like(norm, lr * (samples if self.reduction == "sum" else 1))
-        values = {"meta_loss": found.meta_loss, "gradient_norm": norm, "inner_step": step}
+        overfitting = torch.as_tensor(self._task.overfitting.share, dtype=norm.dtype, device=norm.device)
+        values = {"meta_loss": found.meta_loss, "gradient_norm": norm, "inner_step": step, "overfitting": overfitting}
         self._history.add(self._iterations, {**values, **self.hyperparameters.summary()})
         if taken.device.type == "cpu" or self._task.meta_steps % WARNING_INTERVAL == 0:
             self._warn_if_skipped()

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -12,10 +12,13 @@ from metacal.errors import InvalidValueError
 from metacal.losses import AfterTemperature, CrossEntropyLoss, DECELoss, Loss
 from metacal.metalearning.checks import checked_labels, class_count
 from metacal.metalearning.gather import world_size
-from metacal.metalearning.hyperparameter import Hyperparameter, InnerLoss
+from metacal.metalearning.hyperparameter import Hyperparameter, InnerLoss, Phase
 from metacal.metalearning.model_calls import leaving_no_trace
 from metacal.metalearning.optimizer_step import OptimizerStep
 from metacal.metalearning.outer_step import OuterStep
+
+OVERFITTING_RATE = 0.2
+"""Weight of the latest meta step in the running means of losses."""
 
 
 class Hypergradient(NamedTuple):
@@ -26,12 +29,14 @@ class Hypergradient(NamedTuple):
         direct: the part that acts on the held-out logits themselves, not through the training step.
         meta_loss: scalar, at the point where the estimator evaluated it.
         judged: the held-out samples that were judged, as they can be judged again later, and their labels.
+        losses: ``(2,)``, cross-entropy of the training batch and of the held-out batch before the step.
     """
 
     through: tuple[Tensor, ...]
     direct: tuple[Tensor, ...]
     meta_loss: Tensor
     judged: tuple[Tensor, Tensor] | None = None
+    losses: Tensor | None = None
 
     @property
     def total(self) -> tuple[Tensor, ...]:
@@ -107,6 +112,28 @@ class MetaMemory:
         self._kept = (state["features"], state["labels"]) if state else None
 
 
+class Overfitting:
+    """How far the model over-fits: 1 - training loss / held-out loss, both running means over meta steps."""
+
+    def __init__(self) -> None:
+        self.losses: Tensor | None = None
+
+    def see(self, losses: Tensor) -> None:
+        """Take in the two losses at a meta step; nothing changes where one is not finite."""
+        if self.losses is None:
+            self.losses = torch.where(losses.isfinite().all(), losses, 1.0)
+        old = self.losses.to(losses)
+        self.losses = torch.where(losses.isfinite().all(), torch.lerp(old, losses, OVERFITTING_RATE), old)
+
+    @property
+    def share(self) -> Tensor | float:
+        """In [0, 1], on the device; 0 before the first meta step."""
+        if self.losses is None:
+            return 0.0
+        training, held_out = self.losses
+        return (1.0 - training / held_out.clamp(min=1e-12)).clamp(0.0, 1.0)
+
+
 @dataclass
 class MetaTask:
     """What a calibrator was made with: omega, how it is judged and moves, how the model is trained.
@@ -123,6 +150,7 @@ class MetaTask:
     memory: MetaMemory
     seed: int
     meta_steps: int = 0
+    overfitting: Overfitting = field(default_factory=Overfitting)
 
     def labels(self, y: Tensor, logits: Tensor, name: str = "targets") -> Tensor:
         """Labels as int64 ``(n,)``, checked to fit the logits."""
@@ -137,8 +165,11 @@ class MetaTask:
 
     def inner(self, labels: Tensor, num_classes: int) -> InnerLoss:
         """The loss of a training batch at the current learning rate, its slots filled with omega."""
-        plain = InnerLoss.plain(labels, num_classes, self.optimizer.relative_lr)
-        return self.hyperparameters(plain)  # type: ignore[no-any-return]
+        return self.hyperparameters(InnerLoss.plain(labels, num_classes, self.phase()))  # type: ignore[no-any-return]
+
+    def phase(self) -> Phase:
+        """Where the training is."""
+        return Phase(self.optimizer.relative_lr, self.overfitting.share)
 
     @contextmanager
     def training(self, labels: Tensor, logits: Tensor) -> Iterator[InnerLoss]:

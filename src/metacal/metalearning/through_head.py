@@ -74,7 +74,8 @@ class ThroughHead:
         precision = torch.autocast(problem.labels.device.type, enabled=False)
         with task.quietly(self.penalised, "train"), torch.enable_grad(), precision, eagerly():
             found = self.estimator(problem)
-        return found._replace(judged=(problem.meta_features, problem.meta_labels))
+            losses = problem.losses()
+        return found._replace(judged=(problem.meta_features, problem.meta_labels), losses=losses)
 
     def _problem(self, task: MetaTask, parts: Sequence[Batch], meta: Batch) -> MetaProblem:
         head, model = self.penalised, unwrapped(self.model)
@@ -102,7 +103,7 @@ class ThroughHead:
             meta_features=held_out[0],
             meta_labels=held_out[1],
             lr=task.optimizer.lr,
-            relative_lr=task.optimizer.relative_lr,
+            phase=task.phase(),
             reduction=task.reduction,
             num_classes=class_count(meta_logits),
             scales={name: scales.get(value, 0.0) for name, value in head.named_parameters() if value.requires_grad},

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from metacal.errors import InvalidTypeError
 from metacal.functional.inputs import as_rows, at_least_float32, class_logits
@@ -98,21 +99,29 @@ class ThroughModel:
         """Of the training batch, in the parts that it is run in, and a held-out batch; see the module's docstring."""
         omega = tuple(task.hyperparameters.omega().values())
         scales = task.optimizer.scales(adaptive=task.outer.scaled)
-        found = self._meta_gradient(task, tuple(scales), omega, meta)
+        found, held_out = self._meta_gradient(task, tuple(scales), omega, meta)
         pulls = zip(scales.items(), found.through, strict=True)
         along = {parameter: scaled(scale, pull) for (parameter, scale), pull in pulls}
         length = torch.stack([torch.linalg.vector_norm(at_least_float32(part)) for part in along.values()]).norm()
         size = move_size(next(iter(along)).dtype)
         distance = torch.where(length > 0.0, size / length, 0.0)
-        above, below = (self._loss_at(task, parts, along, sign * distance) for sign in (1.0, -1.0))
-        slopes = summed_over_ranks(gradients(above - below, omega))
+        sides = [self._loss_at(task, parts, along, sign * distance) for sign in (1.0, -1.0)]
+        above, below = (loss for loss, _ in sides)
+        training = torch.stack([plain for _, plain in sides]).mean()  # between them lies that of the model as it is
+        *slopes, training = summed_over_ranks((*gradients(above - below, omega), training))
         factor = task.optimizer.lr * length / (2.0 * size)
-        return found._replace(through=tuple(-factor.to(slope.dtype) * slope for slope in slopes))
+        return found._replace(
+            through=tuple(-factor.to(slope.dtype) * slope for slope in slopes),
+            losses=torch.stack((training, held_out.to(training.dtype))),
+        )
 
     def _meta_gradient(
         self, task: MetaTask, trained: tuple[nn.Parameter, ...], omega: tuple[nn.Parameter, ...], meta: Batch
-    ) -> Hypergradient:
-        """The meta-loss of all ranks' samples, its gradient with respect to what is trained, and to omega directly."""
+    ) -> tuple[Hypergradient, Tensor]:
+        """The meta-loss of all ranks' samples, its gradient with respect to what is trained, and to omega directly.
+
+        And the cross-entropy of the held-out batch.
+        """
         model, device = unwrapped(self.model), trained[0].device
         with task.quietly(model), torch.enable_grad():
             _, logits = self.run(moved(meta[0], device), model)
@@ -126,14 +135,18 @@ class ThroughModel:
                 pull, *direct = gradients(meta_loss, (leaf, *omega))
             found = torch.autograd.grad(rows, trained, pull[: len(joint)][own], allow_unused=True)
         pulls = summed_over_ranks(filled(found, trained))
-        return Hypergradient(pulls, tuple(direct), meta_loss.detach(), (judged.detach(), judged_labels))
+        gradient = Hypergradient(pulls, tuple(direct), meta_loss.detach(), (judged.detach(), judged_labels))
+        return gradient, cross_entropy(at_least_float32(joint), joint_labels)
 
     def _loss_at(
         self, task: MetaTask, parts: Sequence[Batch], along: Mapping[nn.Parameter, Tensor], distance: Tensor
-    ) -> Tensor:
-        """The training loss of the whole batch some way along a direction, as a function of omega alone."""
+    ) -> tuple[Tensor, Tensor]:
+        """The training loss of the whole batch some way along a direction, as a function of omega alone.
+
+        And its cross-entropy, of which each process has its share.
+        """
         model, device = plain_model(self.model), distance.device
-        total = torch.zeros((), device=device)
+        total = plain = torch.zeros((), device=device)
         precision = torch.autocast(device.type, enabled=False)
         with moved_parameters(along, distance), precision, unconverted(model), eagerly():
             parameters = {name: parameter.detach() for name, parameter in self.penalised.named_parameters()}
@@ -141,14 +154,14 @@ class ThroughModel:
                 with task.quietly(model, "train"), torch.no_grad():
                     _, logits = self.run(in_dtype(x, model), model)
                 labels = task.labels(y, logits)
+                plain = plain + cross_entropy(at_least_float32(class_logits(as_rows(logits))), labels, reduction="sum")
                 with torch.enable_grad():
                     inner = task.inner(labels, class_count(logits))
                     # A penalty is there once a step: each process adds its share, with its first part.
                     inner = inner.with_penalty_scaled(0.0 if number else 1.0 / world_size())
                     total = total + inner.value(task.base_loss, logits, parameters)
-        if task.reduction == "sum":
-            return total
-        return total / joint_count(sum(y.numel() for _, y in parts), device)
+        count = joint_count(sum(y.numel() for _, y in parts), device)
+        return total if task.reduction == "sum" else total / count, plain / count
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, DistributedSampler, WeightedRandomSampler
 
-from metacal import HierarchicalLabelSmoothing, MetaCalibrator, OuterStep, UnitwiseL2, VectorLabelSmoothing
+from metacal import LogitPenalty, MetaCalibrator, OuterStep, UnitwiseL2, VectorLabelSmoothing
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.integrations.lightning import CalibrationMonitor, MetaCalibration
 
@@ -224,7 +224,7 @@ def test_the_hook_gives_the_held_out_samples(tmp_path, owner):
 def test_the_default_is_that_of_the_calibrator(tmp_path):
     module, found = Plain(), MetaCalibration()
     trainer(tmp_path, found).fit(module, loader(), loader(30, 1, 10))
-    assert isinstance(found.calibrator.hyperparameters, HierarchicalLabelSmoothing)
+    assert isinstance(found.calibrator.hyperparameters, LogitPenalty)
     assert found.calibrator.outer == OuterStep()
     assert found.calibrator.output_layer is module.net[2]
     assert found.finished.samples == 30

@@ -46,21 +46,24 @@ def digits():
 
 
 @pytest.mark.parametrize(
-    ("smoothing", "hidden"), [("vector", ()), ("scalar", (32,)), ("non_uniform", (32,)), ("hierarchical", (32,))]
+    ("learns", "hidden"),
+    [("penalty", ()), ("vector", ()), ("scalar", (32,)), ("non_uniform", (32,)), ("hierarchical", (32,))],
 )
-def test_it_learns_and_smooths(digits, smoothing, hidden):
+def test_it_learns(digits, learns, hidden):
     X, y = digits
-    found = MetaCalibratedClassifier(hidden, smoothing=smoothing, max_iter=20, lr=0.02, random_state=0).fit(
-        X[:400], y[:400]
-    )
+    found = MetaCalibratedClassifier(hidden, learns=learns, max_iter=20, lr=0.02, random_state=0).fit(X[:400], y[:400])
     assert found.score(X[900:], y[900:]) > 0.8
     probs = found.predict_proba(X[900:])
     np.testing.assert_allclose(probs.sum(axis=1), 1.0, atol=1e-12)
     assert (found.predict(X[900:]) == probs.argmax(axis=1)).all()
-    kept = np.diag(found.soft_labels_)
-    assert kept.min() >= 0.45
-    assert kept.max() <= 1.0
-    np.testing.assert_allclose(found.soft_labels_.sum(axis=1), 1.0, atol=1e-3)
+    if learns == "penalty":
+        assert len(found.learned_["strength"]) == 10
+        assert found.learned_["base"] != 0.0
+    else:
+        soft_labels = np.array(found.learned_["soft_labels"])
+        assert np.diag(soft_labels).min() >= 0.45
+        assert np.diag(soft_labels).max() <= 1.0
+        np.testing.assert_allclose(soft_labels.sum(axis=1), 1.0, atol=1e-3)
 
 
 def test_an_overconfident_classifier_becomes_calibrated():
@@ -237,8 +240,8 @@ def test_pickle_and_clone(digits):
     [
         (dict(hidden=(0,)), InvalidValueError, "`hidden` must be an integer >= 1, got 0"),
         (dict(hidden=64), InvalidTypeError, "`hidden` must be a tuple of layer widths, got 64"),
-        (dict(smoothing="much"), InvalidValueError, "`smoothing` must be one of"),
-        (dict(smoothing="auto"), InvalidValueError, "got 'auto'"),
+        (dict(learns="much"), InvalidValueError, "`learns` must be one of"),
+        (dict(learns="auto"), InvalidValueError, "got 'auto'"),
         (dict(validation_fraction=1.0), InvalidValueError, "`validation_fraction` must be in"),
         (dict(batch_size=0), InvalidValueError, "`batch_size`"),
         (dict(max_iter=0), InvalidValueError, "`max_iter`"),

@@ -28,7 +28,8 @@ from metacal.seeding import mixed
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-SMOOTHINGS = {
+LEARNED = {
+    "penalty": "logit_penalty",
     "hierarchical": "hierarchical_smoothing",
     "non_uniform": "nonuniform_smoothing",
     "vector": "vector_smoothing",
@@ -42,16 +43,16 @@ MOST_HELD_OUT = 10_000
 
 
 class MetaCalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A linear model or MLP on features or embeddings, whose label smoothing is learned for calibration.
+    """A linear model or MLP on features or embeddings, whose training loss is learned for calibration.
 
-    `fit` sets a part of the samples aside, as early stopping does, learns label smoothing on them while it trains on
-    the others, and fits a temperature on them in the end.
+    `fit` sets a part of the samples aside, as early stopping does, learns a penalty on logits (or label smoothing) on
+    them while it trains on the others, and fits a temperature on them in the end.
 
     Args:
         hidden: widths of hidden layers; ``()`` is a linear model.
-        smoothing: what is learned: ``"hierarchical"``, one strength, with deviations that have to earn their place;
-            ``"scalar"``, one strength; ``"vector"``, one for each class; ``"non_uniform"``, also which classes it goes
-            to.
+        learns: ``"penalty"``, the strength of a penalty on logits; or label smoothing: ``"scalar"``, one strength;
+            ``"vector"``, one for each class; ``"non_uniform"``, also which classes it goes to; ``"hierarchical"``, one
+            strength with deviations.
         validation_fraction: share of the samples set aside, where `fit` is not given ``X_val`` and ``y_val``.
         finish: fold the temperature into the last layer.
         max_iter: passes over the samples; None: as many as make 1,500 steps, but 5 to 200.
@@ -65,7 +66,7 @@ class MetaCalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
     Attributes:
         classes_: the labels, sorted.
         network_: the trained `torch.nn.Sequential`.
-        soft_labels_: ``(K, K)``, the soft label that was learned for each class (a row each).
+        learned_: what `metacal.MetaCalibrator.export` gives: plain numbers; empty without held-out samples.
         finished_: the temperature and whether it was folded, a `metacal.Finish`; None without ``finish``.
         n_iter_: passes in all.
         loss_: mean training loss of the last pass.
@@ -87,7 +88,7 @@ class MetaCalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         self,
         hidden: tuple[int, ...] = (),
         *,
-        smoothing: str = "hierarchical",
+        learns: str = "penalty",
         validation_fraction: float = 0.1,
         finish: bool = True,
         max_iter: int | None = None,
@@ -99,7 +100,7 @@ class MetaCalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         device: str = "cpu",
     ) -> None:
         self.hidden = hidden
-        self.smoothing = smoothing
+        self.learns = learns
         self.validation_fraction = validation_fraction
         self.finish = finish
         self.max_iter = max_iter
@@ -116,7 +117,7 @@ class MetaCalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         Args:
             X: array, sparse matrix or frame.
             y: labels.
-            X_val: held-out samples to learn smoothing and temperature on; None sets ``validation_fraction`` of ``X``
+            X_val: held-out samples to learn on; None sets ``validation_fraction`` of ``X``
                 aside.
             y_val: their labels.
         """
@@ -149,7 +150,7 @@ class MetaCalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
         """Train for one pass over a part of the data; the first call has to name all ``classes``.
 
-        A share of every part is kept aside (10,000 samples at most) to learn smoothing and temperature on. The learning
+        A share of every part is kept aside (10,000 samples at most) to learn on. The learning
         rate stays ``lr``; the temperature is fitted anew each time.
         """
         self._check_params()
@@ -187,7 +188,7 @@ class MetaCalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         options: dict[str, Any],
         saved: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Train, learning smoothing and temperature on held-out rows if there are any; returns states to continue from.
+        """Train, learning on held-out rows if there are any; returns states to continue from.
 
         A temperature is folded into the network, but not into its state.
         """
@@ -198,19 +199,19 @@ class MetaCalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             optimizer.load_state_dict(saved["optimizer"])
         if len(held_out):
             batches = RowBatches(held_out, options["batch_size"], mixed(options["seed"], head_training.META))
-            smoothing = HYPERPARAMETERS[SMOOTHINGS[self.smoothing]].for_head(network, len(self.classes_))
+            learned = HYPERPARAMETERS[LEARNED[self.learns]].for_head(network, len(self.classes_))
             settings = {"seed": options["seed"], **(self.meta_calibration or {})}
-            calibrator = MetaCalibrator(network, optimizer, batches, smoothing, **settings)
+            calibrator = MetaCalibrator(network, optimizer, batches, learned, **settings)
             if saved is not None and saved["calibrator"] is not None:
                 calibrator.load_state_dict(saved["calibrator"])
             loss_of = calibrator.step
         self.loss_ = head_training.train(network, optimizer, loss_of, rows, **options)
         states = {"network": copy.deepcopy(network.state_dict()), "optimizer": optimizer.state_dict()}
         if calibrator is None:
-            self.soft_labels_, self.finished_ = np.eye(len(self.classes_)), None
+            self.learned_, self.finished_ = {}, None
             return {**states, "calibrator": None if saved is None else saved["calibrator"]}
         states["calibrator"] = calibrator.state_dict()
-        self.soft_labels_ = np.array(calibrator.export()["soft_labels"])
+        self.learned_ = calibrator.export()
         self.finished_ = calibrator.finish() if self.finish else None
         calibrator.remove()
         return states
@@ -239,7 +240,7 @@ class MetaCalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             raise InvalidTypeError(f"`hidden` must be a tuple of layer widths, got {self.hidden!r}.")
         for width in self.hidden:
             check_integer("hidden", width, 1)
-        check_choice("smoothing", self.smoothing, tuple(SMOOTHINGS))
+        check_choice("learns", self.learns, tuple(LEARNED))
         check_inside("validation_fraction", self.validation_fraction)
         if self.batch_size is not None:
             check_integer("batch_size", self.batch_size, 1)

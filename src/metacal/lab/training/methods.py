@@ -90,7 +90,7 @@ METHODS: dict[str, Method] = {
         Method(name="fl3", loss=FOCAL),
         Method(name="flsd53", loss=(Term(loss="flsd"),)),
         Method(name="ls", loss=(Term(loss="label_smoothing", options={"strength": 0.05}),)),
-        Method(name="meta", hyperparameters=("hierarchical_smoothing",), objective=CROSS_ENTROPY),
+        Method(name="meta", hyperparameters=("logit_penalty",), objective=CROSS_ENTROPY),
         Method(name="mc", hyperparameters=NON_UNIFORM),
         Method(name="mc-s", hyperparameters=("scalar_smoothing",)),
         Method(name="mc-v", hyperparameters=("vector_smoothing",)),
