@@ -1,15 +1,24 @@
-"""The penalty on logits: its formula, how it follows the learning rate, and what is learned about it."""
+"""The penalty on logits: its formula, how it follows the training, and what is learned about it."""
+
+import math
 
 import numpy as np
 import pytest
 import torch
-from tests.metalearning.models import K, batch, calibrator, make_net, sgd
+from tests.metalearning.models import K, batch, both_ways, calibrator, make_net, sgd
+from torch.nn.functional import cross_entropy
 
-from metacal import InvalidValueError, LogitPenalty, MetaCalibrator, OuterStep
+from metacal import InvalidValueError, LogitPenalty
 from metacal.metalearning import InnerLoss
 from metacal.metalearning.hyperparameter import Phase
+from metacal.metalearning.meta_task import Overfitting
 
-NEVER = OuterStep(every=float("inf"), dense_start=0)
+
+def without_meta_steps(net, penalty, optimizer=None):
+    """A calibrator of a model that over-fits completely, whose penalty is not learned."""
+    meta = calibrator(net, penalty, optimizer=optimizer, every=math.inf)
+    meta._task.overfitting.losses = torch.tensor([0.0, 1.0])
+    return meta
 
 
 def test_it_is_the_squared_norm_of_centred_logits_by_class():
@@ -25,24 +34,27 @@ def test_it_is_the_squared_norm_of_centred_logits_by_class():
     np.testing.assert_allclose(inner.logit_penalty(logits).detach().numpy(), expected, rtol=1e-12)
 
 
-def test_it_is_added_to_the_loss_and_ignores_a_constant_in_the_logits():
+def test_it_is_added_to_the_loss():
     net = make_net(norm=False, dropout=0.0)
-    meta = calibrator(net, LogitPenalty(K, start=0.1), outer=NEVER)
     x, y = batch(12, 1)
     logits = net(x)
-    expected = torch.nn.functional.cross_entropy(logits, y) + 0.1 * logits.var(1, correction=0).mean() * K
-    torch.testing.assert_close(meta.step(x, y), expected)
-    penalty = LogitPenalty(K)(InnerLoss.plain(y, K)).logit_penalty
-    torch.testing.assert_close(penalty(logits + 7.0), penalty(logits), rtol=1e-4, atol=1e-6)
+    expected = cross_entropy(logits, y) + 0.1 * K * logits.var(1, correction=0).mean()
+    torch.testing.assert_close(without_meta_steps(net, LogitPenalty(K, start=0.1)).step(x, y), expected)
+
+
+def test_a_constant_in_the_logits_is_ignored():
+    penalty = LogitPenalty(K)(InnerLoss.plain(torch.tensor([0, 1]), K)).logit_penalty
+    logits = torch.randn(2, K, dtype=torch.float64)
+    torch.testing.assert_close(penalty(logits + 7.0), penalty(logits))
 
 
 @pytest.mark.parametrize(("annealing", "factor"), [(0.0, 1.0), (1.0, 0.1), (2.0, 0.01)])
 def test_it_follows_the_learning_rate_down(annealing, factor):
     net = make_net(norm=False, dropout=0.0)
     optimizer = sgd(net, lr=0.5)
-    meta = calibrator(net, LogitPenalty(K, start=0.1, annealing=annealing), optimizer=optimizer, outer=NEVER)
+    meta = without_meta_steps(net, LogitPenalty(K, start=0.1, annealing=annealing), optimizer)
     x, y = batch(12, 1)
-    plain = torch.nn.functional.cross_entropy(net(x), y)
+    plain = cross_entropy(net(x), y)
     high = meta.step(x, y) - plain
     optimizer.param_groups[0]["lr"] = 0.05
     torch.testing.assert_close(meta.step(x, y) - plain, factor * high, rtol=1e-3, atol=1e-6)
@@ -51,53 +63,87 @@ def test_it_follows_the_learning_rate_down(annealing, factor):
 def test_warming_up_counts_as_high():
     net = make_net(norm=False, dropout=0.0)
     optimizer = sgd(net, lr=0.01)
-    meta = calibrator(net, LogitPenalty(K), optimizer=optimizer, outer=NEVER)
+    meta = without_meta_steps(net, LogitPenalty(K), optimizer)
     x, y = batch(12, 1)
     low = meta.step(x, y)
     optimizer.param_groups[0]["lr"] = 0.1
     torch.testing.assert_close(meta.step(x, y), low)
 
 
-def test_the_highest_learning_rate_is_resumed():
-    nets = [make_net(norm=False, dropout=0.0) for _ in range(2)]
-    nets[1].load_state_dict(nets[0].state_dict())
+@both_ways
+def test_a_model_that_does_not_over_fit_is_left_alone(through):
+    """Held-out samples that are predicted better than the training batch: no penalty at all."""
+    net = make_net(norm=False, dropout=0.0)
     x, y = batch(12, 1)
-    first = calibrator(nets[0], LogitPenalty(K), optimizer=sgd(nets[0], lr=0.5), outer=NEVER)
+    x_meta, _ = batch(10, 2)
+    held_out = (x_meta, net(x_meta).argmax(1))
+    meta = calibrator(net, LogitPenalty(K), meta=[held_out], through=through)
+    torch.testing.assert_close(meta.step(x, y), cross_entropy(net(x), y))
+    assert meta.history[0]["overfitting"] == 0.0
+
+
+@both_ways
+def test_over_fitting_is_what_the_losses_say(through):
+    net = make_net(norm=False, dropout=0.0)
+    (x, _), held_out = batch(12, 1), batch(10, 2)
+    labels = net(x).argmax(1)
+    training, judged = cross_entropy(net(x), labels), cross_entropy(net(held_out[0]), held_out[1])
+    meta = calibrator(net, LogitPenalty(K), meta=[held_out], through=through)
+    meta.step(x, labels)
+    assert meta.history[0]["overfitting"] == pytest.approx(1.0 - float(training.detach() / judged.detach()), rel=1e-3)
+    assert meta.history[0]["overfitting"] > 0.1
+
+
+def test_over_fitting_is_a_running_mean_and_skips_what_is_not_finite():
+    found = Overfitting()
+    assert found.share == 0.0
+    found.see(torch.tensor([0.5, 1.0]))
+    assert float(found.share) == pytest.approx(0.5)
+    found.see(torch.tensor([math.nan, 1.0]))
+    assert float(found.share) == pytest.approx(0.5)
+    found.see(torch.tensor([0.0, 1.0]))
+    assert float(found.share) == pytest.approx(1.0 - 0.8 * 0.5)
+    found.see(torch.tensor([100.0, 1.0]))
+    assert float(found.share) == 0.0
+
+
+def test_where_the_training_is_can_be_resumed():
+    nets = [make_net(norm=False, dropout=0.0) for _ in range(2)]
+    x, y = batch(12, 1)
+    optimizers = [sgd(nets[0], lr=0.5), sgd(nets[1], lr=0.05)]
+    first, second = (calibrator(net, LogitPenalty(K), optimizer=each) for net, each in zip(nets, optimizers))
     first.step(x, y)
-    second = calibrator(nets[1], LogitPenalty(K), optimizer=sgd(nets[1], lr=0.05), outer=NEVER)
     second.load_state_dict(first.state_dict())
-    first._task.optimizer.optimizers[0].param_groups[0]["lr"] = 0.05
+    optimizers[0].param_groups[0]["lr"] = 0.05
+    assert second._task.phase() == first._task.phase()
     torch.testing.assert_close(second.step(x, y), first.step(x, y), rtol=0.0, atol=0.0)
     assert second._task.optimizer.relative_lr == pytest.approx(0.1)
 
 
-@pytest.mark.parametrize("through", ["head", "model"])
-def test_over_fitting_asks_for_more_of_it_and_noise_for_less(through):
-    """Held-out labels that agree with the training batch want larger logits, ones that contradict it smaller ones."""
+@both_ways
+def test_held_out_samples_decide_whether_more_or_less_is_asked_for(through):
+    """Ones that agree with the training batch want larger logits, ones that contradict it smaller ones."""
     net = make_net(norm=False, dropout=0.0)
     x, y = batch(32, 1)
     optimizer = sgd(net, lr=0.5)
     for _ in range(200):
         optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(net(x), y).backward()
+        cross_entropy(net(x), y).backward()
         optimizer.step()
-    objective = torch.nn.CrossEntropyLoss()
-    signs = []
+    found = []
     for labels in (y, (y + 1) % K):
-        meta = MetaCalibrator(
-            net, optimizer, [(x, labels)], LogitPenalty(K), through=through, outer=OuterStep(refine=False)
-        )
-        signs.append(float(meta.hypergradient(x, y, (x, labels))["base"]))
-    assert objective(net(x), y) < 0.5
-    assert signs[0] > 0.0
-    assert signs[1] < 0.0
+        meta = calibrator(net, LogitPenalty(K), optimizer=optimizer, through=through, refine=False)
+        meta._task.overfitting.losses = torch.tensor([0.5, 1.0])
+        found.append(meta.hypergradient(x, y, (x, labels))["base"].item())
+    assert found[0] > 0.0
+    assert found[1] < 0.0
 
 
 def test_what_is_learned_decays_back_to_the_start():
-    meta = calibrator(hyperparameters=LogitPenalty(K, decay=0.5), every=1)
+    meta = calibrator(hyperparameters=LogitPenalty(K, decay=0.5))
     meta.hyperparameters.base.data.fill_(2.0)
     meta.step(*batch(12, 1))
-    assert float(meta.hyperparameters.base) == pytest.approx(1.0, abs=0.02)
+    assert meta.hyperparameters.base.item() == pytest.approx(1.0, abs=0.02)
 
 
 def test_its_export_has_the_strengths():
