@@ -40,7 +40,7 @@ MAKERS = {
     "l2": lambda: UnitwiseL2(linear_head()),
     "temperature": LearnableTemperature,
     "temperature_in_training": lambda: LearnableTemperature(in_training=True),
-    "penalty": lambda: LogitPenalty(K),
+    "penalty": lambda: LogitPenalty(K, share=0.1),
     "gamma": lambda: LearnableFocalGamma(K),
     "gamma_per_class": lambda: LearnableFocalGamma(K, per_class=True),
     "gamma_net": lambda: GammaNet(K, hidden=3),

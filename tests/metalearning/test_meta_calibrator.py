@@ -86,7 +86,7 @@ def test_a_model_an_optimiser_and_held_out_samples_are_all_it_needs():
     meta = MetaCalibrator(net, torch.optim.Adam(net.parameters()), [batch(10, 2)])
     assert isinstance(meta.hyperparameters, LogitPenalty)
     assert meta.hyperparameters.num_classes == K
-    torch.testing.assert_close(meta.hyperparameters.strength.detach(), torch.full((K,), 0.03))
+    torch.testing.assert_close(meta.hyperparameters.strength.detach(), torch.full((K,), 0.1))
     assert meta.outer == metacal.OuterStep()
     assert meta.through == "model"
     assert meta.output_layer is net.fc

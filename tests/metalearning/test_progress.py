@@ -5,7 +5,7 @@ import torch
 from tests.metalearning.models import K, batch, calibrator, make_net
 from torch.utils.data import DataLoader, TensorDataset
 
-from metacal import HierarchicalLabelSmoothing, LearnableTemperature
+from metacal import HierarchicalLabelSmoothing, LearnableTemperature, LogitPenalty
 
 
 def verdict(meta):
@@ -36,6 +36,16 @@ def test_labels_that_are_not_smoothed():
     other = calibrator(hyperparameters=LearnableTemperature())
     other.step(*batch(12, 1))
     assert "not smoothed" not in verdict(other), "it has no strength"
+
+
+def test_a_model_that_does_not_over_fit():
+    net = make_net(norm=False, dropout=0.0)
+    x, _ = batch(40, 2)
+    for labels, is_off in ((net(x).argmax(1), True), (net(x).argmin(1), False)):
+        meta = calibrator(net, LogitPenalty(K), meta=[(x, labels)])
+        meta.step(*batch(12, 1))
+        assert ("there is no penalty, expect what" in verdict(meta)) == is_off
+        assert "no gradient reaches" not in verdict(meta)
 
 
 @pytest.mark.parametrize("scale", [1.0, 30.0])

@@ -22,8 +22,8 @@ class LogitPenalty(Hyperparameter, name="logit_penalty"):
     and the wrong classes are ranked again, which label smoothing to the end prevents. A temperature fixes the rest.
 
     The strength :math:`s_c = \mathrm{start} \cdot \exp(\mathrm{base} + \mathrm{deviation}_c)` is learned; base and
-    deviations start at 0, deviations move at a fraction of the base's rate, and both decay, so that a strength other
-    than the start has to be asked for again and again.
+    deviations start at 0 and decay, so that a strength other than the start has to be asked for again and again.
+    Deviations move at a share of the base's rate; by default all classes have one strength.
 
     Args:
         num_classes: K.
@@ -50,11 +50,11 @@ class LogitPenalty(Hyperparameter, name="logit_penalty"):
     def __init__(
         self,
         num_classes: int,
-        start: float = 0.03,
+        start: float = 0.1,
         *,
         annealing: float = 2.0,
         rate: float = 3.0,
-        share: float = 0.1,
+        share: float = 0.0,
         decay: float = 0.0025,
     ) -> None:
         super().__init__()

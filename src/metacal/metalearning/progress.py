@@ -10,6 +10,7 @@ from torch import Tensor
 
 from metacal.metalearning.finish import Finish
 from metacal.metalearning.hyperparameter import Hyperparameter
+from metacal.metalearning.logit_penalty import LogitPenalty
 
 MOST_RECORDS = 8192
 
@@ -107,7 +108,7 @@ class Progress:
                 f"{self.skipped} of {self.meta_steps} meta steps were skipped, as their gradient was not finite: "
                 "lower the learning rate, or look for infinite values in the held-out samples."
             )
-        elif norm == 0.0:
+        elif norm == 0.0 and not self._is_penalty_off:
             found.append("no gradient reaches the hyper-parameters: is the learning rate 0, or the last layer frozen?")
         stuck = self.hyperparameters.stuck()
         if stuck:
@@ -120,8 +121,19 @@ class Progress:
             )
         return found
 
+    @property
+    def _is_penalty_off(self) -> bool:
+        """Whether a penalty that follows over-fitting has nothing to follow."""
+        has_penalty = any(isinstance(part, LogitPenalty) for part in self.hyperparameters.modules())
+        return has_penalty and float(self.history.latest().get("overfitting", 1.0)) == 0.0
+
     def _what_it_found(self) -> list[str]:
         found = []
+        if self._is_penalty_off:
+            found.append(
+                "the model predicts held-out samples as well as its training batches: there is no penalty, expect what "
+                "cross-entropy and a temperature give."
+            )
         strengths = [v for name, v in self.hyperparameters.summary().items() if name.split(".")[-1] == "strength"]
         if self.meta_steps and strengths and all(float(strength) == 0.0 for strength in strengths):
             found.append(
