@@ -74,7 +74,7 @@ class MetaCalibrator:
         >>> loss = meta.step(x, y)
         >>> optimizer.zero_grad(); loss.backward(); optimizer.step()
         >>> meta.through, round(meta.hyperparameters.strength.mean().item(), 2)
-        ('model', 0.06)
+        ('model', 0.1)
     """
 
     def __init__(
