@@ -17,7 +17,7 @@ from metacal.files import read_json
 
 STUDY = Path(__file__).parent.parent / "results" / "default"
 TABLES = {"develop": development, "confirm": confirmation}
-CE = Run("digits-drops", "ce", 200)
+CE = Run("digits-drops", "ce", 300)
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def same_arithmetic(stored):
 @pytest.mark.usefixtures("same_arithmetic")
 @pytest.mark.parametrize("method", ["ce", "ls", "fl3", "paper", "default"])
 def test_stored_runs_can_be_had_again(method, stored):
-    assert agree(Run("digits-drops", method, 200), stored["confirm"])
+    assert agree(Run("digits-drops", method, 300), stored["confirm"])
 
 
 @pytest.mark.slow
@@ -62,7 +62,7 @@ def test_stored_runs_can_be_had_again(method, stored):
 def test_stored_runs_on_texts_can_be_had_again_whatever_number_of_threads_prepares_them(stored):
     with threadpool_limits(2):
         features_and_labels("newsgroups")
-    assert agree(Run("news", "ce", 200), stored["confirm"])
+    assert agree(Run("news", "ce", 300), stored["confirm"])
 
 
 @pytest.mark.parametrize("plan", TABLES)
