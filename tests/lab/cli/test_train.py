@@ -195,7 +195,7 @@ def test_a_run_from_names_to_scores(finished):
     assert done.returncode == 0, done.stderr
     assert "classwise_ece" in done.stdout
     assert RunFolder(folder).read_scores()["finish"]["verdict"] == done.stdout.splitlines()[-1]
-    line = r"epoch {}/5  loss \d\.\d{{4}}  val error [\d.]+%  ECE [\d.]+%  DECE [\d.]+%  mean smoothing [\d.]+  \d+ s"
+    line = r"epoch {}/5  loss \d\.\d{{4}}  val error [\d.]+%  ECE [\d.]+%  DECE [\d.]+%  mean strength [\d.]+  \d+ s"
     for number, said in enumerate(done.stderr.splitlines(), start=1):  # a file, no terminal: a line per epoch, no bar
         assert re.fullmatch(line.format(number), said), said
     assert number == 5

@@ -1,4 +1,4 @@
-"""`MetaCalibration` learns smoothing while a LightningModule trains; `CalibrationMonitor` logs its calibration."""
+"""`MetaCalibration` learns while a LightningModule trains; `CalibrationMonitor` logs its calibration."""
 
 import copy
 from collections.abc import Sequence

@@ -103,7 +103,7 @@ def figures_line(record: Mapping[str, float]) -> str:
     """An epoch's figures on one line."""
     shown = [f"val error {record['val_error']:.2%}", f"ECE {record['val_ece']:.2%}", f"DECE {record['val_dece']:.2%}"]
     if "strength" in record:
-        shown.append(f"mean smoothing {record['strength']:.4f}")
+        shown.append(f"mean strength {record['strength']:.4f}")
     return "  ".join(shown)
 
 
