@@ -1,5 +1,6 @@
 """The methods that are compared: baselines, and candidates for the default that differ from a centre in one respect."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +19,7 @@ class UngatedPenalty(LogitPenalty):
 
     def pace(self, phase: Phase) -> float:
         """What the strengths are multiplied by now."""
-        return phase.relative_lr**self.annealing
+        return math.pow(phase.relative_lr, self.annealing)
 
 
 @dataclass(frozen=True)

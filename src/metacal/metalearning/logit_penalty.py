@@ -1,5 +1,6 @@
 """`LogitPenalty`: keeps logits small where the model over-fits, and lets go of them as the learning rate falls."""
 
+import math
 from typing import Any
 
 import torch
@@ -81,7 +82,7 @@ class LogitPenalty(Hyperparameter, name="logit_penalty"):
 
     def pace(self, phase: Phase) -> Tensor | float:
         """What the strengths are multiplied by now."""
-        return phase.overfitting * phase.relative_lr**self.annealing
+        return phase.overfitting * math.pow(phase.relative_lr, self.annealing)
 
     def bounds(self) -> Bounds:
         """Not more than a factor of 20 from the start."""

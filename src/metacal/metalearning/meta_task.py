@@ -131,7 +131,8 @@ class Overfitting:
         if self.losses is None:
             return 0.0
         training, held_out = self.losses
-        return (1.0 - training / held_out.clamp(min=1e-12)).clamp(0.0, 1.0)
+        share: Tensor = (1.0 - training / held_out.clamp(min=1e-12)).clamp(0.0, 1.0)
+        return share
 
 
 @dataclass
