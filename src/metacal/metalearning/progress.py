@@ -108,7 +108,7 @@ class Progress:
                 f"{self.skipped} of {self.meta_steps} meta steps were skipped, as their gradient was not finite: "
                 "lower the learning rate, or look for infinite values in the held-out samples."
             )
-        elif norm == 0.0 and not self._is_penalty_off:
+        elif norm == 0.0 and not self._is_penalty_off and (self.meta_steps > 1 or not self._has_penalty):
             found.append("no gradient reaches the hyper-parameters: is the learning rate 0, or the last layer frozen?")
         stuck = self.hyperparameters.stuck()
         if stuck:
@@ -122,10 +122,14 @@ class Progress:
         return found
 
     @property
+    def _has_penalty(self) -> bool:
+        """Whether there is a penalty that follows over-fitting, which the first meta step measures."""
+        return any(isinstance(part, LogitPenalty) for part in self.hyperparameters.modules())
+
+    @property
     def _is_penalty_off(self) -> bool:
-        """Whether a penalty that follows over-fitting has nothing to follow."""
-        has_penalty = any(isinstance(part, LogitPenalty) for part in self.hyperparameters.modules())
-        return has_penalty and float(self.history.latest().get("overfitting", 1.0)) == 0.0
+        """Whether it has nothing to follow."""
+        return self._has_penalty and float(self.history.latest().get("overfitting", 1.0)) == 0.0
 
     def _what_it_found(self) -> list[str]:
         found = []
