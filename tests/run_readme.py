@@ -3,6 +3,8 @@
 No test framework, and nothing that metacal does not bring: the wheel is tried with it in an empty environment.
 """
 
+import contextlib
+import io
 import os
 import re
 import subprocess
@@ -11,10 +13,10 @@ from pathlib import Path
 
 LEFT_OUT = {
     "make demo": "sets up an environment from a clone; CI runs it there",
-    "make test": "sets up an environment from a clone; CI runs it there",
+    "pip install metacal": "the wheel is installed already",
+    "pip install 'metacal[cli]'": "the wheel is installed already",
     "git clone <this repository> && cd metacal": "needs an address",
     "metacal run main-ece --rows cifar-10/resnet18 --methods ce,mc --scale cpu": "needs CIFAR-10, trains for hours",
-    "metacal shift runs/mine": "needs CIFAR-10 and a run that was trained on it",
     "metacal train dataset=cifar10 method=mc domains=cifar-c": "needs CIFAR-10, trains for hours",
 }
 """Lines of consoles that are not run, and why."""
@@ -31,7 +33,7 @@ def commands(block: str) -> list[str]:
 
 
 def write_predictions() -> None:
-    """The files that the README's commands read: predictions as sure as they are right, so that they pass its bound."""
+    """The files that the README's commands read: calibrated predictions, which pass its bound."""
     import numpy as np
     import pyarrow
     from pyarrow import parquet
@@ -54,13 +56,24 @@ def run_command(command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, shell=True, env=environment, capture_output=True, text=True)
 
 
+def without_digits(text: str) -> str:
+    """What is printed by every machine: digits may differ in the last place, and so may the spaces before them."""
+    return re.sub(r"[\d.,]+", "#", " ".join(text.split()))
+
+
 def run_page(path: Path) -> str:
-    """Every block in turn; says how many there were."""
-    ran, left_out = 0, 0
-    for kind, block in re.findall(r"```(python|console)\n(.*?)```", path.read_text(encoding="utf-8"), re.S):
+    """Every block in turn, and whether it prints what stands below it; says how many there were."""
+    ran, left_out, printed = 0, 0, ""
+    for kind, block in re.findall(r"```(python|console|text)\n(.*?)```", path.read_text(encoding="utf-8"), re.S):
         if kind == "python":
-            exec(compile(block, str(path), "exec"), {})
+            with contextlib.redirect_stdout(io.StringIO()) as output:
+                exec(compile(block, str(path), "exec"), {})
+            printed = output.getvalue()
             ran += 1
+            continue
+        if kind == "text":
+            if without_digits(block) != without_digits(printed):
+                sys.exit(f"{path}: the code above prints\n{printed}and not\n{block}")
             continue
         for command in commands(block):
             if command in LEFT_OUT:

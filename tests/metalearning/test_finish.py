@@ -285,7 +285,7 @@ def test_it_prints_as_a_verdict():
     left, folded = str(meta.finish(fold=False)).splitlines(), str(meta.finish()).splitlines()
     assert re.fullmatch(
         r"temperature \d\.\d{3}, folded into the last layer: it lowers held-out NLL by 0\.\d{4} "
-        r"\(standard error 0\.\d{4}\)",
+        r"\(s\.e\. 0\.\d{4}\)",
         folded[0],
     )
     assert left[0] == folded[0].replace("folded into the last layer", "not folded")

@@ -90,7 +90,7 @@ def finish(model: nn.Module, head: nn.Module | None, logits: Tensor, labels: Ten
     wide = logits.double() if logits.device.type != "mps" else logits.float()
     temperature = temperature_with_prior(logits=wide, targets=labels, iterations=ITERATIONS)
     gain, error = gain_of(wide, labels, temperature)
-    reason = f"it lowers held-out NLL by {gain:.4f} (standard error {error:.4f})"
+    reason = f"it lowers held-out NLL by {gain:.4f} (s.e. {error:.4f})"
     is_folded = folds and can_fold(model, head)
     if is_folded and head is not None:
         with torch.no_grad():
