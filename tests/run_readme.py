@@ -12,10 +12,8 @@ import sys
 from pathlib import Path
 
 LEFT_OUT = {
-    "make demo": "sets up an environment from a clone; CI runs it there",
     "pip install metacal": "the wheel is installed already",
     "pip install 'metacal[cli]'": "the wheel is installed already",
-    "git clone <this repository> && cd metacal": "needs an address",
     "metacal run main-ece --rows cifar-10/resnet18 --methods ce,mc --scale cpu": "needs CIFAR-10, trains for hours",
     "metacal train dataset=cifar10 method=mc domains=cifar-c": "needs CIFAR-10, trains for hours",
 }

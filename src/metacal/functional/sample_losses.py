@@ -233,7 +233,7 @@ def acls_loss(
 
     With :math:`z_{(1)}` the largest logit of a sample and m the ``margin``, ``weight`` times
 
-    .. math:: top \max(0, z_{(1)} - m)^2 + \frac{rest}{K - 1} \sum_k \max(0, \bar z_{(1)} - z_k - m)^2
+    .. math:: top \max(0, z_{(1)} - m)^2 + \frac{rest}{K - 1} \sum_k \max(0, \bar{z}_{(1)} - z_k - m)^2
 
     is added; the bar holds the largest logit fixed, as the published code does, whose weights these are.
 
