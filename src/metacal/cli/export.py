@@ -42,7 +42,7 @@ def export(
         typer.Option(metavar="KIND", help="What the calibrator is given: logits or probs. By default as in its fit."),
     ] = None,
     input_shape: Annotated[
-        str | None, typer.Option(metavar="SIZES", help="Of one input of a .pt module, such as 3,32,32.")
+        str | None, typer.Option(metavar="SIZES", help="Shape of one input of a .pt module, such as 3,32,32.")
     ] = None,
     trust_model: Annotated[
         bool, typer.Option("--trust-model", help="Load a .pt module or a .pt2 program, which may run code.")

@@ -30,18 +30,20 @@ ClassNames = Annotated[
 Percent = Annotated[bool, typer.Option("--percent", help="Probabilities or confidences are percentages.")]
 Format = Annotated[
     str,
-    typer.Option("--format", help="Of JSON files: auto (by structure), table, lm-eval, inspect, pipeline or samples."),
+    typer.Option("--format", help="Format of JSON: auto (by structure), table, lm-eval, inspect, pipeline or samples."),
 ]
 Multilabel = Annotated[
     bool, typer.Option("--multilabel", help="Each row has several labels, each with a probability and a target 0 or 1.")
 ]
 Ignore = Annotated[
-    int | None, typer.Option(metavar="LABEL", help="Target of pixels or tokens that do not count, such as 255 or -100.")
+    int | None, typer.Option(metavar="LABEL", help="Leave out pixels or tokens with this target, such as 255 or -100.")
 ]
 JSONFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write all numbers as JSON.")]
-Sample = Annotated[int, typer.Option(min=100, help="Rows to keep for what needs rows; of more, so many at random.")]
-Resamples = Annotated[int, typer.Option(min=10, help="Data sets drawn for the interval of a calibration error.")]
-Seed = Annotated[int, typer.Option(min=0, help="Of all that is drawn.")]
+Sample = Annotated[
+    int, typer.Option(min=100, help="Keep at most this many rows, chosen at random, for figures that need rows.")
+]
+Resamples = Annotated[int, typer.Option(min=10, help="Resamples for the intervals of calibration errors.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of resamples and row samples.")]
 
 
 def read_class_names(text: str | None) -> list[str] | None:

@@ -61,7 +61,7 @@ class MetaCalibration(Callback):
         head: attribute path of the layer that returns the logits, such as ``"model.fc"``. None finds the one whose
             output ``forward`` returns, or the module's only network where ``forward`` is not defined.
         hyperparameters: what is learned; default `metacal.LogitPenalty`.
-        targets: where the labels of a batch are: a key, a position, or a function of the batch. None looks at the
+        targets: where the labels of a batch are: a key, a position, or a function of the batch. None inspects the
             second of a pair, or at the usual keys of a dictionary.
         finish: fold a temperature at the end; ``"best"`` first loads the weights of `ModelCheckpoint`'s best
             checkpoint; False leaves the module as training leaves it.

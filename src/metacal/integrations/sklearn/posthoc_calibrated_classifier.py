@@ -51,7 +51,7 @@ class PosthocCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstim
         >>> X, y = load_digits(return_X_y=True)
         >>> bayes = GaussianNB().fit(X[:900], y[:900])
         >>> calibrated = PosthocCalibratedClassifier(bayes).fit(X[900:1400], y[900:1400])
-        >>> calibrated.calibrator_.temperature_ > 5.0  # far too sure of itself
+        >>> calibrated.calibrator_.temperature_ > 5.0  # over-confident
         True
     """
 

@@ -56,7 +56,7 @@ def fetch(
 ) -> None:
     """Download datasets from their canonical sources and check their hashes.
 
-    Files that are there with the right hash are left alone. Nothing is unpacked: archives are read as they are.
+    Files with the right hash are kept. Archives are not unpacked.
 
     Example: [bold]metacal data fetch cifar10 svhn --data-dir ~/datasets[/]
     """

@@ -57,7 +57,7 @@ def run(
     gpus: Annotated[float, typer.Option(help="GPUs per run (ray).")] = 0.0,
     data_dir: DataDir = None,
 ) -> None:
-    """Run what tables and figures need and is not there yet, and show them beside what was published.
+    """Train the runs that tables and figures still need, and show them beside the published figures.
 
     Runs are kept in the store and shared between tables; a killed command continues where it stopped.
 

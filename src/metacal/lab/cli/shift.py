@@ -33,7 +33,7 @@ def shift(
             help="cifar10-c, cifar100-c, or corruptions of the run's own test images. [default: what fits the run]",
         ),
     ] = None,
-    size: Annotated[int | None, typer.Option(min=1, help="Use only so many test images per domain.")] = None,
+    size: Annotated[int | None, typer.Option(min=1, help="Use at most this many test images per domain.")] = None,
     figures: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Also write the heat maps as PNG and SVG.")
     ] = None,

@@ -38,7 +38,7 @@ def show(
     store: Store = "runs",
     output: Output = None,
 ) -> None:
-    """Say what tables and figures are, what they run, how far that is, and what the rest takes here.
+    """Describe tables and figures: their runs, how many are done, and how long the rest takes here.
 
     With -o they are written as far as their runs are done; nothing is run.
 

@@ -41,10 +41,10 @@ def train(
     model_options.NAME, dataset_options.NAME; and accelerator, devices, strategy, threads and channels_last for the
     machine.
 
-    Methods: meta, this library's own, learns a penalty on the validation samples (meta=val). Of the paper are ce,
-    ls and others to compare with, and mc and its kin, which learn on a part of the training data (meta=split); an
-    unknown name is answered with all of them. select=refinement picks the checkpoint by validation NLL after a
-    temperature, and finish=true folds it into the model: the default but for the paper's methods on its data sets.
+    Methods: meta, this library's own, learns a penalty on the validation samples (meta=val). The paper's are ce, ls
+    and other baselines, and mc and its variants, which learn on a part of the training data (meta=split); an unknown
+    name lists all of them. select=refinement picks the checkpoint by validation NLL after a
+    temperature, and finish=true folds it into the model: the default except for the paper's methods on its data sets.
 
     Examples:
       metacal train dataset=digits method=meta

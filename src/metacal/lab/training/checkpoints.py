@@ -151,7 +151,7 @@ def first_whole(paths: Sequence[Path]) -> tuple[dict[str, Any] | None, list[str]
         except StorageError as error:
             complaints.append(str(error))
     if complaints:
-        raise StorageError(f"{' '.join(complaints)} No other checkpoint is left to go on from.")
+        raise StorageError(f"{' '.join(complaints)} No other checkpoint is left to resume from.")
     return None, complaints
 
 

@@ -55,7 +55,7 @@ def run(
         folder: where it is kept; locked meanwhile.
         hardware: where it is executed.
         data_dir: folder of the datasets; see `metacal.lab.data.load_dataset`.
-        resume: go on with a run that was begun before.
+        resume: continue an unfinished run.
         emit: receives events.
         stop: asks the loop to stop.
     """

@@ -28,8 +28,8 @@ def read_run(folder: Path) -> RunView:
         )
     if not run.is_complete:
         raise InvalidValueError(
-            f"`{folder}` must be the folder of a complete run, got one that was only begun; "
-            f"go on with it by: metacal train --run-dir {folder} --resume"
+            f"`{folder}` must be the folder of a complete run, got an unfinished one; "
+            f"continue it with: metacal train --run-dir {folder} --resume"
         )
     try:
         return view_of(run)

@@ -46,7 +46,7 @@ def corrupt(
         severity: from 1 to 5.
         seed: of the random numbers.
         samples: the number of each image in its dataset, ``(n,)``; without it 0, 1, ...
-        validate: look at the values of float images, which makes a GPU wait.
+        validate: check the values of float images, which makes a GPU wait.
 
     Returns:
         A new tensor of the same shape and dtype on the same device; uint8 is cut off to whole numbers as the published
