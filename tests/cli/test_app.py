@@ -3,7 +3,6 @@
 import inspect
 import subprocess
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
 import pyarrow
@@ -11,6 +10,7 @@ import pytest
 from pyarrow import csv, parquet
 from typer.testing import CliRunner
 
+from metacal import __version__
 from metacal.cli.app import LAB, LIBRARY, app
 from metacal.cli.evaluate import evaluate
 from metacal.errors import InvalidValueError
@@ -25,7 +25,7 @@ class Failing:
 
 
 def test_version(metacal):
-    assert metacal("--version") == (0, f"metacal {version('metacal')}\n", "")
+    assert metacal("--version") == (0, f"metacal {__version__}\n", "")
 
 
 def test_help_names_every_verb(metacal):

@@ -31,7 +31,7 @@ def demo(
     ),
     json_file: JSONFile = None,
 ) -> None:
-    """Show evaluation, calibration and training on data that ships, and recommend a method.
+    """Show evaluation, calibration and training at work, and recommend a method.
 
     The files are predictions of a WideResNet on CIFAR-10, as trained and with a fitted temperature. The training is on
     handwritten digits; all methods use the same labels. Takes less than a minute on an idle machine.
