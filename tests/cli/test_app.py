@@ -170,8 +170,8 @@ def test_verbs_of_the_lab_are_listed_where_the_lab_is_installed():
     _, with_lab, _, _ = in_a_new_process("--help")
     _, without, _, _ = in_a_new_process("--help", missing="pooch")
     for verb in ("train", "shift", "validate", "data"):
-        assert f" {verb} " in with_lab
-        assert f" {verb} " not in without
+        assert f"│ {verb} " in with_lab
+        assert f"│ {verb} " not in without
     assert " evaluate " in without
 
 

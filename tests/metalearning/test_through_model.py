@@ -10,6 +10,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from metacal import HierarchicalLabelSmoothing, ScalarLabelSmoothing, UnitwiseL2, VectorLabelSmoothing
 from metacal.losses import AfterTemperature, CrossEntropyLoss, DECELoss, FocalLoss, FunctionLoss
 from metacal.metalearning import InnerLoss, LearnableFocalGamma, LearnableTemperature
+from metacal.metalearning.hyperparameter import Phase
 from metacal.metalearning.model_calls import leaving_no_trace
 
 TOLERANCES = {torch.float32: 1e-3, torch.float64: 1e-6}
@@ -94,6 +95,7 @@ def trained(model, optimizer, hyperparameters, dtype, *, steps=4, shape=None, **
     held_out = batch(kind, 32, 2, dtype)
     options = {"head": "fc", "through": "model", **options}
     meta = calibrator(net, hyperparameters, meta=[held_out], optimizer=steps_of, **options)
+    meta._task.overfitting.losses = torch.tensor([0.5, 1.0], dtype=dtype)  # a penalty that follows it acts then
     for seed in range(steps):
         x, y = batch(kind, 32, 10 + seed, dtype)
         steps_of.zero_grad()
@@ -128,7 +130,7 @@ def exact(meta, pair, held_out):
     x, y = pair
     with leaving_no_trace(net, mode="train", **quiet):
         logits = net(x)
-    inner = task.hyperparameters(InnerLoss.plain(y, K))
+    inner = task.hyperparameters(InnerLoss.plain(y, K, Phase(overfitting=0.5)))
     penalised = dict(meta._path.penalised.named_parameters())
     value = inner.value(task.base_loss, logits, penalised) / (len(y) if task.reduction == "mean" else 1)
     steps = torch.autograd.grad(value, parameters, create_graph=True, allow_unused=True)

@@ -89,7 +89,7 @@ def threshold_table(scores: Tensor, is_positive: Tensor) -> list[Threshold]:
 
     Examples:
         >>> table = threshold_table(torch.tensor([0.9, 0.75, 0.35, 0.1]), torch.tensor([True, True, True, False]))
-        >>> [(row.threshold, row.f1) for row in table if row.is_best]
+        >>> [(round(row.threshold, 2), row.f1) for row in table if row.is_best]
         [(0.35, 1.0)]
     """
     ranked = _ranked(scores, is_positive)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from metacal.cli.calibrate import print_trials
+from metacal.cli.terminal import Console
 from metacal.lab.cli.progress import RunsLog, TrainingLog, watch_runs, watch_training
 from metacal.lab.cli.run import print_exhibit
 from metacal.lab.cli.train import SHOWN
@@ -132,8 +133,6 @@ def test_figures_that_go_to_a_path_with_brackets(capsys, tmp_path, monkeypatch):
 
 
 def test_why_a_calibrator_could_not_be_tried(capsys, monkeypatch):
-    from rich.console import Console
-
     monkeypatch.setenv("COLUMNS", "300")
-    print_trials([Trial("isotonic", None, False, HOSTILE)], "temperature", Console())
+    print_trials([Trial("isotonic", None, False, note=HOSTILE)], "temperature", Console())
     assert HOSTILE in capsys.readouterr().out
