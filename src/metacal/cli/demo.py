@@ -211,7 +211,7 @@ def advice_on_training(runs: Sequence[Mapping[str, Any]]) -> str:
     best = next(m for m in choices if not any(is_beaten(m, other) for other in choices if other != m))
     others = {other: difference(runs, best, other, "nll") for other in choices if other != best}
     said = [
-        f"{'lower than with' if gap < -noise else 'level with'} {other} ({gap:+.3f} ± {noise:.3f})"
+        f"{'lower than with' if gap < -noise else 'level with'} {other} ({gap:+.4f} ± {noise:.4f})"
         for other, (gap, noise) in others.items()
     ]
     return f"use {best}. No method has a lower NLL beyond noise: it is {' and '.join(said)}."

@@ -33,7 +33,7 @@ LARGEST = 1e100
 
 
 FEW = 256
-"""Rows that are looked at together for a first mistake."""
+"""Rows that are checked together for a first mistake."""
 
 
 class FitReport(NamedTuple):
