@@ -23,6 +23,7 @@ OF_AN_EXTRA = (
 """Modules that need an extra to be imported: the command line, the lab, and what is made for one package or format."""
 
 PREDICTION_COMMANDS = (
+    "metacal demo",
     "metacal evaluate test.parquet a.npz",
     "metacal report test.parquet --figures figures",
     "metacal calibrate test.parquet --method auto --fit-on val.parquet --out calibrated.csv --save fitted.safetensors",
