@@ -79,7 +79,7 @@ def test_a_model_that_does_not_over_fit_is_left_alone(through):
     held_out = (x_meta, net(x_meta).argmax(1))
     meta = calibrator(net, LogitPenalty(K), meta=[held_out], through=through)
     torch.testing.assert_close(meta.step(x, y), cross_entropy(net(x), y))
-    assert meta.history[0]["overfitting"] == 0.0
+    assert float(meta._task.overfitting.share) == 0.0
 
 
 @both_ways
@@ -90,8 +90,9 @@ def test_over_fitting_is_what_the_losses_say(through):
     training, judged = cross_entropy(net(x), labels), cross_entropy(net(held_out[0]), held_out[1])
     meta = calibrator(net, LogitPenalty(K), meta=[held_out], through=through)
     meta.step(x, labels)
-    assert meta.history[0]["overfitting"] == pytest.approx(1.0 - float(training.detach() / judged.detach()), rel=1e-3)
-    assert meta.history[0]["overfitting"] > 0.1
+    share = float(meta._task.overfitting.share)
+    assert share == pytest.approx(1.0 - float(training.detach() / judged.detach()), rel=1e-3)
+    assert share > 0.1
 
 
 def test_over_fitting_is_a_running_mean_and_skips_what_is_not_finite():
@@ -105,6 +106,61 @@ def test_over_fitting_is_a_running_mean_and_skips_what_is_not_finite():
     assert float(found.share) == pytest.approx(1.0 - 0.8 * 0.5)
     found.see(torch.tensor([100.0, 1.0]))
     assert float(found.share) == 0.0
+
+
+def test_losses_that_are_not_finite_at_first_leave_no_trace():
+    found = Overfitting()
+    found.see(torch.tensor([math.inf, 1.0]))
+    assert float(found.share) == 0.0
+    found.see(torch.tensor([0.1, 0.5]))
+    assert float(found.share) == pytest.approx(0.8)
+
+
+def test_a_model_that_is_perfect_everywhere_does_not_over_fit():
+    found = Overfitting()
+    found.see(torch.zeros(2))
+    assert float(found.share) == 0.0
+
+
+@pytest.mark.parametrize("mask", [-math.inf, -1e4])
+def test_masked_classes_are_left_out(mask):
+    penalty = LogitPenalty(3)(InnerLoss.plain(torch.tensor([0]), 3)).logit_penalty
+    logits = torch.tensor([[1.0, 3.0, mask]], requires_grad=True)
+    value = penalty(logits)
+    assert value.item() == pytest.approx(0.1 * 2.0)
+    (gradient,) = torch.autograd.grad(value.sum(), logits)
+    torch.testing.assert_close(gradient, 0.1 * torch.tensor([[-2.0, 2.0, 0.0]]))
+
+
+def test_the_end_of_a_schedule_at_0_does_not_bring_the_penalty_back():
+    net = make_net(norm=False, dropout=0.0)
+    optimizer = sgd(net, lr=0.5)
+    meta = without_meta_steps(net, LogitPenalty(K), optimizer)
+    x, y = batch(12, 1)
+    meta.step(x, y)
+    optimizer.param_groups[0]["lr"] = 0.0
+    torch.testing.assert_close(meta.step(x, y), cross_entropy(net(x), y))
+
+
+def test_asking_changes_nothing_about_the_highest_rate():
+    net = make_net(norm=False, dropout=0.0)
+    optimizer = sgd(net, lr=0.1)
+    meta = calibrator(net, LogitPenalty(K), optimizer=optimizer)
+    meta.step(*batch(12, 1))
+    optimizer.param_groups[0]["lr"] = 5.0
+    meta.hypergradient(*batch(12, 1), batch(10, 2))
+    meta.loss(*batch(12, 1))
+    optimizer.param_groups[0]["lr"] = 0.1
+    assert meta._task.optimizer.relative_lr == 1.0
+
+
+def test_over_fitting_follows_the_model_to_another_device():
+    """The meta device holds no values; where everything would be is all that can be seen without a second device."""
+    meta = calibrator(hyperparameters=LogitPenalty(K))
+    meta.step(*batch(12, 1))
+    meta.model.to("meta")
+    meta._follow_model()
+    assert meta._task.overfitting.losses.device.type == "meta"
 
 
 def test_where_the_training_is_can_be_resumed():

@@ -44,6 +44,9 @@ def test_a_model_that_does_not_over_fit():
     for labels, is_off in ((net(x).argmax(1), True), (net(x).argmin(1), False)):
         meta = calibrator(net, LogitPenalty(K), meta=[(x, labels)])
         meta.step(*batch(12, 1))
+        assert "no gradient reaches" not in verdict(meta)
+        assert "there is no penalty" not in verdict(meta), "the first meta step measures"
+        meta.step(*batch(12, 1))
         assert ("there is no penalty, expect what" in verdict(meta)) == is_off
         assert "no gradient reaches" not in verdict(meta)
 

@@ -9,6 +9,9 @@ from torch import Tensor, nn
 from metacal.functional.arguments import check_integer, check_not_negative, check_number, check_positive
 from metacal.metalearning.hyperparameter import Bounds, Hyperparameter, InnerLoss, Phase
 
+MASKED = -1e3
+"""A logit at or below it, -inf too, stands for a class that cannot be."""
+
 LARGEST_CHANGE = 3.0
 """Most that the logarithm of a strength is moved from its start."""
 
@@ -107,5 +110,8 @@ class LogitPenalty(Hyperparameter, name="logit_penalty"):
 
 
 def centred_square(logits: Tensor) -> Tensor:
-    """``(n,)``: the sum of squares of each row's logits around their mean."""
-    return (logits - logits.mean(dim=-1, keepdim=True)).square().sum(dim=-1)
+    """``(n,)``: the sum of squares of each row's logits around their mean; masked classes are left out."""
+    is_kept = logits > MASKED
+    kept = torch.where(is_kept, logits, 0.0)
+    mean = kept.sum(dim=-1, keepdim=True) / is_kept.sum(dim=-1, keepdim=True).clamp(min=1)
+    return torch.where(is_kept, kept - mean, 0.0).square().sum(dim=-1)

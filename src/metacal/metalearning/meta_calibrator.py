@@ -279,6 +279,7 @@ class MetaCalibrator:
         self._history.load_state_dict(state["history"])
         self._task.memory.load_state_dict(state.get("memory", {}))
         self._task.overfitting.losses = state.get("overfitting")
+        self._task.overfitting.to(self._omega()[0].device)
 
     def remove(self) -> None:
         """Take the hooks off the model; it is then as it was before."""
@@ -295,6 +296,7 @@ class MetaCalibrator:
 
     def _advance(self, part: Batch, boundary: bool, x: Any = None) -> None:
         """The meta step, if one is due, for a training batch, all of whose parts are known at the boundary."""
+        self._task.optimizer.note_rate()
         is_due = self.outer.is_due(self._iterations) and (not self.outer.scaled or self._task.optimizer.is_known)
         parts = [*self._pending, part] if is_due else []
         self._pending = [] if boundary else parts
@@ -310,9 +312,9 @@ class MetaCalibrator:
         found = self._path.hypergradient(self._task, parts, batch)
         if found.judged is not None:
             self._task.memory.keep(*found.judged)
+        self._update(found, sum(labels.numel() for _, labels in parts))
         if found.losses is not None:
             self._task.overfitting.see(found.losses)
-        self._update(found, sum(labels.numel() for _, labels in parts))
 
     def _update(self, found: Hypergradient, samples: int) -> None:
         outer, lr = self.outer, self._task.optimizer.lr
@@ -392,3 +394,4 @@ class MetaCalibrator:
             for module in (self.hyperparameters, self._task.objective, self._task.base_loss):
                 module.to(device)
             self._adam = self._adam.to(device)
+            self._task.overfitting.to(device)

@@ -120,10 +120,13 @@ class Overfitting:
 
     def see(self, losses: Tensor) -> None:
         """Take in the two losses at a meta step; nothing changes where one is not finite."""
-        if self.losses is None:
-            self.losses = torch.where(losses.isfinite().all(), losses, 1.0)
-        old = self.losses.to(losses)
-        self.losses = torch.where(losses.isfinite().all(), torch.lerp(old, losses, OVERFITTING_RATE), old)
+        old = torch.full_like(losses, torch.nan) if self.losses is None else self.losses.to(losses)
+        new = torch.where(old.isfinite().all(), torch.lerp(old, losses, OVERFITTING_RATE), losses)
+        self.losses = torch.where(losses.isfinite().all(), new, old)
+
+    def to(self, device: torch.device) -> None:
+        """Move along with the model."""
+        self.losses = None if self.losses is None else self.losses.to(device)
 
     @property
     def share(self) -> Tensor | float:
@@ -131,8 +134,8 @@ class Overfitting:
         if self.losses is None:
             return 0.0
         training, held_out = self.losses
-        share: Tensor = (1.0 - training / held_out.clamp(min=1e-12)).clamp(0.0, 1.0)
-        return share
+        share: Tensor = ((held_out - training) / held_out.clamp(min=1e-12)).clamp(0.0, 1.0)
+        return share.nan_to_num(nan=0.0)
 
 
 @dataclass

@@ -71,12 +71,16 @@ class OptimizerStep:
         """The largest learning rate of all groups: the unit that steps are measured in."""
         return max(_rate(group) for optimizer in self.optimizers for group in optimizer.param_groups)
 
+    def note_rate(self) -> None:
+        """Remember the learning rate if it is the highest so far; once in each training step."""
+        self.highest_lr = max(self.highest_lr, self.lr)
+
     @property
     def relative_lr(self) -> float:
-        """The learning rate in units of its highest value so far; 1 while it is 0."""
+        """The learning rate in units of its highest value so far; 1 before there was one."""
         lr = self.lr
-        self.highest_lr = max(self.highest_lr, lr)
-        return lr / self.highest_lr if lr > 0.0 else 1.0
+        highest = max(self.highest_lr, lr)
+        return lr / highest if highest > 0.0 else 1.0
 
     @property
     def is_known(self) -> bool:

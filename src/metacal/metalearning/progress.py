@@ -108,7 +108,7 @@ class Progress:
                 f"{self.skipped} of {self.meta_steps} meta steps were skipped, as their gradient was not finite: "
                 "lower the learning rate, or look for infinite values in the held-out samples."
             )
-        elif norm == 0.0 and not self._is_penalty_off and (self.meta_steps > 1 or not self._has_penalty):
+        elif norm == 0.0 and not (self._has_penalty and self.meta_steps == 1) and not self._is_penalty_off:
             found.append("no gradient reaches the hyper-parameters: is the learning rate 0, or the last layer frozen?")
         stuck = self.hyperparameters.stuck()
         if stuck:
@@ -117,7 +117,7 @@ class Progress:
         if samples is not None and samples < FEW * self.num_classes:
             found.append(
                 f"{samples} held-out samples are few for {self.num_classes} classes: hold out at least "
-                f"{FEW * self.num_classes}, or learn a single strength (ScalarLabelSmoothing)."
+                f"{FEW * self.num_classes}" + ("." if self._has_penalty else ", or learn one strength (LogitPenalty).")
             )
         return found
 
@@ -128,8 +128,10 @@ class Progress:
 
     @property
     def _is_penalty_off(self) -> bool:
-        """Whether it has nothing to follow."""
-        return self._has_penalty and float(self.history.latest().get("overfitting", 1.0)) == 0.0
+        """Whether it had nothing to follow at the last meta step, which was not the first, and training moves."""
+        last = self.history.latest()
+        is_moving = self.meta_steps > 1 and float(last["inner_step"]) > 0.0
+        return self._has_penalty and is_moving and float(last.get("overfitting", 1.0)) == 0.0
 
     def _what_it_found(self) -> list[str]:
         found = []
