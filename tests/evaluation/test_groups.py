@@ -143,7 +143,7 @@ def test_groups_without_confidences_in_common():
 
 @pytest.mark.parametrize("over", [0.0, 0.5])
 def test_size_of_the_test(over):
-    """Groups that are alike are called different in about 5 % of data sets, calibrated or not, also if one is surer."""
+    """Groups that are alike are called different in about 5 % of data sets, whatever their confidence."""
     rng = np.random.default_rng(1)
     rejected = 0
     for _ in range(600):
