@@ -9,8 +9,7 @@ import metacal
 from benchmarks.report import Part, Row
 from benchmarks.timing import interleave
 from metacal.losses import CrossEntropyLoss, DECELoss
-from metacal.metalearning import MetaProblem
-from metacal.metalearning.estimators import one_step
+from metacal.metalearning.through_head import MetaProblem, one_step
 
 FIGURE = Path("docs/figures/meta-step-cost.svg")
 BASE = {"K": 100, "features": 512, "batch": 64}

@@ -17,8 +17,7 @@ from benchmarks.report import Part, Row, Target, measured, publish
 from benchmarks.timing import interleave
 from metacal.lab.models.resnet import Bottleneck, ResNet
 from metacal.losses import CrossEntropyLoss, DECELoss
-from metacal.metalearning import MetaProblem
-from metacal.metalearning.estimators import one_step
+from metacal.metalearning.through_head import MetaProblem, one_step
 
 TARGET = 0.05
 

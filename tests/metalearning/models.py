@@ -47,7 +47,7 @@ def sgd(net, lr=0.1, **options):
 def calibrator(net=None, hyperparameters=None, *, meta=None, optimizer=None, lr=0.1, **options):
     """One that takes a meta step each iteration and remembers nothing; options are its own or those of `OuterStep`."""
     net = make_net() if net is None else net
-    own = {field.name for field in fields(OuterStep)}
+    own = {field.name for field in fields(OuterStep)} - {"through"}
     outer = {"every": 1, "dense_start": 0, "memory": 0, **{name: options.pop(name) for name in own & set(options)}}
     return MetaCalibrator(
         net,

@@ -1,4 +1,4 @@
-"""Small bilevel problems in float64, and the bilevel step written out by hand, to hold the estimators against."""
+"""Small bilevel problems in float64, and the bilevel step written out by hand, to hold the hypergradient against."""
 
 import torch
 from torch import nn
@@ -12,7 +12,8 @@ from metacal import (
     VectorLabelSmoothing,
 )
 from metacal.losses import CrossEntropyLoss, DECELoss
-from metacal.metalearning import GammaNet, LearnableFocalGamma, LearnableTemperature, MetaProblem
+from metacal.metalearning import GammaNet, LearnableFocalGamma, LearnableTemperature
+from metacal.metalearning.through_head import MetaProblem
 
 K, D = 4, 6
 
@@ -102,16 +103,11 @@ def bilevel_meta_loss(problem):
         for (name, value), step in zip(parameters.items(), steps)
     }
     with torch.no_grad():
-        return problem.meta_value(stepped).item()
+        return problem.meta_value(problem.logits(stepped, problem.meta_features)).item()
 
 
 def finite_differences(problem, size=1e-5):
     """Central differences of `bilevel_meta_loss` in every entry of omega."""
-    return central_differences(problem, lambda: bilevel_meta_loss(problem), size)
-
-
-def central_differences(problem, value, size=1e-5):
-    """Central differences of a scalar function of the problem in every entry of omega."""
     gradients = []
     for parameter in problem.omega:
         gradient = torch.zeros_like(parameter)
@@ -119,9 +115,9 @@ def central_differences(problem, value, size=1e-5):
         for i in range(flat.numel()):
             start = flat[i].item()
             flat[i] = start + size
-            above = float(value())
+            above = bilevel_meta_loss(problem)
             flat[i] = start - size
-            below = float(value())
+            below = bilevel_meta_loss(problem)
             flat[i] = start
             gradient.view(-1)[i] = (above - below) / (2 * size)
         gradients.append(gradient)

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from metacal import NonUniformLabelSmoothing, VectorLabelSmoothing
 from metacal.metalearning import LearnableTemperature
-from metacal.metalearning.estimators import has_closed_form, one_step
+from metacal.metalearning.through_head import has_closed_form, one_step
 
 
 class Scaled(nn.Module):

@@ -148,7 +148,7 @@ def test_the_default_steps_the_model_and_finds_its_last_layer(name):
 
 
 def test_what_is_said_about_the_head_steps_the_head():
-    """Its name, an estimator of its step (the paper's), or parameters too coarse for all of them to be moved."""
+    """Its name, the paper's outer step, or parameters too coarse for all of them to be moved."""
     assert calibrator(make_net(), head="fc").through == "head"
     assert calibrator(make_net(), outer=PAPER).through == "head"
     coarse = make_net(norm=False).to(torch.float16)

@@ -21,7 +21,7 @@ from torch.utils.data import (
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.lab.data import Batches, Examples
 from metacal.metalearning import meta_stream
-from metacal.metalearning.meta_stream import EndlessOrder, MetaStream, loading_of, split_batch
+from metacal.metalearning.meta_stream import EndlessOrder, MetaStream, split_batch
 
 
 def dataset(n=10):
@@ -192,9 +192,9 @@ def test_a_loader_gives_its_workers_settings():
 
     options = {"num_workers": 1, "timeout": 9.0, "worker_init_fn": begin, "prefetch_factor": 3, "pin_memory": True}
     loader = DataLoader(dataset(), batch_size=3, multiprocessing_context="spawn", **options)
-    given = loading_of(loader)
-    assert {name: given[name] for name in options} == options
-    assert given["multiprocessing_context"] is loader.multiprocessing_context
+    made = MetaStream(loader)._load(dataset(), batch_size=3)
+    assert {name: getattr(made, name) for name in options} == options
+    assert made.multiprocessing_context is loader.multiprocessing_context
 
 
 def test_workers_load_the_same_batches():

@@ -163,8 +163,7 @@ WRONG = {
     "mode": (dict(mode="test"), "`mode` must be one of 'train', 'eval', got 'test'"),
     "betas of one": (dict(betas=(0.9,)), r"`betas` must be two numbers in \[0, 1\), got \(0.9,\)"),
     "betas of 1": (dict(betas=(0.9, 1.0)), r"`betas` must be two numbers in \[0, 1\), got \(0.9, 1.0\)"),
-    "estimator by a wrong name": (dict(estimator="two_step"), "`estimator` must be one of 'one_step', 'small_step'"),
-    "estimator of a wrong type": (dict(estimator=3), "`estimator` must be a name or a function, got int"),
+    "through": (dict(through="body"), "`through` must be one of 'head', 'model', got 'body'"),
 }
 
 

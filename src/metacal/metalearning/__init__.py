@@ -1,14 +1,13 @@
-"""Meta-learned hyper-parameters: training learns, as it runs, what makes held-out calibration best.
+"""Meta-learned hyper-parameters: training learns the values that give the best held-out calibration.
 
 One `MetaCalibrator.step`, in reading order: ``meta_calibrator`` runs the model and asks whether a meta step is due;
-``meta_stream`` gives a held-out batch; ``through_model``, or ``through_head`` with ``estimators``, finds the gradient
+``meta_stream`` gives a held-out batch; ``through_model`` or ``through_head`` finds the gradient
 of the held-out objective through a simulated training step, scaled by ``optimizer_step``; ``outer_step`` moves omega;
 ``meta_task`` gives the training loss, whose slots the hyper-parameters fill (``hyperparameter``, ``logit_penalty``,
 ``label_smoothing``).
 """
 
 from metacal.metalearning import loss_hyperparameters
-from metacal.metalearning.estimators import MetaProblem
 from metacal.metalearning.finish import Finish, TemperatureScaled
 from metacal.metalearning.hyperparameter import HYPERPARAMETERS, Hyperparameter, InnerLoss
 from metacal.metalearning.label_smoothing import (
@@ -35,7 +34,6 @@ __all__ = [
     "LabelSmoothingHyperparameter",
     "LogitPenalty",
     "MetaCalibrator",
-    "MetaProblem",
     "NonUniformLabelSmoothing",
     "OuterStep",
     "ScalarLabelSmoothing",

@@ -1,4 +1,4 @@
-"""Checks of what a user passes to the calibrator: each message names the argument, its rule and the value."""
+"""Checks of the calibrator's arguments: each message names the argument, its rule and the value."""
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ from metacal.metalearning.optimizer_step import OptimizerStep
 
 
 def find_head(model: nn.Module, head: nn.Module | str) -> nn.Module:
-    """The head, checked to be a part of the model with parameters; a string is an attribute path."""
+    """Return the head after checking that it is part of the model and has parameters; a string is an attribute path."""
     if isinstance(head, str):
         try:
             head = model.get_submodule(head)
@@ -35,7 +35,7 @@ def find_head(model: nn.Module, head: nn.Module | str) -> nn.Module:
 
 
 def check_model(model: nn.Module, optimizer: OptimizerStep) -> None:
-    """Raise for what cannot be trained with meta steps."""
+    """Raise if the model cannot be trained with meta steps."""
     if not isinstance(model, nn.Module):
         raise InvalidTypeError(f"`model` must be a torch.nn.Module, got {type(model).__name__}.")
     if next(model.parameters(), None) is None:
@@ -56,7 +56,7 @@ def check_model(model: nn.Module, optimizer: OptimizerStep) -> None:
 
 
 def checked_loss(name: str, loss: Loss) -> Loss:
-    """The loss, if it is one; a base loss if it gives one value per sample, as far as can be seen."""
+    """Return the loss after checking it; a base loss must return one value per sample, as far as can be seen."""
     if not isinstance(loss, Loss):
         raise InvalidTypeError(
             f"`{name}` must be a metacal Loss, got {type(loss).__name__}; FunctionLoss wraps any callable."
@@ -69,41 +69,29 @@ def checked_loss(name: str, loss: Loss) -> Loss:
 
 
 def check_soft_labels(base: Loss, hyperparameters: Hyperparameter) -> None:
-    """Raise if the hyper-parameters make soft labels and the base loss takes hard ones alone, seen on one sample."""
-    num_classes = hyperparameters.num_classes
+    """Raise if the hyper-parameters give soft labels and the base loss takes only hard ones; tried on one sample."""
+    num_classes, omega = hyperparameters.num_classes, next(hyperparameters.parameters())
     if num_classes is None:
         return  # whatever they do, they do not know how many labels there are
-    omega = next(hyperparameters.parameters())
     label = torch.zeros(1, dtype=torch.int64, device=omega.device)
     logits = torch.zeros(1, num_classes, dtype=omega.dtype, device=omega.device)
     both = nn.ModuleList([base, hyperparameters])
     with leaving_no_trace(both, mode="train", seed=0, device=omega.device), torch.no_grad():
         try:
+            base(logits, label)
             targets = hyperparameters(InnerLoss.plain(label, num_classes)).targets
         except Exception:
-            return  # not made for one sample; the first step will tell
-        failure = _failure(base, logits, targets)
-        if failure is None or _failure(base, logits, label) is not None:
-            return  # what fails with hard labels too fails for another reason, which the first step will tell
-    raise InvalidValueError(
-        f"`base_loss` must accept soft labels with these hyper-parameters: CrossEntropyLoss does, got {base!r}."
-    ) from failure
-
-
-def _failure(base: Loss, logits: Tensor, targets: Tensor) -> Exception | None:
-    """The exception that a loss raises for a batch; any kind, as users write their own losses."""
-    try:
-        base(logits, targets)
-    except Exception as error:
-        return error
-    return None
+            return  # fails for another reason, or is not made for one sample: the first step will tell
+        try:
+            base(logits, targets)
+        except Exception as failure:  # any kind, as users write their own losses
+            raise InvalidValueError(
+                f"`base_loss` must accept soft labels with these hyper-parameters: CrossEntropyLoss does, got {base!r}."
+            ) from failure
 
 
 def checked_labels(y: Tensor, logits: Tensor, name: str, num_classes: int | None = None) -> Tensor:
-    """Labels as int64 ``(n,)``, one for each row of logits, called ``name`` in messages.
-
-    ``num_classes`` is that of the hyper-parameters, which has to be the head's; None if they do not depend on it.
-    """
+    """Return labels as int64 ``(n,)``, one per row of logits; ``num_classes`` is that of the hyper-parameters."""
     if not isinstance(y, Tensor) or y.is_floating_point() or y.is_complex():
         kind = y.dtype if isinstance(y, Tensor) else type(y).__name__
         raise InvalidTypeError(f"`{name}` must be a tensor of integer class labels, got {kind}.")
@@ -130,10 +118,7 @@ def checked_labels(y: Tensor, logits: Tensor, name: str, num_classes: int | None
 
 
 def check_logits(head: nn.Module | None, logits: Tensor) -> None:
-    """Raise for what would be taken for logits ``(..., K)`` and is not.
-
-    That is a convolution's map of logits (where K is its width too, shapes cannot tell), and probabilities.
-    """
+    """Raise for convolutional logit maps (unless K equals their width too) and for probabilities."""
     last = None if head is None else list(head.modules())[-1]
     if logits.ndim > 2 and isinstance(last, (nn.Conv1d, nn.Conv2d, nn.Conv3d)):
         raise InvalidValueError(
@@ -154,7 +139,7 @@ def class_count(logits: Tensor) -> int:
 
 
 def share_samples(first: object, second: object) -> bool:
-    """Whether two inputs, if they are float tensors with one sample per row, have a row in common to the bit."""
+    """Whether two float inputs with one sample per row have an identical row."""
     if not (isinstance(first, Tensor) and isinstance(second, Tensor)) or first.shape[1:] != second.shape[1:]:
         return False
     if first.ndim < 2 or not first.is_floating_point() or first.dtype != second.dtype:

@@ -1,4 +1,4 @@
-"""The end of a training: one temperature, fitted on the held-out samples and folded into the model."""
+"""After training: one temperature, fitted on the held-out samples and folded into the model."""
 
 import math
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ ITERATIONS = 60
 
 @dataclass(frozen=True)
 class Figures:
-    """How calibrated held-out samples are: mean NLL, ECE (15 bins) and the ends of its 95 % interval."""
+    """Calibration of the held-out samples: mean NLL, ECE (15 bins) and the ends of its 95 % interval."""
 
     nll: float
     ece: float
@@ -26,7 +26,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class Finish:
-    """What `MetaCalibrator.finish` did; prints as a verdict.
+    """The result of `MetaCalibrator.finish`; prints as a verdict.
 
     Attributes:
         temperature: the most probable one for the held-out samples.
@@ -48,7 +48,7 @@ class Finish:
 
     @property
     def verdict(self) -> str:
-        """What was done, and why, in a line."""
+        """What was done, and why, in one line."""
         done = "folded into the last layer" if self.is_folded else "not folded"
         return f"temperature {self.temperature:.3f}, {done}: {self.reason}"
 
@@ -64,7 +64,7 @@ class Finish:
 
 
 class TemperatureScaled(nn.Module):
-    """A model whose logits are divided by a temperature T > 0, for models that it cannot be folded into.
+    """A model with logits divided by a temperature T > 0, for models whose last layer cannot absorb it.
 
     The model returns logits, or has them in its output under that name; what is returned is the logits.
     """
@@ -77,12 +77,12 @@ class TemperatureScaled(nn.Module):
         self.register_buffer("temperature", torch.tensor(float(temperature)))
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        """The model's logits, scaled."""
+        """Return the model's scaled logits."""
         return logits_of(self.model(*args, **kwargs)) / self.temperature
 
 
 def finish(model: nn.Module, head: nn.Module | None, logits: Tensor, labels: Tensor, *, folds: bool) -> Finish:
-    """Fit a temperature and, if it ``folds``, fold it into the head, where that can be done.
+    """Fit a temperature and, with ``folds``, fold it into the head if possible.
 
     The logits ``(n, K)`` are those of held-out samples in evaluation mode; ``head`` is the layer that returns them, if
     it is known.
@@ -112,7 +112,7 @@ def can_fold(model: nn.Module, head: nn.Module | None) -> bool:
 
 
 def gain_of(logits: Tensor, labels: Tensor, temperature: Tensor | float) -> tuple[float, float]:
-    """How much lower the mean NLL is with a temperature, and the standard error of that; one sample shows nothing."""
+    """Return the decrease of the mean NLL with a temperature, and its standard error; one sample shows nothing."""
     gains = _nll(logits, labels) - _nll(logits / temperature, labels)
     return float(gains.mean()), float(gains.std()) / len(gains) ** 0.5 if len(gains) > 1 else math.inf
 

@@ -1,4 +1,4 @@
-"""Joining batches over ranks, so that every rank computes the same, joint meta step."""
+"""Joins batches over ranks, so that every rank computes the same joint meta step."""
 
 import math
 
@@ -12,25 +12,24 @@ PROCESS_STRIDE = 0x9E3779B1  # odd and large: CPU generators look at the lower 3
 
 
 def world_size() -> int:
-    """Number of processes that train together."""
+    """Number of training processes."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def own_rank() -> int:
-    """Number of this process among them."""
+    """Rank of this process."""
     return dist.get_rank() if world_size() > 1 else 0
 
 
 def own_seed(seed: int) -> int:
-    """Another seed in each process, the given one in the first: what they draw, they draw for a joint batch."""
+    """Return a different seed for each process, the given one for the first."""
     return seed + PROCESS_STRIDE * own_rank()
 
 
 def gather_batches(batches: list[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, Tensor]]:
     """Each ``(features, labels)`` pair joined over all ranks, in rank order; sizes may differ from rank to rank.
 
-    Features ``(n, ...)`` are all of one dtype and shape but for n. One all-gather carries everything: rows of features
-    with their label as a last column, padded to the longest rank (one more, of a few integers, tells the sizes).
+    One all-gather carries everything: rows of features with their label as a last column, padded to the longest rank.
     """
     ranks = world_size()
     if ranks == 1:
@@ -55,7 +54,7 @@ def gather_batches(batches: list[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, T
 
 
 def joint_rows(rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, slice]:
-    """Rows and labels of all ranks, in rank order, and where among them this rank's are."""
+    """Return rows and labels of all ranks, in rank order, and the slice of this rank."""
     if world_size() == 1:
         return rows, labels, slice(None)
     ((joint, joint_labels),) = gather_batches([(rows, labels)])
@@ -65,12 +64,12 @@ def joint_rows(rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, slice]:
 
 
 def joint_count(samples: int, device: torch.device) -> int:
-    """Samples of all ranks."""
+    """Number of samples over all ranks."""
     return sum(count for (count,) in _of_all_ranks([samples], device)) if world_size() > 1 else samples
 
 
 def summed_over_ranks(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Each tensor summed over all ranks, in one message."""
+    """Sum each tensor over all ranks, in one message."""
     if world_size() == 1:
         return tensors
     flat = torch.cat([tensor.double().reshape(-1) for tensor in tensors])

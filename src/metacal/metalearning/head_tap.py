@@ -1,4 +1,4 @@
-"""`HeadTap`: records what the head is given and returns, in any model; `find_output_layer`: finds the head."""
+"""`HeadTap` records the inputs and outputs of the head in any model; `find_output_layer` finds the head."""
 
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -14,57 +14,45 @@ from metacal.metalearning.model_calls import Call, call_model, eagerly, plain_mo
 
 
 class TapHook:
-    """A hook that reports what it is called with; copied or pickled along with a model, it reports to nobody."""
+    """A hook that records a module's inputs or outputs while it listens; a copy of the model never records."""
 
-    def __init__(self, report: Callable[..., None] | None = None) -> None:
+    def __init__(self, keep: Callable[..., Any] | None = None) -> None:
+        self.is_listening, self.kept = False, list[Any]()
+
+        def record(*call: Any) -> None:
+            if self.is_listening and keep is not None:
+                self.kept.append(keep(*call))
+
         # Not traced by a compiler. Done here rather than by a decorator: it takes as long to import as all of torch.
-        self.report = None if report is None else torch.compiler.disable(report)  # type: ignore[no-untyped-call]
+        self.record = torch.compiler.disable(record) if keep else None  # type: ignore[no-untyped-call]
 
     def __call__(self, *call: Any) -> None:
-        """Report."""
-        if self.report is not None:
-            self.report(*call)
+        """Record the value."""
+        if self.record is not None:
+            self.record(*call)
 
     def __reduce__(self) -> tuple[type["TapHook"], tuple[()]]:
         return TapHook, ()
 
 
-class RecordedCalls:
-    """What a module was given and returned, recorded by hooks while a tap is listening."""
-
-    def __init__(self) -> None:
-        self.inputs: list[Call] = []
-        self.outputs: list[Any] = []
-        self.is_listening = False
-
-    def record_input(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """For a pre-hook."""
-        if self.is_listening:
-            self.inputs.append(Call(args, kwargs))
-
-    def record_output(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        """For a hook."""
-        if self.is_listening:
-            self.outputs.append(output)
-
-
 class HeadTap:
-    """Two hooks on the head that record its calls while the tap is listening; they are taken off along with the tap.
+    """Two hooks on the head that record its calls while the tap is listening.
 
     A copy, or what is unpickled, watches the copied head.
     """
 
     def __init__(self, head: nn.Module) -> None:
-        for hooks in _hooks(head):  # copied along with a head, reporting to nobody
-            for key in [key for key, hook in hooks.items() if isinstance(hook, TapHook) and hook.report is None]:
+        for hooks in _hooks(head):  # copied along with a head
+            for key in [key for key, hook in hooks.items() if isinstance(hook, TapHook) and hook.record is None]:
                 del hooks[key]
                 head._forward_pre_hooks_with_kwargs.pop(key, None)
-        self.head, self.calls = head, RecordedCalls()
+        self.head = head
+        self.inputs = TapHook(lambda module, args, kwargs: Call(args, kwargs))
+        self.outputs = TapHook(lambda module, args, output: output)
         # First of all pre-hooks: those of others belong to the head, and are run again with other parameters.
-        before = TapHook(self.calls.record_input)
         handles = [
-            head.register_forward_pre_hook(before, prepend=True, with_kwargs=True),
-            head.register_forward_hook(TapHook(self.calls.record_output)),
+            head.register_forward_pre_hook(self.inputs, prepend=True, with_kwargs=True),
+            head.register_forward_hook(self.outputs),
         ]
         self.remove = weakref.finalize(self, _remove, handles)
 
@@ -73,17 +61,18 @@ class HeadTap:
 
     @contextmanager
     def listening(self) -> Iterator[list[Any]]:
-        """Record calls made inside the block, and only those; gives the list of what they have returned so far."""
-        calls = self.calls
-        calls.inputs, calls.outputs, calls.is_listening = [], [], True
+        """Record calls made inside the block; yields the list of outputs so far."""
+        for hook in (self.inputs, self.outputs):
+            hook.kept, hook.is_listening = [], True
         try:
-            yield calls.outputs
+            yield self.outputs.kept
         finally:
-            calls.is_listening = False
+            self.inputs.is_listening = self.outputs.is_listening = False
 
     def take(self) -> tuple[Call, Any]:
         """The one recorded call, and what it returned; both may carry history. Raises if there was not one."""
-        inputs, outputs, self.calls.inputs, self.calls.outputs = self.calls.inputs, self.calls.outputs, [], []
+        inputs, outputs = self.inputs.kept, self.outputs.kept
+        self.inputs.kept, self.outputs.kept = [], []
         if len(outputs) != 1:
             advice = "name a layer that runs once and returns the logits."
             if not outputs:
@@ -100,7 +89,7 @@ def _remove(handles: list[RemovableHandle]) -> None:
 
 
 def is_plain_linear(head: nn.Module | None) -> bool:
-    """Whether a module is a linear layer and nothing more: no subclass, hook, parametrisation or further parameter."""
+    """Whether a module is a plain linear layer: no subclass, hook, parametrisation or further parameter."""
     return (
         type(head) is nn.Linear
         and "forward" not in vars(head)
@@ -115,7 +104,7 @@ def _hooks(head: nn.Module) -> tuple[dict[int, Any], dict[int, Any]]:
 
 
 def logits_of(output: Any) -> Tensor:
-    """The logits in what a model returns: the tensor itself, or what it calls ``logits``."""
+    """Return the logits in a model's output: the tensor itself, or its field ``logits``."""
     found = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", output)
     if not isinstance(found, Tensor) or not found.is_floating_point():
         kind = str(found.dtype) if isinstance(found, Tensor) else type(output).__name__
@@ -125,7 +114,7 @@ def logits_of(output: Any) -> Tensor:
 
 @torch.no_grad()
 def find_output_layer(model: nn.Module, x: Any, head: nn.Module | None) -> tuple[Tensor, nn.Module | None]:
-    """The logits, and the innermost module with parameters that returns them; None if there is none.
+    """Return the logits, and the innermost module with parameters that returns them; None if there is none.
 
     Logits are what the ``head`` returns, if one is given (it has to be called once), or else the model. The model is
     run once on ``x``; the caller sees to it that this leaves no trace.
@@ -157,7 +146,7 @@ def find_output_layer(model: nn.Module, x: Any, head: nn.Module | None) -> tuple
 
 
 def named_layers(model: nn.Module, most: int = 5) -> str:
-    """A sentence that names the model's last layers with parameters."""
+    """Return a sentence that names the model's last layers with parameters."""
     names = [
         f"{name or '(the model itself)'} ({type(module).__name__})"
         for name, module in model.named_modules()

@@ -1,4 +1,4 @@
-"""`Hyperparameter`: what can be learned about the training; `InnerLoss`: the training loss, whose slots it fills.
+"""`Hyperparameter`: a learnable part of the training loss; `InnerLoss`: the training loss, whose slots it fills.
 
 A hyper-parameter does not know the others and the trainer knows none of them: each takes an `InnerLoss` and returns one
 with a slot changed. Slots compose: soft labels of soft labels, transform after transform, weight times weight,
@@ -7,6 +7,7 @@ penalty plus penalty.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from operator import add, mul
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.functional.inputs import as_rows, class_logits
-from metacal.losses import CrossEntropyLoss, Loss
+from metacal.losses import Loss
 
 HYPERPARAMETERS: "dict[str, type[Hyperparameter]]" = {}
 """The classes by the names that specs use; a class enters under its ``name``."""
@@ -25,7 +26,7 @@ Bounds = dict[str, tuple[float | None, float | None]]
 
 @dataclass(frozen=True)
 class Phase:
-    """Where the training is.
+    """The state of training that hyper-parameters can depend on.
 
     Attributes:
         relative_lr: the learning rate in units of its highest value so far.
@@ -65,39 +66,32 @@ class InnerLoss:
 
     @classmethod
     def plain(cls, labels: Tensor, num_classes: int, phase: Phase = START) -> "InnerLoss":
-        """The loss of hard labels, with no slot filled yet."""
+        """Return the loss of hard labels, with no slot filled."""
         return cls(labels, num_classes, targets=labels, phase=phase)
 
     def with_targets(self, targets: Tensor) -> "InnerLoss":
-        """The same with other targets."""
+        """Return a copy with other targets."""
         return replace(self, targets=targets)
 
     def with_transform(self, transform: Callable[[Tensor], Tensor]) -> "InnerLoss":
-        """The same with one more transform of the logits, after the earlier ones."""
+        """Return a copy with one more transform of the logits, applied after the others."""
         before = self.logits_transform
-        after = transform if before is None else lambda logits: transform(before(logits))
-        return replace(self, logits_transform=after)
+        return replace(self, logits_transform=(lambda z: transform(before(z))) if before else transform)
 
     def with_weight(self, weight: Callable[[Tensor], Tensor]) -> "InnerLoss":
-        """The same with samples weighted once more."""
-        before = self.sample_weight
-        product = weight if before is None else lambda logits: before(logits) * weight(logits)
-        return replace(self, sample_weight=product)
+        """Return a copy with the sample weights multiplied."""
+        return replace(self, sample_weight=_joined(self.sample_weight, weight, mul))
 
     def with_logit_penalty(self, penalty: Callable[[Tensor], Tensor]) -> "InnerLoss":
-        """The same with one more penalty on the logits."""
-        before = self.logit_penalty
-        total = penalty if before is None else lambda logits: before(logits) + penalty(logits)
-        return replace(self, logit_penalty=total)
+        """Return a copy with one more penalty on the logits."""
+        return replace(self, logit_penalty=_joined(self.logit_penalty, penalty, add))
 
     def with_penalty(self, penalty: Callable[[Mapping[str, Tensor]], Tensor]) -> "InnerLoss":
-        """The same with one more penalty added."""
-        before = self.penalty
-        total = penalty if before is None else lambda parameters: before(parameters) + penalty(parameters)
-        return replace(self, penalty=total)
+        """Return a copy with one more penalty on the head's parameters."""
+        return replace(self, penalty=_joined(self.penalty, penalty, add))
 
     def with_penalty_scaled(self, factor: float) -> "InnerLoss":
-        """The same with its penalty multiplied."""
+        """Return a copy with the penalty multiplied."""
         penalty = self.penalty
         return self if penalty is None else replace(self, penalty=lambda parameters: factor * penalty(parameters))
 
@@ -107,9 +101,7 @@ class InnerLoss:
         return self.logits_transform is None and self.sample_weight is None and self.logit_penalty is None
 
     def value(self, base: Loss, logits: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
-        """The summed loss of the batch: ``sum_i (w_i base(z_i, t_i) + a_i) + penalty``.
-
-        The penalty is one on ``parameters``, the addends a are that on the logits.
+        """Return the summed loss ``sum_i (w_i base(z_i, t_i) + a_i) + penalty``, with a the penalty on logits.
 
         ``base`` returns one value per sample, ``(n,)``; logits of shape ``(n, T, K)`` are those of n T samples.
         """
@@ -130,9 +122,8 @@ class InnerLoss:
         return total if self.penalty is None else total + self.penalty(parameters)
 
 
-def is_plain_cross_entropy(base: Loss) -> bool:
-    """Whether a base loss is unweighted cross-entropy, whose head gradient is known in closed form."""
-    return type(base) is CrossEntropyLoss and base.class_weights is None
+def _joined(before: Callable[[Any], Tensor] | None, after: Callable[[Any], Tensor], join: Any) -> Any:
+    return after if before is None else lambda given: join(before(given), after(given))
 
 
 class Hyperparameter(nn.Module):
@@ -157,42 +148,42 @@ class Hyperparameter(nn.Module):
 
     @classmethod
     def for_head(cls, head: nn.Module, num_classes: int) -> "Hyperparameter":
-        """One for a model with this last layer and so many classes."""
+        """Build one for a model with this last layer and this number of classes."""
         return cls(num_classes)
 
     def forward(self, inner: InnerLoss) -> InnerLoss:
-        """Fill slots of the training loss."""
+        """Return the training loss with slots filled."""
         raise NotImplementedError(f"{type(self).__name__} must define forward(inner).")
 
     def meta_logits(self, logits: Tensor) -> Tensor:
-        """What the meta-objective sees instead of the logits: the direct effect on held-out data, usually none."""
+        """Return the logits that the meta-objective sees; usually unchanged."""
         return logits
 
     def omega(self) -> dict[str, nn.Parameter]:
-        """What is learned: the parameters that require a gradient, by name."""
+        """Return the learned parameters (those that require a gradient) by name."""
         return {name: parameter for name, parameter in self.named_parameters() if parameter.requires_grad}
 
     def bounds(self) -> Bounds:
-        """Lowest and highest feasible value of each parameter; None is no bound."""
+        """Return the lowest and highest feasible value of each parameter; None is no bound."""
         return {}
 
     def rates(self) -> dict[str, float]:
-        """How fast parameters move, in units of the outer step's rate; 1 for those not named."""
+        """Return the learning rate of parameters relative to the outer step's; 1 for those not named."""
         return {}
 
     def decays(self) -> dict[str, float]:
-        """Share of a parameter that is forgotten in each training step, towards 0; 0 for those not named."""
+        """Return the share of a parameter that decays towards 0 in each training step; 0 for those not named."""
         return {}
 
     @torch.no_grad()
     def project_(self) -> None:
-        """Move every parameter to its nearest feasible value."""
+        """Clip every parameter to its bounds."""
         for name, (low, high) in self.bounds().items():
             self.get_parameter(name).clamp_(min=low, max=high)
 
     @torch.no_grad()
     def stuck(self) -> list[str]:
-        """Names of the parameters every entry of which sits on a bound."""
+        """Return the names of parameters with all entries on a bound."""
         names = []
         for name, bounds in self.bounds().items():
             on_bound = [self.get_parameter(name) == bound for bound in bounds if bound is not None]
@@ -201,16 +192,16 @@ class Hyperparameter(nn.Module):
         return names
 
     def summary(self) -> dict[str, Tensor]:
-        """The few numbers worth plotting, as scalars on the device."""
+        """Return the few numbers worth plotting, as scalars on the device."""
         return {name: parameter.detach().mean() for name, parameter in self.named_parameters()}
 
     def export(self) -> dict[str, Any]:
-        """What was learned as plain lists and numbers, to be used without us."""
+        """Return the learned values as plain lists and numbers."""
         return {name: parameter.detach().tolist() for name, parameter in self.named_parameters()}
 
 
 class HyperparameterSet(Hyperparameter):
-    """Hyper-parameters by name, applied one after the other; parameters are then called ``name.parameter``."""
+    """Named hyper-parameters, applied in order; parameters are called ``members.name.parameter``."""
 
     def __init__(self, members: dict[str, Hyperparameter]) -> None:
         super().__init__()
@@ -228,60 +219,61 @@ class HyperparameterSet(Hyperparameter):
         self.num_classes = counts.pop() if counts else None
         self.acts_on_meta_logits = any(member.acts_on_meta_logits for member in members.values())
 
-    def _all(self) -> dict[str, Hyperparameter]:
-        return {name: member for name, member in self.members.items() if isinstance(member, Hyperparameter)}
-
-    def _joined(self, of: Callable[[Hyperparameter], dict[str, Any]], prefix: str = "") -> dict[str, Any]:
-        """Values of all members, as ``name.key``."""
-        members = self._all().items()
-        return {f"{prefix}{name}.{key}": value for name, member in members for key, value in of(member).items()}
+    def _of_each(self, method: str, prefix: str = "") -> dict[str, Any]:
+        """Collect the results of a method of every member as ``name.key``."""
+        found = {name: getattr(member, method)() for name, member in self.members.items()}
+        return {f"{prefix}{name}.{key}": value for name, values in found.items() for key, value in values.items()}
 
     def forward(self, inner: InnerLoss) -> InnerLoss:
-        """Let each fill its slots."""
-        for member in self._all().values():
+        """Let every member fill its slots."""
+        for member in self.members.values():
             inner = member(inner)
         return inner
 
     def meta_logits(self, logits: Tensor) -> Tensor:
-        """Each in turn."""
-        for member in self._all().values():
-            logits = member.meta_logits(logits)
+        """Apply every member in order."""
+        for member in self.members.values():
+            logits = member.meta_logits(logits)  # type: ignore[operator]
         return logits
 
+    def bounds(self) -> Bounds:
+        """Return the bounds of all members."""
+        return self._of_each("bounds", "members.")
+
     def rates(self) -> dict[str, float]:
-        """Each member's."""
-        return self._joined(lambda member: member.rates(), "members.")
+        """Return the rates of all members."""
+        return self._of_each("rates", "members.")
 
     def decays(self) -> dict[str, float]:
-        """Each member's."""
-        return self._joined(lambda member: member.decays(), "members.")
+        """Return the decays of all members."""
+        return self._of_each("decays", "members.")
 
     def project_(self) -> None:
-        """Each."""
-        for member in self._all().values():
-            member.project_()
+        """Clip the parameters of all members."""
+        for member in self.members.values():
+            member.project_()  # type: ignore[operator]
 
     def stuck(self) -> list[str]:
-        """Each member's, as ``name.parameter``."""
-        return list(self._joined(lambda member: dict.fromkeys(member.stuck())))
+        """Return the stuck parameters of all members, as ``name.parameter``."""
+        return [name.removeprefix("members.") for name in super().stuck()]
 
     def summary(self) -> dict[str, Tensor]:
-        """Each member's, as ``name.number``."""
-        return self._joined(lambda member: member.summary())
+        """Return the summaries of all members, as ``name.number``."""
+        return self._of_each("summary")
 
     def export(self) -> dict[str, Any]:
-        """By name."""
-        return {name: member.export() for name, member in self._all().items()}
+        """Return the exports of all members by name."""
+        return {name: member.export() for name, member in self.members.items()}  # type: ignore[operator]
 
 
 def as_one(hyperparameters: Hyperparameter | list[Hyperparameter] | dict[str, Hyperparameter]) -> Hyperparameter:
-    """One hyper-parameter as it is; a list or dictionary of several as a set, a list's members named 0, 1, ..."""
+    """Return one hyper-parameter unchanged, several as a set; members of a list are named 0, 1, ..."""
     if isinstance(hyperparameters, Hyperparameter):
         return hyperparameters
+    if isinstance(hyperparameters, (list, tuple)):
+        hyperparameters = {str(number): member for number, member in enumerate(hyperparameters)}
     if isinstance(hyperparameters, dict):
         return HyperparameterSet(hyperparameters)
-    if isinstance(hyperparameters, (list, tuple)):
-        return HyperparameterSet({str(number): member for number, member in enumerate(hyperparameters)})
     raise InvalidTypeError(
         f"`hyperparameters` must be a Hyperparameter, or a list or dict of them, got {type(hyperparameters).__name__}."
     )

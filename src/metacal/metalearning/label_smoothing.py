@@ -17,7 +17,7 @@ EPSILON = 1e-6
 
 
 class LabelSmoothingHyperparameter(Hyperparameter):
-    """Base of the hyper-parameters that turn labels of K classes into soft labels; a subclass gives the rows."""
+    """Base of hyper-parameters that produce soft labels of K classes; a subclass computes the rows."""
 
     num_classes: int
 
@@ -27,19 +27,19 @@ class LabelSmoothingHyperparameter(Hyperparameter):
         self.num_classes = num_classes
 
     def soft_labels(self, labels: Tensor) -> Tensor:
-        """``(n, K)``: the soft label of each class in ``labels``."""
+        """``(n, K)``: the soft label of each entry of ``labels``."""
         raise NotImplementedError(f"{type(self).__name__} must define soft_labels(labels).")
 
     def forward(self, inner: InnerLoss) -> InnerLoss:
-        """Fill the targets; targets that are soft already are mixed accordingly."""
-        if inner.targets.is_floating_point():
-            classes = torch.arange(self.num_classes, device=inner.targets.device)
-            with torch.autocast(inner.targets.device.type, enabled=False):
-                return inner.with_targets(inner.targets @ self.soft_labels(classes))
-        return inner.with_targets(self.soft_labels(inner.targets))
+        """Replace the targets; targets that are already soft are mixed."""
+        if not inner.targets.is_floating_point():
+            return inner.with_targets(self.soft_labels(inner.targets))
+        classes = torch.arange(self.num_classes, device=inner.targets.device)
+        with torch.autocast(inner.targets.device.type, enabled=False):
+            return inner.with_targets(inner.targets @ self.soft_labels(classes))
 
     def export(self) -> dict[str, Any]:
-        """The parameters, and the soft label of every class: a row each."""
+        """Return the parameters, and the soft label of every class as a row."""
         classes = torch.arange(self.num_classes, device=next(self.parameters()).device)
         with torch.no_grad():
             return {**super().export(), "soft_labels": self.soft_labels(classes).tolist()}
@@ -64,7 +64,7 @@ class ScalarLabelSmoothing(LabelSmoothingHyperparameter, name="scalar_smoothing"
         self.strength = nn.Parameter(torch.zeros(()))
 
     def soft_labels(self, labels: Tensor) -> Tensor:
-        """``(n, K)``."""
+        """``(n, K)``: the soft label of each entry of ``labels``."""
         return smooth_labels(targets=labels, num_classes=self.num_classes, strength=self.strength)
 
     def bounds(self) -> Bounds:
@@ -72,7 +72,7 @@ class ScalarLabelSmoothing(LabelSmoothingHyperparameter, name="scalar_smoothing"
         return {"strength": (0.0, MAX_STRENGTH)}
 
 
-class VectorLabelSmoothing(LabelSmoothingHyperparameter, name="vector_smoothing"):
+class VectorLabelSmoothing(ScalarLabelSmoothing, name="vector_smoothing"):
     """Soft label ``y_k (1 - s_c) + s_c / K`` with a strength for each true class c (MC-V).
 
     Attributes:
@@ -84,17 +84,13 @@ class VectorLabelSmoothing(LabelSmoothingHyperparameter, name="vector_smoothing"
         self.strength = nn.Parameter(torch.zeros(num_classes))
 
     def soft_labels(self, labels: Tensor) -> Tensor:
-        """``(n, K)``."""
+        """``(n, K)``: the soft label of each entry of ``labels``."""
         strength = self.strength[labels].unsqueeze(1)
         return smooth_labels(targets=labels, num_classes=self.num_classes, strength=strength)
 
-    def bounds(self) -> Bounds:
-        """Strengths in [0, 0.5]."""
-        return {"strength": (0.0, MAX_STRENGTH)}
-
     def summary(self) -> dict[str, Tensor]:
         """Mean, lowest and highest strength."""
-        return _range_of(self.strength.detach())
+        return _range_of(self.strength)
 
 
 class NonUniformLabelSmoothing(VectorLabelSmoothing, name="nonuniform_smoothing"):
@@ -138,15 +134,13 @@ class NonUniformLabelSmoothing(VectorLabelSmoothing, name="nonuniform_smoothing"
 
 
 class HierarchicalLabelSmoothing(LabelSmoothingHyperparameter, name="hierarchical_smoothing"):
-    r"""Soft label of true class c: :math:`y_k (1 - s_c) + s_c\, q_{ck}` (the default).
+    r"""Soft label of true class c: :math:`y_k (1 - s_c) + s_c\, q_{ck}`.
 
     The strength :math:`s_c = \max(\mathrm{base} + \mathrm{deviation}_c - \mathrm{threshold}, 0)`, at most 0.5, is
-    soft-thresholded: a little smoothing can harm as much as a lot where none is wanted, and noise never lets a learned
-    strength rest at exactly 0. Below the threshold the gradient is passed on as if there were none, so that the
-    strength can come back. :math:`q_c` is a softmax of free numbers over the wrong classes.
-    Everything decays, so that it has to be asked for again and again. Deviations and distribution start at none and
-    move at a tenth of the base's rate. Strengths that are learned one by one, each cut off at 0, would turn noise into
-    smoothing: what goes up stays, what goes down is cut off.
+    soft-thresholded, so that it can rest at exactly 0: a little smoothing can harm as much as a lot. Below the
+    threshold the gradient is passed on, so that the strength can come back. :math:`q_c` is a softmax of free numbers
+    over the wrong classes. Deviations and distribution start at none and move at a tenth of the base's rate; everything
+    decays. Independent strengths, each cut off at 0, would turn noise into smoothing.
 
     Args:
         num_classes: K.
@@ -194,7 +188,7 @@ class HierarchicalLabelSmoothing(LabelSmoothingHyperparameter, name="hierarchica
         return value + (free - free.detach()) if free.requires_grad else value
 
     def soft_labels(self, labels: Tensor) -> Tensor:
-        """``(n, K)``."""
+        """``(n, K)``: the soft label of each entry of ``labels``."""
         rows = classes = torch.arange(self.num_classes, device=labels.device)
         strength: Tensor = self.strength
         affinity: Tensor = self.affinity
@@ -208,21 +202,22 @@ class HierarchicalLabelSmoothing(LabelSmoothingHyperparameter, name="hierarchica
         return soft[labels] if is_looked_up else soft
 
     def bounds(self) -> Bounds:
-        """No more than the strongest smoothing takes."""
+        """Allow at most the strongest smoothing."""
         return {"base": (0.0, MAX_STRENGTH + self.threshold), "deviation": (-MAX_STRENGTH, MAX_STRENGTH)}
 
     def rates(self) -> dict[str, float]:
-        """Deviations and distribution move at a share of the base's rate."""
+        """Deviations and distribution move at a fraction of the base's rate."""
         return {"deviation": self.share, "affinity": self.share}
 
     def decays(self) -> dict[str, float]:
-        """Everything goes back to none."""
+        """All parameters decay to 0."""
         return dict.fromkeys(("base", "deviation", "affinity"), self.decay)
 
     def summary(self) -> dict[str, Tensor]:
         """Base, and mean, lowest and highest strength."""
-        return {"base": self.base.detach(), **_range_of(self.strength.detach())}
+        return {"base": self.base.detach(), **_range_of(self.strength)}
 
 
 def _range_of(strength: Tensor) -> dict[str, Tensor]:
+    strength = strength.detach()
     return {"strength": strength.mean(), "strength_min": strength.min(), "strength_max": strength.max()}

@@ -1,4 +1,4 @@
-"""`LogitPenalty`: keeps logits small where the model over-fits, and lets go of them as the learning rate falls."""
+"""`LogitPenalty`: keeps logits small while the model over-fits, and fades with the learning rate."""
 
 import math
 from typing import Any
@@ -79,28 +79,28 @@ class LogitPenalty(Hyperparameter, name="logit_penalty"):
         return self.start * (self.base + self.deviation).exp()
 
     def forward(self, inner: InnerLoss) -> InnerLoss:
-        """Fill the penalty on logits."""
+        """Add the penalty on logits."""
         strength = self.strength[inner.labels] * self.pace(inner.phase)
         return inner.with_logit_penalty(lambda logits: strength * centred_square(logits))
 
     def pace(self, phase: Phase) -> Tensor | float:
-        """What the strengths are multiplied by now."""
+        """The current factor of the strengths."""
         return phase.overfitting * math.pow(phase.relative_lr, self.annealing)
 
     def bounds(self) -> Bounds:
-        """Not more than a factor of 20 from the start."""
+        """Allow at most a factor of 20 from the initial strength."""
         return dict.fromkeys(("base", "deviation"), (-LARGEST_CHANGE, LARGEST_CHANGE))
 
     def rates(self) -> dict[str, float]:
-        """A logarithm moves faster than a strength; deviations at a share of the base's rate."""
+        """A log-strength moves faster than a strength; deviations move at a fraction of the base's rate."""
         return {"base": self.rate, "deviation": self.rate * self.share}
 
     def decays(self) -> dict[str, float]:
-        """Everything goes back to the start."""
+        """All parameters decay to their initial values."""
         return dict.fromkeys(("base", "deviation"), self.decay)
 
     def export(self) -> dict[str, Any]:
-        """The parameters, and the strength of every class."""
+        """Return the parameters, and the strength of every class."""
         return {**super().export(), "strength": self.strength.detach().tolist()}
 
     def summary(self) -> dict[str, Tensor]:
@@ -110,7 +110,7 @@ class LogitPenalty(Hyperparameter, name="logit_penalty"):
 
 
 def centred_square(logits: Tensor) -> Tensor:
-    """``(n,)``: the sum of squares of each row's logits around their mean; masked classes are left out."""
+    """``(n,)``: squared norm of each row's centred logits; masked classes are excluded."""
     is_kept = logits > MASKED
     kept = torch.where(is_kept, logits, 0.0)
     mean = kept.sum(dim=-1, keepdim=True) / is_kept.sum(dim=-1, keepdim=True).clamp(min=1)

@@ -1,7 +1,7 @@
-"""Learned numbers of the loss beside its labels: a temperature, focal exponents, L2 coefficients."""
+"""Learnable parameters of the loss other than labels: a temperature, focal exponents, L2 coefficients."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ __all__ = ["GammaNet", "LearnableFocalGamma", "LearnableTemperature", "UnitwiseL
 
 
 class LearnableTemperature(Hyperparameter, name="temperature"):
-    """Divides held-out logits by T: post-hoc scaling, ready when training ends; `MetaCalibrator.calibrate` applies it.
+    """Divides held-out logits by a learned T, so post-hoc scaling is ready when training ends.
 
     Its effect on the meta-objective is direct, so no inner step is needed for its gradient. With ``in_training`` the
     training loss sees ``z / T`` as well, and the gradient through the inner step is added.
@@ -34,23 +34,23 @@ class LearnableTemperature(Hyperparameter, name="temperature"):
 
     @classmethod
     def for_head(cls, head: nn.Module, num_classes: int) -> "LearnableTemperature":
-        """The same for any model."""
+        """Build one; it does not depend on the model."""
         return cls()
 
     @property
     def temperature(self) -> Tensor:
-        """T."""
+        """The temperature T."""
         return self.log_temperature.exp()
 
     def forward(self, inner: InnerLoss) -> InnerLoss:
-        """Fill the transform of the logits, if it acts in training."""
+        """Scale the logits, if it also acts in training."""
         if not self.in_training:
             return inner
         temperature = self.temperature
         return inner.with_transform(lambda logits: logits / temperature)
 
     def meta_logits(self, logits: Tensor) -> Tensor:
-        """Held-out logits, scaled."""
+        """Return the scaled held-out logits."""
         return logits / self.temperature
 
     def bounds(self) -> Bounds:
@@ -58,16 +58,16 @@ class LearnableTemperature(Hyperparameter, name="temperature"):
         return {"log_temperature": (math.log(1e-2), math.log(1e2))}
 
     def summary(self) -> dict[str, Tensor]:
-        """T."""
+        """Return T."""
         return {"temperature": self.temperature.detach()}
 
     def export(self) -> dict[str, Any]:
-        """T."""
+        """Return T."""
         return {"temperature": self.temperature.item()}
 
 
 class LearnableFocalGamma(Hyperparameter, name="focal_gamma"):
-    """Weighs each sample by ``(1 - p) ** gamma``, p the true class's probability: focal loss with a learned gamma.
+    """Focal loss with a learned gamma: weights each sample by ``(1 - p) ** gamma``, p of the true class.
 
     Args:
         num_classes: K.
@@ -77,8 +77,6 @@ class LearnableFocalGamma(Hyperparameter, name="focal_gamma"):
         gamma: ``()`` or ``(K,)``, in [0, 10], starts at 0 (cross-entropy).
     """
 
-    num_classes: int
-
     def __init__(self, num_classes: int, per_class: bool = False) -> None:
         super().__init__()
         check_integer("num_classes", num_classes, 2)
@@ -86,7 +84,7 @@ class LearnableFocalGamma(Hyperparameter, name="focal_gamma"):
         self.gamma = nn.Parameter(torch.zeros(num_classes if per_class else ()))
 
     def forward(self, inner: InnerLoss) -> InnerLoss:
-        """Fill the sample weight."""
+        """Set the sample weights."""
         labels = inner.labels
         gamma = self.gamma if self.gamma.ndim == 0 else self.gamma[labels]
         return inner.with_weight(lambda logits: focal_weight(target_log_probs(logits, labels), gamma))
@@ -97,7 +95,7 @@ class LearnableFocalGamma(Hyperparameter, name="focal_gamma"):
 
 
 class GammaNet(Hyperparameter, name="gamma_net"):
-    """Focal loss with an exponent for each sample, a small network's (gamma-Net, Wang and Golebiowski 2024).
+    """Focal loss whose exponent a small network predicts for each sample (Wang and Golebiowski 2024).
 
     The network, of two layers and a sigmoid, reads the sample's log-probabilities (the paper's reads features): they
     are trained through the exponent, too. All samples start with the same one.
@@ -130,28 +128,30 @@ class GammaNet(Hyperparameter, name="gamma_net"):
         self.outer_bias = nn.Parameter(torch.tensor(math.log(start / (most - start))))
 
     def gammas(self, logits: Tensor) -> Tensor:
-        """``(n,)``, of logits ``(n, K)``."""
-        return _gammas(logits, tuple(self.parameters()), self.most)
+        """``(n,)``: the exponent of each sample, from logits ``(n, K)``."""
+        return self._exponent()(logits)
 
     def forward(self, inner: InnerLoss) -> InnerLoss:
-        """Fill the sample weight."""
-        labels, most, net = inner.labels, self.most, tuple(self.parameters())
-        return inner.with_weight(
-            lambda logits: focal_weight(target_log_probs(logits, labels), _gammas(logits, net, most))
-        )
+        """Set the sample weights."""
+        labels, gammas = inner.labels, self._exponent()
+        return inner.with_weight(lambda logits: focal_weight(target_log_probs(logits, labels), gammas(logits)))
 
     def summary(self) -> dict[str, Tensor]:
-        """Gamma of a sample about which nothing is known, and the mean over samples that are certain of a class."""
+        """Gamma for uniform predictions, and the mean over one-hot predictions."""
         certain = torch.diag(self.outer_bias.detach().new_full((self.num_classes,), 20.0))
         gammas = self.gammas(torch.cat((torch.zeros_like(certain[:1]), certain))).detach()
         return {"gamma_unsure": gammas[0], "gamma_certain": gammas[1:].mean()}
 
+    def _exponent(self) -> Callable[[Tensor], Tensor]:
+        """Return the network with its current parameters as a function of logits, in [0, most]."""
+        inner_weight, inner_bias, outer_weight, outer_bias = self.parameters()
+        most = self.most
 
-def _gammas(logits: Tensor, net: tuple[Tensor, ...], most: float) -> Tensor:
-    """Exponents by the network's parameters, in [0, most]."""
-    inner_weight, inner_bias, outer_weight, outer_bias = net
-    known = torch.log_softmax(logits, dim=1).clamp(min=-10.0)
-    return most * torch.sigmoid(torch.tanh(known @ inner_weight.T + inner_bias) @ outer_weight + outer_bias)
+        def gammas(logits: Tensor) -> Tensor:
+            known = torch.log_softmax(logits, dim=1).clamp(min=-10.0)
+            return most * torch.sigmoid(torch.tanh(known @ inner_weight.T + inner_bias) @ outer_weight + outer_bias)
+
+        return gammas
 
 
 class UnitwiseL2(Hyperparameter, name="unitwise_l2"):
@@ -179,11 +179,11 @@ class UnitwiseL2(Hyperparameter, name="unitwise_l2"):
 
     @classmethod
     def for_head(cls, head: nn.Module, num_classes: int) -> "UnitwiseL2":
-        """One for all weights and biases of the last layer."""
+        """Build one with a coefficient for each weight and bias of the last layer."""
         return cls(head)
 
     def forward(self, inner: InnerLoss) -> InnerLoss:
-        """Fill the penalty."""
+        """Add the penalty."""
         coefficients: dict[str, Tensor] = {name: getattr(self, own) for name, own in self.names.items()}
 
         def penalty(parameters: Mapping[str, Tensor]) -> Tensor:

@@ -1,4 +1,4 @@
-"""`MetaCalibrator`: learns the training's hyper-parameters, a step at a time, inside the loop you have."""
+"""`MetaCalibrator`: learns hyper-parameters step by step inside your training loop."""
 
 import warnings
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ from metacal.metalearning.model_calls import Batch, leaving_no_trace, moved, unw
 from metacal.metalearning.optimizer_step import OptimizerStep
 from metacal.metalearning.outer_step import AdamState, OuterStep, adam_step_
 from metacal.metalearning.progress import History, Progress
-from metacal.metalearning.steering import is_comparison_due, steer_gradient
+from metacal.metalearning.steering import steer_gradient
 from metacal.metalearning.through_head import ThroughHead
 from metacal.metalearning.through_model import ThroughModel
 
@@ -38,31 +38,31 @@ SAVED = ("hyperparameters", "adam", "iterations", "meta_steps", "history")
 
 
 class MetaCalibrator:
-    """Tunes hyper-parameters by the gradient of a held-out objective, while your loop trains (Bohdal et al. 2023).
+    """Learns hyper-parameters by the gradient of a held-out objective, while your loop trains (Bohdal et al. 2023).
 
-    Each `step` runs the model on the training batch and, when a meta step is due, on held-out samples; it returns the
-    training loss with the updated hyper-parameters, for you to go backward from. `finish` then fits one temperature on
-    the held-out samples and folds it into the last layer. The model's ``.grad``, running statistics and random stream
-    are never touched. ``last_logits`` are the training batch's of the last `step`, detached.
+    Each `step` runs the model on the training batch and, when a meta step is due, on held-out samples. It returns the
+    training loss with the updated hyper-parameters; call ``backward`` on it. After training, `finish` fits one
+    temperature on the held-out samples and folds it into the last layer. Meta steps never change the model's ``.grad``,
+    running statistics or random stream. ``last_logits`` are the detached logits of the last training batch.
 
     Args:
         model: the model as you train it: plain, or wrapped by DDP, Fabric or `torch.compile`.
-        optimizer: what trains it. Says which parameters move, at which rate, and how gradients are scaled; the step
-            that is simulated is the step that it takes.
-        meta: a loader of held-out samples, or any iterable of batches ``(x, y)``: the ones you validate on will do, as
-            long as they are not trained on. Gone through again and again, in an order of its own.
+        optimizer: the model's optimiser. It determines the trained parameters, their learning rates and the scaling of
+            gradients; the simulated step is the step that it takes.
+        meta: a loader of held-out samples, or any iterable of batches ``(x, y)``. Use your validation samples, which
+            are not trained on. They are drawn again and again, in the calibrator's own order.
         hyperparameters: one `Hyperparameter`, or a list or dictionary of several; default `LogitPenalty`.
-        objective: any `Loss`; what held-out data is judged by. Default ``CrossEntropyLoss()``, after the temperature
-            that is best for the samples (`AfterTemperature`), unless a temperature is what is learned.
-        through: what the simulated step moves: ``"model"``, all that is trained, of any model
+        objective: the `Loss` of held-out data. Default ``CrossEntropyLoss()`` after the best temperature for the
+            samples (`AfterTemperature`), unless a temperature is learned.
+        through: what the simulated step moves: ``"model"``, all trained parameters of any model
             (`metacal.metalearning.through_model`); or ``"head"``, the layer that returns the logits, in closed form if
-            it is linear. Default: the model, unless a ``head`` or an estimator of its step is named.
-        head: the layer that returns the logits (the module, or its attribute path such as ``"fc"``), where it is not
-            found by itself: it is the one whose output is the model's.
-        base_loss: any `Loss` of one value per sample, with soft labels if these are learned; default cross-entropy.
+            it is linear. Default: the head if it is named, else as ``outer`` says (the model).
+        head: the layer that returns the logits (the module, or its attribute path such as ``"fc"``), if it cannot be
+            detected as the layer whose output the model returns.
+        base_loss: a `Loss` with one value per sample that takes soft labels if they are learned; default cross-entropy.
         reduction: ``"mean"`` or ``"sum"`` of the training loss, as your loop uses it.
-        outer: when and how the hyper-parameters move; `metacal.PAPER` is the published way.
-        seed: of the order of held-out samples and of random numbers drawn in meta steps.
+        outer: when and how the hyper-parameters are updated; `metacal.PAPER` is the published rule.
+        seed: seed of the order of held-out samples and of the random numbers in meta steps.
 
     Examples:
         >>> import torch, metacal
@@ -95,36 +95,31 @@ class MetaCalibrator:
         steps = OptimizerStep(optimizer)
         checks.check_model(model, steps)
         check_choice("reduction", reduction, ("mean", "sum"))
-        self.model, self.seed = model, seed
-        self.stream = meta if isinstance(meta, MetaStream) else MetaStream(meta, seed=seed)
         if outer is not None and not isinstance(outer, OuterStep):
             raise InvalidTypeError(f"`outer` must be a metacal.OuterStep, got {type(outer).__name__}.")
-        self.outer = OuterStep() if outer is None else outer
+        self.model, self.seed, self.reduction, self.outer = model, seed, reduction, outer or OuterStep()
+        self.stream = meta if isinstance(meta, MetaStream) else MetaStream(meta, seed=seed)
         given = None if head is None else checks.find_head(model, head)
         logits, self.output_layer = self._probe(given)
         self._path = self._choose_path(through, given)
-        self.through, self.reduction, self.num_classes = self._path.name, reduction, checks.class_count(logits)
-        if hyperparameters is None:
-            hyperparameters = LogitPenalty(self.num_classes)
-        self.hyperparameters = as_one(hyperparameters)
+        self.through, self.num_classes = self._path.name, checks.class_count(logits)
+        self.hyperparameters = as_one(LogitPenalty(self.num_classes) if hyperparameters is None else hyperparameters)
         if not self.hyperparameters.omega():
             raise InvalidValueError("`hyperparameters` must have a parameter that requires a gradient, got none.")
         objective = default_objective(self.outer, self.hyperparameters) if objective is None else objective
         base_loss = CrossEntropyLoss(reduction="none") if base_loss is None else base_loss
+        first = at_least_float32(next(self._path.penalised.parameters()).detach())
         self._task = MetaTask(
-            hyperparameters=self.hyperparameters,
-            objective=checks.checked_loss("objective", objective),
-            base_loss=checks.checked_loss("base_loss", base_loss),
+            hyperparameters=self.hyperparameters.to(first.device, first.dtype),
+            objective=checks.checked_loss("objective", objective).to(first.device),
+            base_loss=checks.checked_loss("base_loss", base_loss).to(first.device),
             reduction=reduction,
             outer=self.outer,
             optimizer=steps,
             memory=MetaMemory(self.outer.memory),
             seed=seed,
         )
-        first = at_least_float32(next(self._path.penalised.parameters()).detach())
-        self.hyperparameters.to(first.device, first.dtype)
-        self._task.objective.to(first.device)
-        checks.check_soft_labels(self._task.base_loss.to(first.device), self.hyperparameters)
+        checks.check_soft_labels(self._task.base_loss, self.hyperparameters)
         self._history, self._adam = History(), AdamState.zeros(self._omega())
         self._pending: list[Batch] = []
         self._iterations = self._steered = 0
@@ -133,7 +128,7 @@ class MetaCalibrator:
         self.last_logits: Tensor | None = None
 
     def step(self, x: Any, y: Tensor, boundary: bool = True) -> Tensor:
-        """The training loss of a batch, after a meta step if one is due.
+        """Return the training loss of a batch, after a meta step if one is due.
 
         Args:
             x: input of the model: a tensor, a tuple of arguments or a dictionary of keyword arguments.
@@ -158,7 +153,7 @@ class MetaCalibrator:
 
     @contextmanager
     def watching(self) -> Iterator[list[Any]]:
-        """Inside, the model's calls are recorded, for `steer`; gives the list of what was returned so far."""
+        """Record the model's calls inside, for `steer`; yields the list of outputs so far."""
         with self._forgetting_parts_on_error(), self._path.watching() as outputs:
             yield outputs
 
@@ -177,18 +172,19 @@ class MetaCalibrator:
             self._advance((given, labels), boundary)
             self.last_logits = logits.detach()
             with self._task.training(labels, logits) as inner:
-                compares = is_comparison_due(self._steered)
+                # Not only at first: a model that knows nothing yet hides differences.
+                compares = self._steered & (self._steered - 1) == 0  # at 0 and powers of two
                 steer_gradient(loss, logits, inner, self._task.base_loss, compares=compares)
         self._steered += 1
 
     def loss(self, x: Any, y: Tensor) -> Tensor:
-        """The training loss of a batch as `step` returns it, with omega as it is; no meta step, nothing counted."""
+        """Return the training loss of a batch as `step` does, with the current omega and without a meta step."""
         self._follow_model()
         _, logits = self._path.run(x)
         return self._task.training_loss(logits, self._task.labels(y, logits), self._path.penalised)
 
     def hypergradient(self, x: Any, y: Tensor, meta_batch: Batch) -> dict[str, Tensor]:
-        """Gradient of the meta-loss of a held-out batch with respect to omega, by name. Nothing at all is changed."""
+        """Return the gradient of the meta-loss of a held-out batch with respect to omega, by name; nothing changes."""
         self._follow_model()
         part: Batch = (x, y)
         if self._path.runs_first:
@@ -214,12 +210,12 @@ class MetaCalibrator:
 
     @torch.no_grad()
     def calibrate(self, logits: Tensor) -> Tensor:
-        """Logits as the meta-objective saw them: scaled by a learned temperature, or as they are."""
+        """Return logits as the meta-objective sees them: scaled by a learned temperature, or unchanged."""
         return self.hyperparameters.meta_logits(logits)
 
     @property
     def history(self) -> list[dict[str, float]]:
-        """A dictionary for each meta step (step, meta-loss, gradient norm, summary), thinned out if there are many."""
+        """A dictionary for each meta step (step, meta-loss, gradient norm, summary), thinned if there are many."""
         return self._history.records()
 
     @property
@@ -229,7 +225,7 @@ class MetaCalibrator:
 
     @property
     def skipped(self) -> int:
-        """Meta steps that were not taken because their gradient was not finite."""
+        """Number of meta steps skipped because their gradient was not finite."""
         return int(self._adam.skipped)
 
     def export(self, path: str | Path | None = None) -> dict[str, Any]:
@@ -240,7 +236,7 @@ class MetaCalibrator:
         return learned
 
     def summary(self) -> str:
-        """Two lines: the numbers worth knowing, and a verdict that says what to do."""
+        """Return two lines: the main numbers, and a verdict that says what to do."""
         self._warn_if_skipped()
         return Progress(
             hyperparameters=self.hyperparameters,
@@ -253,7 +249,7 @@ class MetaCalibrator:
         ).describe()
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to resume: omega, Adam's state, counters, history. Tensors and plain values only."""
+        """Return everything needed to resume: omega, Adam's state, counters, history. Tensors and plain values only."""
         return {
             "hyperparameters": {name: value.clone() for name, value in self.hyperparameters.state_dict().items()},
             "adam": self._adam.state_dict(list(self.hyperparameters.omega())),
@@ -282,12 +278,12 @@ class MetaCalibrator:
         self._task.overfitting.to(self._omega()[0].device)
 
     def remove(self) -> None:
-        """Take the hooks off the model; it is then as it was before."""
+        """Remove the hooks from the model."""
         self._path.remove()
 
     @contextmanager
     def _forgetting_parts_on_error(self) -> Iterator[None]:
-        """Micro-batches that wait for their boundary are dropped when something fails: they belong to no step."""
+        """Drop waiting micro-batches if something fails: they belong to no step."""
         try:
             yield
         except BaseException:
@@ -295,42 +291,46 @@ class MetaCalibrator:
             raise
 
     def _advance(self, part: Batch, boundary: bool, x: Any = None) -> None:
-        """The meta step, if one is due, for a training batch, all of whose parts are known at the boundary."""
+        """Count a training batch; at its boundary, take the meta step if one is due."""
         self._task.optimizer.note_rate()
         is_due = self.outer.is_due(self._iterations) and (not self.outer.scaled or self._task.optimizer.is_known)
         parts = [*self._pending, part] if is_due else []
         self._pending = [] if boundary else parts
-        if boundary:
-            if parts:
-                self._meta_step(parts, x)
-            self._iterations += 1
+        if boundary and parts:
+            self._meta_step(parts, x)
+        self._iterations += boundary
 
     def _meta_step(self, parts: list[Batch], x: Any) -> None:
-        batch = next(self.stream)
-        if self._task.meta_steps < COMPARED_BATCHES and checks.share_samples(x, batch[0]):
-            warnings.warn("A meta batch shares samples with its training batch: split them apart.", stacklevel=5)
-        found = self._path.hypergradient(self._task, parts, batch)
+        """Draw a held-out batch, compute the hypergradient, and update omega."""
+        task, batch = self._task, next(self.stream)
+        if task.meta_steps < COMPARED_BATCHES and checks.share_samples(x, batch[0]):
+            warnings.warn("A meta batch shares samples with its training batch: split them apart.", stacklevel=4)
+        found = self._path.hypergradient(task, parts, batch)
         if found.judged is not None:
-            self._task.memory.keep(*found.judged)
+            task.memory.keep(*found.judged)
         self._update(found, sum(labels.numel() for _, labels in parts))
         if found.losses is not None:
-            self._task.overfitting.see(found.losses)
+            task.overfitting.see(found.losses)
 
     def _update(self, found: Hypergradient, samples: int) -> None:
-        outer, lr = self.outer, self._task.optimizer.lr
+        """Take an Adam step on omega, and add a row to the history; ``samples`` is the size of the training batch."""
+        task, outer, lr = self._task, self.outer, self._task.optimizer.lr
         unit = lr if outer.per_unit_step and lr > 0.0 else 1.0
         grads = tuple(t / unit + d for t, d in zip(found.through, found.direct, strict=True))
         # What a meta-loss that is not finite says about the samples that are, is not to be followed either.
         grads = (torch.where(torch.isfinite(found.meta_loss), grads[0], torch.nan), *grads[1:])
-        taken = adam_step_(self.hyperparameters, grads, self._adam, outer, outer.interval(self._iterations))
+        adam_step_(self.hyperparameters, grads, self._adam, outer, outer.interval(self._iterations))
         self.hyperparameters.project_()
-        self._task.meta_steps += 1
+        task.meta_steps += 1
         norm = torch.stack([g.square().sum() for g in grads]).sum().sqrt()
-        step = torch.full_like(norm, lr * (samples if self.reduction == "sum" else 1))
-        overfitting = torch.as_tensor(self._task.overfitting.share, dtype=norm.dtype, device=norm.device)
-        values = {"meta_loss": found.meta_loss, "gradient_norm": norm, "inner_step": step, "overfitting": overfitting}
+        values = {
+            "meta_loss": found.meta_loss,
+            "gradient_norm": norm,
+            "inner_step": torch.full_like(norm, lr * (samples if self.reduction == "sum" else 1)),
+            "overfitting": torch.as_tensor(task.overfitting.share, dtype=norm.dtype, device=norm.device),
+        }
         self._history.add(self._iterations, {**values, **self.hyperparameters.summary()})
-        if taken.device.type == "cpu" or self._task.meta_steps % WARNING_INTERVAL == 0:
+        if norm.device.type == "cpu" or task.meta_steps % WARNING_INTERVAL == 0:
             self._warn_if_skipped()
 
     def _warn_if_skipped(self) -> None:
@@ -343,7 +343,7 @@ class MetaCalibrator:
 
     @torch.no_grad()
     def _held_out(self) -> tuple[Tensor, Tensor]:
-        """Logits and labels of every held-out sample, of all processes, in evaluation mode."""
+        """Return logits and labels of every held-out sample, of all processes, in evaluation mode."""
         model, rows, labels = unwrapped(self.model), [], []
         with self._task.quietly(model, "eval"):
             for x, y in self.stream.once():
@@ -353,7 +353,7 @@ class MetaCalibrator:
         return joint_rows(torch.cat(rows), torch.cat(labels))[:2]
 
     def _probe(self, head: nn.Module | None) -> tuple[Tensor, nn.Module | None]:
-        """The logits of a few held-out samples, and the innermost layer that returns them, if there is one."""
+        """Return the logits of a few held-out samples, and the innermost layer that returns them, if there is one."""
         model, device = unwrapped(self.model), self._device()
         with leaving_no_trace(model, mode="train", seed=self.seed, device=device):
             logits, found = find_output_layer(model, moved(self.stream.peek()[0], device), head)
@@ -361,15 +361,14 @@ class MetaCalibrator:
         return logits, found
 
     def _choose_path(self, through: str | None, given: nn.Module | None) -> ThroughHead | ThroughModel:
-        """What the simulated step moves: as asked for; else the model, unless a head or its estimator is named.
+        """Choose what the simulated step moves: as requested, else the head if named, else as the outer step says.
 
         The parameters of a model in half precision are too coarse to be moved a little: then it is the head, too.
         """
-        model, estimator = self.model, self.outer.estimator
+        model = self.model
         if through is None:
             is_coarse = any(parameter.dtype.itemsize < 4 for parameter in model.parameters() if parameter.requires_grad)
-            is_head = given is not None or estimator != OuterStep.estimator or is_coarse
-            through = "head" if is_head else "model"
+            through = "head" if given is not None or is_coarse else self.outer.through
         check_choice("through", through, ("head", "model"))
         if through == "model":
             return ThroughModel(model, given, self.output_layer)
@@ -379,7 +378,7 @@ class MetaCalibrator:
                 f"`head` must name the layer that returns the logits, got none whose output is the model's; "
                 f"{named_layers(model)}"
             )
-        return ThroughHead(model, head, estimator)
+        return ThroughHead(model, head)
 
     def _device(self) -> torch.device:
         return next(self.model.parameters()).device
@@ -388,7 +387,7 @@ class MetaCalibrator:
         return tuple(self.hyperparameters.omega().values())
 
     def _follow_model(self) -> None:
-        """Move omega and Adam's state along when the model has been moved to another device."""
+        """Move omega and Adam's state to the model's device."""
         device = next(self._path.penalised.parameters()).device
         if next(self.hyperparameters.parameters()).device != device:
             for module in (self.hyperparameters, self._task.objective, self._task.base_loss):

@@ -1,6 +1,7 @@
-"""`MetaStream`: held-out batches without end, in a seeded order, that can be resumed at any place."""
+"""`MetaStream`: an endless stream of held-out batches in a seeded order, which can be resumed anywhere."""
 
 import copy
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
@@ -37,10 +38,9 @@ LABEL_KEYS = ("labels", "label", "targets", "target", "y")
 
 
 class EndlessOrder(Sampler[list[int]]):
-    """Sample numbers of batches without end: every pass in a new order, cut among the ranks.
+    """Endless sample numbers of batches from ``start`` on: a new order in every pass, split over the ranks.
 
-    All batches are full: the last one of a pass is filled up from its beginning. ``start`` batches are left out at
-    first.
+    All batches are full: the last one of a pass is filled up from its beginning.
     """
 
     def __init__(self, length: int, batch_size: int, seed: int, start: int = 0) -> None:
@@ -49,19 +49,17 @@ class EndlessOrder(Sampler[list[int]]):
     def __iter__(self) -> Iterator[list[int]]:
         joint = self.batch_size * world_size()
         batches_a_pass = -(-self.length // joint)
-        number = self.start
         order, known = torch.arange(0), -1
-        while True:
+        for number in itertools.count(self.start):
             in_pass, place = divmod(number, batches_a_pass)
             if in_pass != known:
                 order, known = torch.randperm(self.length, generator=generator(ORDER, self.seed, in_pass)), in_pass
             first = place * joint + own_rank() * self.batch_size
             yield order[(first + torch.arange(self.batch_size)) % self.length].tolist()
-            number += 1
 
 
 class MetaStream(Iterator[Batch]):
-    """Batches ``(x, y)`` of held-out samples without end.
+    """Endless batches ``(x, y)`` of held-out samples.
 
     The samples of a `DataLoader` come in an order of our own, reshuffled each pass, in batches of its size, loaded as
     it does. What cannot be reordered (a loader with a sampler of its own or over a stream, any other iterable of
@@ -96,27 +94,26 @@ class MetaStream(Iterator[Batch]):
 
     @property
     def samples(self) -> int | None:
-        """How many there are, if it is known without going through them."""
+        """The number of samples, if known without iterating."""
         samples = samples_of(self.meta)
         if samples is not None:
             return len(samples)
         return sum(len(self.split(batch)[1]) for batch in self.meta) if isinstance(self.meta, (list, tuple)) else None
 
     def go_to(self, drawn: int) -> None:
-        """Continue as if so many batches had been drawn."""
+        """Continue as if this many batches had been drawn."""
         self.drawn, self._batches = drawn, None
 
     def once(self) -> Iterator[Batch]:
-        """Every sample once, in order; under DDP this process's share."""
+        """Yield every sample once, in order; under DDP this process's share."""
         samples = samples_of(self.meta)
         if samples is None:
             return map(self.split, self.meta)
         own = Subset(samples, range(own_rank(), len(samples), world_size()))
-        batch_size = batches_of(self.meta).batch_size
-        return map(self.split, DataLoader(own, batch_size=batch_size, **loading_of(self.meta)))
+        return map(self.split, self._load(own, batch_size=batches_of(self.meta).batch_size))
 
     def peek(self) -> Batch:
-        """A few samples, to see their shape; nothing is drawn."""
+        """Return a few samples without drawing from the stream."""
         samples = samples_of(self.meta)
         with self._random_numbers_of(0):
             if samples is None:
@@ -127,29 +124,32 @@ class MetaStream(Iterator[Batch]):
         return {**vars(self), "_batches": None}
 
     def _open(self) -> Iterator[Any]:
-        """Batches from the present place on."""
+        """Open the batches from the current position on."""
         if callable(getattr(self.meta, "epoch", None)):  # knows its passes by number
             return _passes(self.meta, self.drawn)
         samples = samples_of(self.meta)
         if samples is not None:
             order = EndlessOrder(len(samples), batches_of(self.meta).batch_size, self.seed, self.drawn)
             with self._random_numbers_of(0):  # one is drawn for workers
-                return iter(DataLoader(samples, batch_sampler=order, **loading_of(self.meta)))
+                return iter(self._load(samples, batch_sampler=order))
         batches = cycle(self.meta)
         for number in range(self.drawn):  # its order may be drawn at random: drawn as before
             with self._random_numbers_of(number):
                 next(batches)
         return batches
 
+    def _load(self, samples: Any, **batches: Any) -> DataLoader[Any]:
+        """Load samples as the user's loader does."""
+        return DataLoader(samples, **batches, **{name: getattr(self.meta, name) for name in LOADING})
+
     def _random_numbers_of(self, number: int) -> AbstractContextManager[None]:
-        """Random numbers for drawing a batch of the stream; the caller's stay as they are."""
+        """Use the stream's own random numbers for a batch; the caller's state is restored."""
         is_cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-        device = torch.device("cuda" if is_cuda else "cpu")
-        return fresh_random_stream(own_seed(self.seed + number), device)
+        return fresh_random_stream(own_seed(self.seed + number), torch.device("cuda" if is_cuda else "cpu"))
 
 
 def split_batch(batch: Any) -> Batch:
-    """A batch as the input of a model and labels.
+    """Split a batch into model input and labels.
 
     A pair is that already; of a longer tuple the last is the labels; a dictionary holds them under a usual name.
 
@@ -184,7 +184,7 @@ def describe_batch(batch: Any) -> str:
 
 
 def cycle(batches: Iterable[Any]) -> Iterator[Any]:
-    """Batches without end: each pass starts anew, so that a loader reshuffles and nothing is cached."""
+    """Iterate over batches endlessly: each pass restarts the loader, so that it reshuffles, without caching."""
     while True:
         is_empty = True
         for batch in batches:
@@ -201,19 +201,14 @@ def _passes(batches: Any, start: int) -> Iterator[Any]:
         number, place = number + 1, 0
 
 
-def loading_of(loader: DataLoader[Any]) -> dict[str, Any]:
-    """How a loader loads, whatever the samples and their order."""
-    return {name: getattr(loader, name) for name in LOADING}
-
-
 def batches_of(loader: DataLoader[Any]) -> Any:
-    """What makes batches of a loader's samples: all of them, where Accelerate has cut out a share of this process."""
+    """Return the batch sampler of a loader; that of all samples if Accelerate has taken this process's share."""
     batches: Any = loader.batch_sampler
     return batches.batch_sampler if type(batches).__name__ == "BatchSamplerShard" else batches
 
 
 def samples_of(loader: Any) -> Any:
-    """The samples that a loader goes through once per pass, as a dataset; None if it is not known.
+    """Return the samples of a loader as a dataset; None if it is unknown.
 
     Subclasses of torch's loaders and samplers may do anything, and a sampler may be one of a shorter dataset.
     """
@@ -223,13 +218,12 @@ def samples_of(loader: Any) -> Any:
     if type(batches) is not BatchSampler or isinstance(loader.dataset, IterableDataset):
         return None
     sampler: Any = batches.sampler
-    source: Any = None
+    whole: Any = loader.dataset
     if type(sampler) is SubsetRandomSampler and len(sampler):
-        return Subset(loader.dataset, sampler.indices)
+        return Subset(whole, sampler.indices)
+    source: Any = None
     if type(sampler) in (RandomSampler, SequentialSampler) or type(sampler).__name__ == "SeedableRandomSampler":
         source = sampler.data_source
     elif type(sampler) is DistributedSampler:
         source = sampler.dataset
-    whole: Any = loader.dataset
-    is_whole = source is whole or (source is not None and len(source) == len(whole))
-    return whole if is_whole and len(whole) else None
+    return whole if source is not None and len(source) == len(whole) and len(whole) else None

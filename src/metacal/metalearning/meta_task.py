@@ -1,7 +1,7 @@
-"""`MetaTask`: what is learned, by what it is judged, and how training goes: all that both ways to step share."""
+"""`MetaTask`: hyper-parameters, objective and training state, shared by both kinds of simulated step."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ class Hypergradient(NamedTuple):
     Attributes:
         through: the part that acts through the training step; proportional to its size.
         direct: the part that acts on the held-out logits themselves, not through the training step.
-        meta_loss: scalar, at the point where the estimator evaluated it.
+        meta_loss: scalar, where its gradient was taken.
         judged: the held-out samples that were judged, as they can be judged again later, and their labels.
         losses: ``(2,)``, cross-entropy of the training batch and of the held-out batch before the step.
     """
@@ -40,12 +40,12 @@ class Hypergradient(NamedTuple):
 
     @property
     def total(self) -> tuple[Tensor, ...]:
-        """The gradient."""
+        """The total gradient."""
         return tuple(a + b for a, b in zip(self.through, self.direct, strict=True))
 
 
 def meta_value(objective: Loss, hyperparameters: Hyperparameter, logits: Tensor, labels: Tensor) -> Tensor:
-    """What held-out logits are judged by: one number."""
+    """Return the objective of held-out logits, a scalar."""
     value: Tensor = objective(hyperparameters.meta_logits(logits), labels)
     if value.ndim:
         raise InvalidValueError(
@@ -55,36 +55,31 @@ def meta_value(objective: Loss, hyperparameters: Hyperparameter, logits: Tensor,
 
 
 def gradients(value: Tensor, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Gradients of a scalar; zeros where it does not depend on an input at all."""
+    """Return the gradients of a scalar; zeros for inputs that it does not depend on."""
     found = torch.autograd.grad(value, inputs, allow_unused=True) if value.requires_grad else [None] * len(inputs)
     return filled(found, inputs)
 
 
 def filled(found: Sequence[Tensor | None], inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Gradients, with zeros in place of those that are missing."""
+    """Replace missing gradients by zeros."""
     return tuple(torch.zeros_like(t) if g is None else g for g, t in zip(found, inputs, strict=True))
 
 
 def default_objective(outer: OuterStep, hyperparameters: Hyperparameter) -> Loss:
-    """Held-out cross-entropy after the best temperature; the paper's objective where `OuterStep` says not to refine."""
-    plain = CrossEntropyLoss() if outer.refine else CrossEntropyLoss() + 0.5 * DECELoss()
-    return judged(plain, outer, hyperparameters)
+    """Return cross-entropy after the best temperature, or the paper's objective if `OuterStep` does not refine."""
+    return judged(CrossEntropyLoss() if outer.refine else CrossEntropyLoss() + 0.5 * DECELoss(), outer, hyperparameters)
 
 
 def judged(objective: Loss, outer: OuterStep, hyperparameters: Hyperparameter) -> Loss:
-    """An objective after the best temperature, unless one is learned or `OuterStep` says not to."""
+    """Return an objective after the best temperature, unless one is learned or `OuterStep` does not refine."""
     return AfterTemperature(objective) if outer.refine and not hyperparameters.acts_on_meta_logits else objective
 
 
 class MetaMemory:
-    """Fills a meta batch up with samples of earlier meta batches, with the features they had.
+    """Fills a meta batch up to ``samples`` with the stored samples of earlier meta batches.
 
-    A calibration error of few samples is mostly noise, and so is its gradient. A sample that was judged some steps ago
-    can be judged again without a forward pass: the head is the current one, its input a little old. Samples that are
+    The objective of few samples is mostly noise, and so is its gradient; these need no forward pass. Samples that are
     not finite are remembered like others: meta steps are skipped until they have left.
-
-    Args:
-        samples: a meta batch is filled up to so many; 0 remembers nothing.
     """
 
     def __init__(self, samples: int) -> None:
@@ -92,40 +87,40 @@ class MetaMemory:
         self._kept: tuple[Tensor, Tensor] | None = None
 
     def filled_up(self, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """A meta batch, then the latest samples before it, unless they are of another shape or have several labels."""
+        """Return a meta batch followed by the latest earlier samples, unless shapes or label kinds differ."""
         kept, room = self._kept, self.samples - len(labels)
         if kept is None or room <= 0 or kept[0].shape[1:] != features.shape[1:]:
             return features, labels
         return torch.cat((features, kept[0][:room].to(features))), torch.cat((labels, kept[1][:room].to(labels)))
 
     def keep(self, features: Tensor, labels: Tensor) -> None:
-        """Remember a meta batch that was filled up."""
+        """Store a filled meta batch."""
         if self.samples and len(features) == len(labels):
             self._kept = features[: self.samples].detach().clone(), labels[: self.samples].clone()
 
     def state_dict(self) -> dict[str, Tensor]:
-        """What is remembered."""
+        """Return the stored samples."""
         return {} if self._kept is None else dict(zip(("features", "labels"), self._kept, strict=True))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Remember that; nothing, if there is nothing."""
+        """Restore the stored samples, if any."""
         self._kept = (state["features"], state["labels"]) if state else None
 
 
 class Overfitting:
-    """How far the model over-fits: 1 - training loss / held-out loss, both running means over meta steps."""
+    """A measure of over-fitting: 1 - training loss / held-out loss, both running means over meta steps."""
 
     def __init__(self) -> None:
         self.losses: Tensor | None = None
 
     def see(self, losses: Tensor) -> None:
-        """Take in the two losses at a meta step; nothing changes where one is not finite."""
+        """Update with the two losses at a meta step, unless one is not finite."""
         old = torch.full_like(losses, torch.nan) if self.losses is None else self.losses.to(losses)
         new = torch.where(old.isfinite().all(), torch.lerp(old, losses, OVERFITTING_RATE), losses)
         self.losses = torch.where(losses.isfinite().all(), new, old)
 
     def to(self, device: torch.device) -> None:
-        """Move along with the model."""
+        """Move to another device."""
         self.losses = None if self.losses is None else self.losses.to(device)
 
     @property
@@ -140,19 +135,16 @@ class Overfitting:
 
 @dataclass
 class MetaTask:
-    """What a calibrator was made with: omega, how it is judged and moves, how the model is trained.
-
-    ``base_loss`` gives one value per sample; ``seed`` is that of random numbers drawn in meta steps.
-    """
+    """The settings of a calibrator: omega, its objective and update, and how the model is trained."""
 
     hyperparameters: Hyperparameter
     objective: Loss
-    base_loss: Loss
+    base_loss: Loss  # gives one value per sample
     reduction: str
     outer: OuterStep
     optimizer: OptimizerStep
     memory: MetaMemory
-    seed: int
+    seed: int  # of random numbers drawn in meta steps
     meta_steps: int = 0
     overfitting: Overfitting = field(default_factory=Overfitting)
 
@@ -160,28 +152,23 @@ class MetaTask:
         """Labels as int64 ``(n,)``, checked to fit the logits."""
         return checked_labels(y, logits, name, self.hyperparameters.num_classes)
 
-    @contextmanager
-    def quietly(self, module: nn.Module, mode: str | None = None) -> Iterator[None]:
-        """Running the module inside leaves no trace; it draws the same random numbers until the next meta step."""
-        device = next(module.parameters()).device
-        with leaving_no_trace(module, mode=mode or self.outer.mode, seed=self.seed + self.meta_steps, device=device):
-            yield
+    def quietly(self, module: nn.Module, mode: str | None = None) -> AbstractContextManager[None]:
+        """Run the module inside without side effects, with the same random numbers until the next meta step."""
+        device, seed = next(module.parameters()).device, self.seed + self.meta_steps
+        return leaving_no_trace(module, mode=mode or self.outer.mode, seed=seed, device=device)
 
     def inner(self, labels: Tensor, num_classes: int) -> InnerLoss:
-        """The loss of a training batch at the current learning rate, its slots filled with omega."""
+        """Return the loss of a training batch at the current learning rate, with omega's slots filled."""
         return self.hyperparameters(InnerLoss.plain(labels, num_classes, self.phase()))  # type: ignore[no-any-return]
 
     def phase(self) -> Phase:
-        """Where the training is."""
+        """The current state of training."""
         return Phase(self.optimizer.relative_lr, self.overfitting.share)
 
     @contextmanager
     def training(self, labels: Tensor, logits: Tensor) -> Iterator[InnerLoss]:
-        """The loss of a training batch, its slots filled with omega, which no gradient of what is done inside reaches.
-
-        Omega is not detached but marked: a functional call would take as long as all the rest.
-        """
-        omega = [value for value in self.hyperparameters.parameters() if value.requires_grad]
+        """Return the loss of a training batch with omega's slots filled and detached."""
+        omega = self.hyperparameters.omega().values()  # marked, not detached: a functional call takes too long
         for value in omega:
             value.requires_grad_(False)
         try:
@@ -192,16 +179,15 @@ class MetaTask:
                 value.requires_grad_(True)
 
     def training_loss(self, logits: Tensor, labels: Tensor, penalised: nn.Module, *, boundary: bool = True) -> Tensor:
-        """The mean or the sum over a batch, with history and omega as it is.
+        """Return the mean or sum over a batch, with history and the current omega.
 
         DDP averages gradients over processes: a sum is multiplied by their number, so that the joint gradient is that
         of the joint sum. A penalty is there once a step: each process adds its share, at the boundary alone.
         """
         processes = world_size()
-        share = 1.0 / processes if boundary else 0.0
         with self.training(labels, logits) as inner:
-            if share != 1.0:
-                inner = inner.with_penalty_scaled(share)
+            if processes > 1 or not boundary:
+                inner = inner.with_penalty_scaled(1.0 / processes if boundary else 0.0)
             parameters = {} if inner.penalty is None else dict(penalised.named_parameters())
             total = inner.value(self.base_loss, logits, parameters)
         return total / len(inner.labels) if self.reduction == "mean" else total * processes

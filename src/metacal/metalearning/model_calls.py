@@ -1,4 +1,4 @@
-"""Calling a model as users have it (wrapped, compiled, converted) on batches as they have them, without a trace."""
+"""Runs users' models (wrapped, compiled, converted) on their batches without side effects."""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -16,13 +16,13 @@ Batch = tuple[Any, Tensor]
 
 
 class Call(NamedTuple):
-    """How a module was called."""
+    """The arguments of a module's call."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
     def tensor(self) -> Tensor:
-        """The one tensor that it was given."""
+        """The only tensor argument."""
         values = [*self.args, *self.kwargs.values()]
         if len(values) != 1 or not isinstance(values[0], Tensor):
             kinds = ", ".join(type(value).__name__ for value in values) or "nothing"
@@ -31,7 +31,7 @@ class Call(NamedTuple):
 
 
 def call_model(model: nn.Module, x: Any) -> Any:
-    """What the model returns: ``model(x)``, ``model(*x)`` for a tuple or list, ``model(**x)`` for a mapping."""
+    """Call the model: ``model(x)``, ``model(*x)`` for a tuple or list, ``model(**x)`` for a mapping."""
     if isinstance(x, Call):
         return model(*x.args, **x.kwargs)
     if isinstance(x, Mapping):
@@ -40,13 +40,13 @@ def call_model(model: nn.Module, x: Any) -> Any:
 
 
 def uncompiled(model: nn.Module) -> nn.Module:
-    """What `torch.compile` was given; any other model itself."""
+    """Return the original of a compiled model; any other model itself."""
     inner: nn.Module = getattr(model, "_orig_mod", model)
     return inner
 
 
 def forwarded(model: nn.Module) -> nn.Module:
-    """What a wrapper of Fabric's calls, after the conversions of its precision; any other model itself."""
+    """Return the module that Fabric's wrapper calls after conversions; any other model itself."""
     model = uncompiled(model)
     return uncompiled(getattr(model, "_forward_module", model))
 
@@ -67,7 +67,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
 
 def plain_model(model: nn.Module) -> nn.Module:
-    """The user's own module, without DDP, Fabric or the compiler around it."""
+    """Return the user's own module, without DDP, Fabric or the compiler around it."""
     inner = forwarded(model)
     return uncompiled(inner.module) if isinstance(inner, DistributedDataParallel) else inner
 
@@ -88,12 +88,12 @@ def unconverted(model: nn.Module) -> Iterator[None]:
 
 
 def eagerly() -> AbstractContextManager[object]:
-    """Compiled parts of a model run uncompiled inside: the compiler has no second derivatives."""
+    """Run compiled parts of a model uncompiled inside: the compiler has no second derivatives."""
     return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
 
 
 def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """Tensors inside tuples, lists and mappings changed; anything else as it is."""
+    """Apply a function to the tensors inside tuples, lists and mappings."""
     if isinstance(value, Tensor):
         return change(value)
     if isinstance(value, Mapping):
@@ -105,19 +105,19 @@ def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 
 def moved(value: Any, device: torch.device) -> Any:
-    """A batch on another device."""
+    """Return a batch on another device."""
     return map_tensors(value, lambda tensor: tensor.to(device, non_blocking=True))
 
 
 def in_dtype(value: Any, model: nn.Module) -> Any:
-    """Floating tensors in the dtype of a model's parameters, as a wrapper of Fabric's would bring them into."""
+    """Convert floating tensors to the dtype of a model's parameters, as Fabric's wrapper would."""
     dtype = next(model.parameters()).dtype
     return map_tensors(value, lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor)
 
 
 @contextmanager
 def leaving_no_trace(model: nn.Module, *, mode: str, seed: int, device: torch.device) -> Iterator[None]:
-    """Nothing of the model, nor of the caller's random state, is changed afterwards; ``seed`` is that of inside.
+    """Restore the model's state and the caller's random state afterwards; ``seed`` applies inside.
 
     Buffers (running statistics, counters, whatever a layer keeps) are stand-ins meanwhile: the originals are not
     written to, so that a graph that holds them stays valid. ``mode="train"`` leaves layers as they are, so that
@@ -144,7 +144,7 @@ def leaving_no_trace(model: nn.Module, *, mode: str, seed: int, device: torch.de
 
 @contextmanager
 def fresh_random_stream(seed: int, device: torch.device) -> Iterator[None]:
-    """Random numbers of a stream of its own; the caller's continues afterwards as if nothing had been drawn."""
+    """Use a separate random stream inside; the caller's continues afterwards unchanged."""
     is_cuda = device.type == "cuda"
     with torch.random.fork_rng(devices=[device] if is_cuda else []):
         torch.default_generator.manual_seed(seed)

@@ -1,4 +1,4 @@
-"""How the optimiser moves each parameter: the one place where optimisers and their states are read."""
+"""The optimiser's step for each parameter: the only place that reads optimisers and their states."""
 
 import warnings
 from collections.abc import Iterator, Sequence
@@ -15,11 +15,10 @@ LONGEST = 32.0  # most that Adam makes of a gradient, however sudden: 1 / sqrt(1
 
 
 def scaled(scale: float | Tensor, gradient: Tensor) -> Tensor:
-    """A gradient as an optimiser scales it, per unit of the learning rate; an adaptive one as far as it would go.
+    """Scale a gradient as an optimiser does, per unit of the learning rate; adaptive ones are clipped.
 
-    Where there were next to no gradients for long (a rare token, a bias before normalisation) or by chance (in the
-    first steps), one over their root is huge: such a number would outweigh all the others, which a step of the
-    optimiser's, with the new gradient among its moments, does not let happen.
+    Where there were next to no gradients before (a rare token, the first steps), one over their root is huge. A step of
+    the optimiser's, with the new gradient among its moments, is bounded.
     """
     if isinstance(scale, float):
         return gradient if scale == 1.0 else scale * gradient
@@ -28,7 +27,7 @@ def scaled(scale: float | Tensor, gradient: Tensor) -> Tensor:
 
 
 class OptimizerStep:
-    """What an optimiser makes of a gradient: ``lr * scale * gradient``, elementwise.
+    """The step of an optimiser for a gradient: ``lr * scale * gradient``, elementwise.
 
     The scale is that of the optimiser's second moments: ``1 / (sqrt(v) + eps)`` for Adam and its kin, RMSprop and
     Adagrad, 1 for SGD. Momentum, which spreads a gradient over later steps, weight decay, which does not depend on it,
@@ -40,8 +39,7 @@ class OptimizerStep:
     """
 
     def __init__(self, optimizer: Any) -> None:
-        given = list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
-        self._given: Sequence[Any] = given
+        self._given: Sequence[Any] = optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]
         self._has_warned = False
         self.highest_lr = 0.0
         for each in self.optimizers:
@@ -54,11 +52,11 @@ class OptimizerStep:
 
     @property
     def optimizers(self) -> list[Any]:
-        """Without wrappers, whose own copy of the state may be stale."""
+        """The optimisers without wrappers, whose own copy of the state may be stale."""
         return [_unwrapped(each) for each in self._given]
 
     def parameters(self) -> list[nn.Parameter]:
-        """What is trained now, in the optimiser's order."""
+        """The currently trained parameters, in the optimiser's order."""
         return [parameter for _, _, parameter in self._entries()]
 
     def trains(self, module: nn.Module) -> bool:
@@ -68,35 +66,33 @@ class OptimizerStep:
 
     @property
     def lr(self) -> float:
-        """The largest learning rate of all groups: the unit that steps are measured in."""
+        """The largest learning rate of all groups: the unit of steps."""
         return max(_rate(group) for optimizer in self.optimizers for group in optimizer.param_groups)
 
     def note_rate(self) -> None:
-        """Remember the learning rate if it is the highest so far; once in each training step."""
+        """Update the highest learning rate; call it once in each training step."""
         self.highest_lr = max(self.highest_lr, self.lr)
 
     @property
     def relative_lr(self) -> float:
-        """The learning rate in units of its highest value so far; 1 before there was one."""
-        lr = self.lr
-        highest = max(self.highest_lr, lr)
-        return lr / highest if highest > 0.0 else 1.0
+        """The learning rate relative to its highest value so far; 1 at the start."""
+        highest = max(self.highest_lr, self.lr)
+        return self.lr / highest if highest > 0.0 else 1.0
 
     @property
     def is_known(self) -> bool:
-        """Whether the next step's scale is known: an adaptive optimiser shows it after its first step."""
+        """Whether the scale of the next step is known: for adaptive optimisers, after the first step."""
         return all(not _is_adaptive(optimizer) or _has_stepped(optimizer) for optimizer in self.optimizers)
 
     def scales(self, *, adaptive: bool = True) -> dict[nn.Parameter, float | Tensor]:
-        """For each trained parameter, what its gradient is multiplied by, in units of `lr`.
+        """Return the factor of each trained parameter's gradient, in units of `lr`.
 
         Without ``adaptive``, second moments are left out: the gradient's direction within a group is left alone.
         """
-        unit = self.lr
-        shows = {id(optimizer) for optimizer in self.optimizers if adaptive and _has_stepped(optimizer)}
-        found: dict[nn.Parameter, float | Tensor] = {}
+        unit, found = self.lr, {}
+        stepped = {id(optimizer) for optimizer in self.optimizers if adaptive and _has_stepped(optimizer)}
         for optimizer, group, parameter in self._entries():
-            scale = self._scale(optimizer, group, parameter) if id(optimizer) in shows else 1.0
+            scale = self._scale(optimizer, group, parameter) if id(optimizer) in stepped else 1.0
             found[parameter] = _rate(group) / unit * scale if unit else scale
         return found
 
@@ -120,20 +116,18 @@ class OptimizerStep:
     def _entries(self) -> Iterator[tuple[Any, dict[str, Any], nn.Parameter]]:
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    if parameter.requires_grad:
-                        yield optimizer, group, parameter
+                yield from ((optimizer, group, each) for each in group["params"] if each.requires_grad)
 
 
 def _unwrapped(optimizer: Any) -> Any:
-    """The optimiser inside a wrapper of Fabric's, Lightning's or Accelerate's."""
+    """Return the optimiser inside a wrapper of Fabric, Lightning or Accelerate."""
     inner = getattr(optimizer, "optimizer", None)
     inner = getattr(optimizer, "_optimizer", None) if inner is None else inner
     return _unwrapped(inner) if isinstance(inner, torch.optim.Optimizer) else optimizer
 
 
 def _rate(group: dict[str, Any]) -> float:
-    """The learning rate of a group; 1 where the optimiser finds its own."""
+    """Return the learning rate of a group; 1 if the optimiser finds its own."""
     rate = group.get("lr")
     return 1.0 if rate is None else float(rate)
 
@@ -148,7 +142,7 @@ def _has_stepped(optimizer: Any) -> bool:
 
 
 def _adaptive_scale(group: dict[str, Any], state: dict[str, Any]) -> Tensor | None:
-    """What the optimiser multiplies a gradient by, apart from the learning rate; None if its state is not known.
+    """Return the factor of a gradient apart from the learning rate; None if the state is unknown.
 
     A parameter whose gradients were all 0 (an unused embedding, a dead unit) does not move, whatever 1 / eps says.
     """

@@ -1,4 +1,4 @@
-"""`OuterStep`: how omega is updated. Adam on the device, with a step size that adapts itself.
+"""`OuterStep`: the update rule of omega. Adam on the device, with an adaptive step size.
 
 The step size of each parameter tensor grows while new gradients agree with the running mean of the old ones, and
 shrinks while they do not: a start that is too small catches up, and noise does not carry omega away. Nothing changes
@@ -7,7 +7,7 @@ where a gradient is not finite. Nothing here asks the host for a decision.
 
 import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,25 +27,26 @@ SMALLEST, LARGEST = 1e-5, 1e-3  # bounds of an adapting step size, per training 
 
 @dataclass(frozen=True)
 class OuterStep:
-    """When and how the hyper-parameters move; variants by `dataclasses.replace`, the published one is `PAPER`.
+    """When and how hyper-parameters are updated; change fields with `dataclasses.replace`; `PAPER` is published.
 
     Attributes:
         every: iterations from one meta step to the next; `math.inf` takes none. Adam's step is multiplied by it and its
             betas raised to its power, so that its memory in training steps stays the same.
-        dense_start: so many iterations at first take a meta step each ``dense_every``.
-        dense_every: see there.
-        lr: Adam's step size for the hyper-parameters, per training step; where it starts, if it adapts.
-        betas: Adam's, per training step.
-        adaptive: let the step size grow and shrink with the agreement of successive gradients, within [1e-5, 1e-3]: the
-            result then hardly depends on ``lr``.
-        per_unit_step: gradient per unit of the learning rate, so that a schedule leaves its scale alone.
-        scaled: simulate the step that the optimiser takes; False is a plain one in proportion to the gradient.
-        estimator: of the step on the head: ``"one_step"``, ``"small_step"``, ``"implicit"``, ``"evograd"``, or a
-            function of a `MetaProblem`.
-        refine: judge the default objective after the temperature that is best for the held-out samples.
-        memory: judge so many held-out samples at a time: those of earlier meta batches, as they were then, fill the new
-            one up. A less noisy objective at no cost; 0 judges the new batch alone.
-        mode: of the model on the meta batch, ``"train"``: normalised by the batch's own statistics; or ``"eval"``.
+        dense_start: number of initial iterations with a meta step every ``dense_every``.
+        dense_every: iterations between meta steps during ``dense_start``.
+        lr: Adam's step size for the hyper-parameters, per training step; the initial one if it adapts.
+        betas: Adam's betas, per training step.
+        adaptive: let the step size grow and shrink with the agreement of successive gradients, within [1e-5, 1e-3], so
+            that the result hardly depends on ``lr``.
+        per_unit_step: use the gradient per unit of the learning rate, so that a schedule does not change its scale.
+        scaled: simulate the optimiser's step; False simulates a plain gradient step.
+        through: what the simulated step moves by default, ``"model"`` or ``"head"``.
+        looks_ahead: evaluate the head after the simulated step, as the paper does; else before it, which is the limit
+            of a short step and does not depend on the step's length.
+        refine: evaluate the default objective after the best temperature for the held-out samples.
+        memory: number of held-out samples per meta step: stored samples of earlier meta batches fill up the new one,
+            for a less noisy objective at no cost; 0 uses the new batch alone.
+        mode: mode of the model on the meta batch: ``"train"``, normalised by batch statistics, or ``"eval"``.
     """
 
     every: float = 48
@@ -56,26 +57,29 @@ class OuterStep:
     adaptive: bool = True
     per_unit_step: bool = True
     scaled: bool = True
-    estimator: str | Callable[..., Any] = "small_step"
+    through: str = "model"
+    looks_ahead: bool = False
     refine: bool = True
     memory: int = 512
     mode: str = "train"
 
     def __post_init__(self) -> None:
+        rule = "`every` must be an integer >= 1 or math.inf, got"
         if isinstance(self.every, bool) or not isinstance(self.every, (int, float)):
-            raise InvalidTypeError(f"`every` must be an integer >= 1 or math.inf, got {self.every!r}.")
-        if not self.every >= 1 or (math.isfinite(self.every) and self.every != int(self.every)):
-            raise InvalidValueError(f"`every` must be an integer >= 1 or math.inf, got {self.every}.")
+            raise InvalidTypeError(f"{rule} {self.every!r}.")
+        if not (self.every >= 1 and (self.every == math.inf or self.every == int(self.every))):
+            raise InvalidValueError(f"{rule} {self.every}.")
         check_integer("dense_start", self.dense_start, 0)
         check_integer("dense_every", self.dense_every, 1)
         check_positive("lr", self.lr)
         if len(self.betas) != 2 or not all(0.0 <= beta < 1.0 for beta in self.betas):
             raise InvalidValueError(f"`betas` must be two numbers in [0, 1), got {self.betas}.")
         check_integer("memory", self.memory, 0)
+        check_choice("through", self.through, ("head", "model"))
         check_choice("mode", self.mode, ("train", "eval"))
 
     def interval(self, iteration: int) -> float:
-        """Iterations from the meta step of this iteration to the next."""
+        """Iterations from this meta step to the next."""
         return min(self.dense_every, self.every) if iteration < self.dense_start else self.every
 
     def is_due(self, iteration: int) -> bool:
@@ -90,7 +94,8 @@ PAPER = OuterStep(
     adaptive=False,
     per_unit_step=False,
     scaled=False,
-    estimator="one_step",
+    through="head",
+    looks_ahead=True,
     refine=False,
     memory=0,
 )
@@ -99,7 +104,7 @@ PAPER = OuterStep(
 
 @dataclass
 class AdamState:
-    """Moments and counters; all tensors live with the parameters."""
+    """Moments and counters, on the device of the parameters."""
 
     first: list[Tensor]  # running means of gradients
     second: list[Tensor]  # of squared gradients
@@ -110,39 +115,35 @@ class AdamState:
 
     @classmethod
     def zeros(cls, parameters: Sequence[nn.Parameter]) -> "AdamState":
-        """State before the first step."""
-        device = parameters[0].device
-        return cls(
-            [torch.zeros_like(p, requires_grad=False) for p in parameters],
-            [torch.zeros_like(p, requires_grad=False) for p in parameters],
-            [torch.zeros((), dtype=p.dtype, device=device) for p in parameters],
-            *(torch.zeros((), dtype=torch.int64, device=device) for _ in range(3)),
-        )
+        """Return the initial state."""
+        first, second = ([torch.zeros_like(p, requires_grad=False) for p in parameters] for _ in range(2))
+        sizes = [torch.zeros((), dtype=p.dtype, device=p.device) for p in parameters]
+        counters = (torch.zeros((), dtype=torch.int64, device=parameters[0].device) for _ in range(3))
+        return cls(first, second, sizes, *counters)
 
     def to(self, device: torch.device) -> "AdamState":
-        """The same on another device."""
+        """Return the state on another device."""
         return AdamState(**map_tensors(vars(self), lambda tensor: tensor.to(device)))
 
     def state_dict(self, names: Sequence[str]) -> dict[str, Any]:
-        """Copies of all tensors, and the names of the parameters in their order."""
+        """Return copies of all tensors, and the parameter names in order."""
         return {**copy.deepcopy(vars(self)), "names": list(names)}
 
     def load_state_dict(self, state: Mapping[str, Any], names: Sequence[str]) -> None:
-        """Take saved values into these tensors, by the names of the parameters; by position if none were saved."""
+        """Copy saved values into these tensors, by parameter name; by position if no names were saved."""
         saved_names = state.get("names", names)
         if sorted(saved_names) != sorted(names):
             raise InvalidValueError(
                 f"`state` must be of the hyper-parameters {', '.join(names)}, got one of {', '.join(saved_names)}."
             )
-        for field, own in vars(self).items():
-            if field not in state:
-                continue  # a state of an earlier version may say less
-            if isinstance(own, list):
-                saved = dict(zip(saved_names, state[field], strict=True))
-                for name, tensor in zip(names, own, strict=True):
-                    tensor.copy_(saved[name])
+        for field in vars(self).keys() & state.keys():  # a state of an earlier version may say less
+            own, saved = getattr(self, field), state[field]
+            if isinstance(own, Tensor):
+                own.copy_(saved)
             else:
-                own.copy_(state[field])
+                by_name = dict(zip(saved_names, saved, strict=True))
+                for name, tensor in zip(names, own, strict=True):
+                    tensor.copy_(by_name[name])
 
 
 @torch.no_grad()
@@ -153,7 +154,7 @@ def adam_step_(
     outer: OuterStep,
     interval: float = 1,
 ) -> Tensor:
-    """One step in place on omega and state; nothing changes where any gradient is not finite.
+    """Take one step in place on omega and state; nothing changes if any gradient is not finite.
 
     Each parameter moves at its own rate, and decays. The step stands for ``interval`` training steps: the size is
     multiplied by it, the betas are raised to its power. Returns a bool scalar on the device: whether it was taken.
@@ -183,7 +184,7 @@ def adam_step_(
 
 
 def _adapted(size: Tensor, gradient: Tensor, mean: Tensor, outer: OuterStep) -> Tensor:
-    """The next step size: the one given at first, then what the agreement of gradient and running mean makes of it."""
+    """Return the next step size, from the agreement of gradient and running mean."""
     if not outer.adaptive:
         return torch.full_like(size, outer.lr)
     scale = gradient.norm() * mean.norm()

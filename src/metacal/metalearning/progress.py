@@ -1,7 +1,7 @@
-"""How the learning of omega goes: what happened at each meta step, and a verdict that says what to do."""
+"""Progress of learning omega: a history of meta steps, and a verdict that says what to do."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ OFTEN = 0.1
 
 
 class History:
-    """Rows of scalars by name, on the device; every second row is dropped, and half as many kept, when it is full."""
+    """Rows of scalars by name, on the device; when it is full, every second row is dropped."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -32,7 +32,7 @@ class History:
         self.last: Tensor | None = None
 
     def add(self, step: int, values: dict[str, Tensor]) -> None:
-        """Add a row; nothing is copied to the host."""
+        """Add a row, without copying to the host."""
         if not self.names:
             self.names = list(values)
         self.last = torch.stack([values[name].detach().float() for name in self.names])
@@ -46,33 +46,33 @@ class History:
             self.steps, self.rows, self.stride = self.steps[::2], self.rows[::2], 2 * self.stride
 
     def latest(self) -> dict[str, Tensor]:
-        """The row added last, as scalars where they are; empty if there is none."""
+        """The last row, as scalars on their device; empty if there is none."""
         return {} if self.last is None else dict(zip(self.names, self.last, strict=True))
 
     def records(self) -> list[dict[str, float]]:
-        """Rows as dictionaries of numbers, oldest first, each with its ``step``."""
+        """Return rows as dictionaries of numbers, oldest first, each with its ``step``."""
         table = torch.stack(self.rows).tolist() if self.rows else []
         numbered = zip(self.steps, table, strict=True)
         return [{"step": step, **dict(zip(self.names, row, strict=True))} for step, row in numbered]
 
     def state_dict(self) -> dict[str, Any]:
-        """Plain numbers and tensors."""
+        """Return plain numbers and tensors."""
         rows = torch.stack(self.rows).cpu() if self.rows else torch.zeros(0, len(self.names))
         names, steps = list(self.names), list(self.steps)
         last = {} if self.last is None else {"last": self.last.cpu()}
         return {"names": names, "steps": steps, "rows": rows, "stride": self.stride, "seen": self.seen, **last}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue a saved history."""
+        """Restore a saved history."""
         self.names, self.steps, self.rows = list(state["names"]), list(state["steps"]), list(state["rows"].unbind(0))
         self.stride, self.seen = int(state["stride"]), int(state["seen"])
         is_last_kept = self.seen > 0 and (self.seen - 1) % self.stride == 0
         self.last = state.get("last", self.rows[-1] if is_last_kept else None)  # not every state has it
 
 
-@dataclass(frozen=True)
+@dataclass
 class Progress:
-    """Where the learning stands; ``samples`` are held-out ones, ``skipped`` meta steps had a gradient not finite."""
+    """The state of learning; ``samples`` are held out, ``skipped`` meta steps had a gradient that was not finite."""
 
     hyperparameters: Hyperparameter
     history: History
@@ -83,43 +83,40 @@ class Progress:
     finished: Finish | None
 
     def describe(self) -> str:
-        """A line of numbers, and a line that says what they mean."""
+        """Return a line of numbers, and a line that says what they mean."""
+        self._last = {name: float(value) for name, value in self.history.latest().items()}
+        self._summary = {name: float(value) for name, value in self.hyperparameters.summary().items()}
         verdicts = [*self._what_stops_it(), *self._what_it_found()] or ["the hyper-parameters move."]
         return f"{self._numbers()}\nVerdict: {' '.join(verdicts)}"
 
     def _numbers(self) -> str:
-        values = self.hyperparameters.summary().items()
-        parts = [", ".join(f"{name} {float(value):.4g}" for name, value in values)]
-        last = {name: float(value) for name, value in self.history.latest().items()}
-        if last:
-            parts.append(f"meta-loss {last['meta_loss']:.4g}")
-            parts.append(f"meta-gradient norm {last['gradient_norm']:.2e}")
-            parts.append(f"effective inner step {last['inner_step']:.3g}")
+        parts = [", ".join(f"{name} {value:.4g}" for name, value in self._summary.items())]
+        if self._last:
+            parts.append(f"meta-loss {self._last['meta_loss']:.4g}")
+            parts.append(f"meta-gradient norm {self._last['gradient_norm']:.2e}")
+            parts.append(f"effective inner step {self._last['inner_step']:.3g}")
         parts.append(f"{self.meta_steps} meta steps" + (f", {self.skipped} skipped" if self.skipped else ""))
         return "; ".join(parts)
 
-    def _what_stops_it(self) -> list[str]:
+    def _what_stops_it(self) -> Iterator[str]:
         if not self.meta_steps:
-            return ["no meta step was taken yet."]
-        found = []
-        norm = float(self.history.latest()["gradient_norm"])
+            yield "no meta step was taken yet."
+            return
+        norm = self._last["gradient_norm"]
         if self.skipped > OFTEN * self.meta_steps or not math.isfinite(norm):
-            found.append(
+            yield (
                 f"{self.skipped} of {self.meta_steps} meta steps were skipped, as their gradient was not finite: "
                 "lower the learning rate, or look for infinite values in the held-out samples."
             )
         elif norm == 0.0 and not (self._has_penalty and self.meta_steps == 1) and not self._is_penalty_off:
-            found.append("no gradient reaches the hyper-parameters: is the learning rate 0, or the last layer frozen?")
-        stuck = self.hyperparameters.stuck()
-        if stuck:
-            found.append(f"every entry of {', '.join(stuck)} is on a bound and stays there.")
-        samples = self.finished.samples if self.finished else self.samples
-        if samples is not None and samples < FEW * self.num_classes:
-            found.append(
-                f"{samples} held-out samples are few for {self.num_classes} classes: hold out at least "
-                f"{FEW * self.num_classes}" + ("." if self._has_penalty else ", or learn one strength (LogitPenalty).")
-            )
-        return found
+            yield "no gradient reaches the hyper-parameters: is the learning rate 0, or the last layer frozen?"
+        if stuck := self.hyperparameters.stuck():
+            yield f"every entry of {', '.join(stuck)} is on a bound and stays there."
+        samples, wanted = self.finished.samples if self.finished else self.samples, FEW * self.num_classes
+        if samples is not None and samples < wanted:
+            advice = "." if self._has_penalty else ", or learn one strength (LogitPenalty)."
+            few = f"{samples} held-out samples are few for {self.num_classes} classes"
+            yield f"{few}: hold out at least {wanted}{advice}"
 
     @property
     def _has_penalty(self) -> bool:
@@ -128,24 +125,21 @@ class Progress:
 
     @property
     def _is_penalty_off(self) -> bool:
-        """Whether it had nothing to follow at the last meta step, which was not the first, and training moves."""
-        last = self.history.latest()
-        is_moving = self.meta_steps > 1 and float(last["inner_step"]) > 0.0
-        return self._has_penalty and is_moving and float(last.get("overfitting", 1.0)) == 0.0
+        """Whether the penalty was zero at the last meta step (not the first) while training moves."""
+        is_moving = self.meta_steps > 1 and self._last["inner_step"] > 0.0
+        return self._has_penalty and is_moving and self._last.get("overfitting", 1.0) == 0.0
 
-    def _what_it_found(self) -> list[str]:
-        found = []
+    def _what_it_found(self) -> Iterator[str]:
         if self._is_penalty_off:
-            found.append(
+            yield (
                 "the model predicts held-out samples as well as its training batches: there is no penalty, expect what "
                 "cross-entropy and a temperature give."
             )
-        strengths = [v for name, v in self.hyperparameters.summary().items() if name.split(".")[-1] == "strength"]
-        if self.meta_steps and strengths and all(float(strength) == 0.0 for strength in strengths):
-            found.append(
+        strengths = [value for name, value in self._summary.items() if name.split(".")[-1] == "strength"]
+        if self.meta_steps and strengths and not any(strengths):
+            yield (
                 "labels are not smoothed now, as the held-out samples gain nothing from it: "
                 "expect what cross-entropy and a temperature give."
             )
         if self.finished is not None and not self.finished.helps:
-            found.append("No temperature clearly improves the held-out samples: the model is calibrated on them.")
-        return found
+            yield "No temperature clearly improves the held-out samples: the model is calibrated on them."

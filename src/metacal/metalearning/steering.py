@@ -1,4 +1,4 @@
-"""Steering a loss that a trainer has computed: its gradient at the logits becomes that of the learned loss."""
+"""Replaces the gradient of a trainer's loss at the logits by that of the learned loss."""
 
 import math
 
@@ -14,18 +14,8 @@ LEAST_COSINE_OF_HALF = 0.999
 """Least cosine between a trainer's gradient and the one we take it for; the second for 16-bit logits."""
 
 
-def is_comparison_due(calls: int) -> bool:
-    """Whether to compare the two: at powers of two, because a model that knows nothing yet hides differences.
-
-    Examples:
-        >>> [calls for calls in range(20) if is_comparison_due(calls)]
-        [0, 1, 2, 4, 8, 16]
-    """
-    return calls & (calls - 1) == 0
-
-
 def steer_gradient(loss: Tensor, logits: Tensor, inner: InnerLoss, base: Loss, *, compares: bool) -> None:
-    """Hook the logits so that what flows back into them from ``loss`` is the gradient of the learned loss, ``inner``.
+    """Hook the logits so that ``loss`` sends back the gradient of the learned loss ``inner``.
 
     The trainer's loss may be multiplied by anything (a gradient scaler, accumulation, a sum instead of a mean): the
     factor is read off the gradient that arrives. If it ``compares``, the gradient of ``loss`` has to be that of
@@ -58,7 +48,7 @@ def steer_gradient(loss: Tensor, logits: Tensor, inner: InnerLoss, base: Loss, *
 
 
 def _gradient(inner: InnerLoss, base: Loss, logits: Tensor) -> Tensor:
-    """Of the summed loss, at the logits; float32 or wider."""
+    """Return the gradient of the summed loss at the logits, in float32 or wider."""
     leaf = logits.detach().to(torch.promote_types(logits.dtype, torch.float32)).requires_grad_()
     with torch.autocast(logits.device.type, enabled=False):
         value = inner.value(base, leaf, {})
@@ -66,7 +56,7 @@ def _gradient(inner: InnerLoss, base: Loss, logits: Tensor) -> Tensor:
 
 
 def _check_loss(loss: Tensor, logits: Tensor, plain: Tensor, inner: InnerLoss) -> None:
-    """Raise unless the gradient of a trainer's loss points where that of the plain loss does."""
+    """Raise unless the gradient of a trainer's loss is parallel to that of the plain loss."""
     (found,) = torch.autograd.grad(loss, logits, retain_graph=True, allow_unused=True)
     if found is None:
         raise InvalidValueError(
@@ -95,13 +85,13 @@ def _check_loss(loss: Tensor, logits: Tensor, plain: Tensor, inner: InnerLoss) -
 
 
 def _rounding(logits: Tensor, plain: Tensor) -> float:
-    """How long a gradient can be (in that of the summed loss) that two ways to compute it need not agree on."""
+    """Return the gradient norm below which two computations may disagree by rounding."""
     largest = float(logits.detach().abs().max())
     return 100.0 * torch.finfo(plain.dtype).eps * (1.0 + largest) * math.sqrt(len(plain))
 
 
 def _smoothing_in(given: Tensor, plain: Tensor, inner: InnerLoss) -> float | None:
-    """The strength of label smoothing, if that is what makes the difference."""
+    """Return the label-smoothing strength if it explains the difference."""
     if plain.ndim != 2 or plain.shape[1] != inner.num_classes:
         return None
     uniform = torch.nn.functional.one_hot(inner.labels, inner.num_classes).to(plain) - 1.0 / inner.num_classes

@@ -1,4 +1,4 @@
-r"""The hypergradient of a step on everything that is trained, by finite differences of the training loss.
+r"""The hypergradient of a simulated step on all trained parameters, by finite differences of the training loss.
 
 With P the optimiser's scaling and :math:`v = P \nabla_\theta L_{meta}(\theta)`, one step
 :math:`\theta' = \theta - \alpha P \nabla_\theta L(\theta, \omega)` changes the meta-loss, to first order in it, by
@@ -14,7 +14,7 @@ exact to 1e-3 in float32 where the model is smooth, and to a few percent where R
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -23,25 +23,17 @@ from torch.nn.functional import cross_entropy
 
 from metacal.errors import InvalidTypeError
 from metacal.functional.inputs import as_rows, at_least_float32, class_logits
+from metacal.metalearning import model_calls
 from metacal.metalearning.checks import class_count
 from metacal.metalearning.gather import joint_count, joint_rows, summed_over_ranks, world_size
 from metacal.metalearning.head_tap import HeadTap, logits_of
 from metacal.metalearning.meta_task import Hypergradient, MetaTask, filled, gradients, meta_value
-from metacal.metalearning.model_calls import (
-    Batch,
-    call_model,
-    eagerly,
-    in_dtype,
-    moved,
-    plain_model,
-    unconverted,
-    unwrapped,
-)
+from metacal.metalearning.model_calls import Batch, call_model, moved, plain_model, unwrapped
 from metacal.metalearning.optimizer_step import scaled
 
 
 class ThroughModel:
-    """Runs the model; remembers nothing but what it was given, which is run again when a meta step is due.
+    """Runs the model and stores only its inputs, which are run again when a meta step is due.
 
     Args:
         model: as it is trained.
@@ -55,16 +47,15 @@ class ThroughModel:
     """Whether the training batch is run before the meta step: its graph and the meta batch's need not live together."""
 
     def __init__(self, model: nn.Module, head: nn.Module | None, found: nn.Module | None) -> None:
-        self.model, self.penalised = model, model if head is None else head
+        self.model, self.head, self.penalised = model, head, model if head is None else head
         self._inputs = HeadTap(plain_model(model))
         self._outputs = self._inputs if head is None else HeadTap(head)
-        self._found = found if head is None else None
-        self._watched: HeadTap | None = None
+        self._found = found if head is None and found is not self._inputs.head else None
 
     def run(self, x: Any, model: nn.Module | None = None) -> tuple[Any, Tensor]:
-        """The input itself, and the logits with history: what the model returns, or its head, where that was named."""
+        """Return the input, and the logits with history: the output of the model, or of its head if named."""
         model = self.model if model is None else model
-        if self._outputs is self._inputs:
+        if self.head is None:
             return x, logits_of(call_model(model, x))
         with self._outputs.listening():
             call_model(model, x)
@@ -72,31 +63,26 @@ class ThroughModel:
 
     @contextmanager
     def watching(self) -> Iterator[list[Any]]:
-        """A trainer runs the model inside; gives the list of outputs so far."""
-        if self._watched is None:
-            self._watched = self._outputs if self._found is None else HeadTap(self._found)
-        with ExitStack() as stack:
-            outputs = stack.enter_context(self._inputs.listening())
-            if self._watched is not self._inputs:
-                outputs = stack.enter_context(self._watched.listening())
+        """Record the model run by a trainer inside; yields the list of outputs so far."""
+        if self._found is not None:  # not before it is needed: a compiler stops at a hook
+            self._outputs, self._found = HeadTap(self._found), None
+        with self._inputs.listening(), self._outputs.listening() as outputs:
             yield outputs
 
     def taken(self, x: Any = None) -> tuple[Any, Tensor]:
-        """What the model was given (``x``, if that is said) and the logits that it returned inside `watching`."""
-        watched = self._watched or self._outputs
-        call, output = watched.take()
-        if x is None and watched is not self._inputs:
-            call, _ = self._inputs.take()
-        return call if x is None else x, logits_of(output)
+        """Return the model's input (``x`` if given) and the logits it returned inside `watching`."""
+        call, output = self._outputs.take()
+        if x is None:
+            x = call if self._outputs is self._inputs else self._inputs.take()[0]
+        return x, logits_of(output)
 
     def remove(self) -> None:
-        """Take the hooks off."""
-        for tap in (self._inputs, self._outputs, self._watched):
-            if tap is not None:
-                tap.remove()
+        """Remove the hooks."""
+        self._inputs.remove()
+        self._outputs.remove()
 
     def hypergradient(self, task: MetaTask, parts: Sequence[Batch], meta: Batch) -> Hypergradient:
-        """Of the training batch, in the parts that it is run in, and a held-out batch; see the module's docstring."""
+        """Compute it from the parts of a training batch and a held-out batch; see the module's docstring."""
         omega = tuple(task.hyperparameters.omega().values())
         scales = task.optimizer.scales(adaptive=task.outer.scaled)
         found, held_out = self._meta_gradient(task, tuple(scales), omega, meta)
@@ -105,9 +91,10 @@ class ThroughModel:
         length = torch.stack([torch.linalg.vector_norm(at_least_float32(part)) for part in along.values()]).norm()
         size = move_size(next(iter(along)).dtype)
         distance = torch.where(length > 0.0, size / length, 0.0)
-        sides = [self._loss_at(task, parts, along, sign * distance) for sign in (1.0, -1.0)]
-        above, below = (loss for loss, _ in sides)
-        training = torch.stack([plain for _, plain in sides]).mean()  # between them lies that of the model as it is
+        (above, plain_above), (below, plain_below) = (
+            self._loss_at(task, parts, along, sign * distance) for sign in (1.0, -1.0)
+        )
+        training = torch.stack((plain_above, plain_below)).mean()  # between them lies that of the model as it is
         *slopes, training = summed_over_ranks((*gradients(above - below, omega), training))
         factor = task.optimizer.lr * length / (2.0 * size)
         return found._replace(
@@ -118,10 +105,7 @@ class ThroughModel:
     def _meta_gradient(
         self, task: MetaTask, trained: tuple[nn.Parameter, ...], omega: tuple[nn.Parameter, ...], meta: Batch
     ) -> tuple[Hypergradient, Tensor]:
-        """The meta-loss of all ranks' samples, its gradient with respect to what is trained, and to omega directly.
-
-        And the cross-entropy of the held-out batch.
-        """
+        """Gradient of the joint meta-loss, ``through`` with respect to what is trained; and held-out cross-entropy."""
         model, device = unwrapped(self.model), trained[0].device
         with task.quietly(model), torch.enable_grad():
             _, logits = self.run(moved(meta[0], device), model)
@@ -141,18 +125,15 @@ class ThroughModel:
     def _loss_at(
         self, task: MetaTask, parts: Sequence[Batch], along: Mapping[nn.Parameter, Tensor], distance: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """The training loss of the whole batch some way along a direction, as a function of omega alone.
-
-        And its cross-entropy, of which each process has its share.
-        """
+        """The training loss some way along a direction, as a function of omega alone; and its cross-entropy."""
         model, device = plain_model(self.model), distance.device
         total = plain = torch.zeros((), device=device)
         precision = torch.autocast(device.type, enabled=False)
-        with moved_parameters(along, distance), precision, unconverted(model), eagerly():
+        with moved_parameters(along, distance), precision, model_calls.unconverted(model), model_calls.eagerly():
             parameters = {name: parameter.detach() for name, parameter in self.penalised.named_parameters()}
             for number, (x, y) in enumerate(parts):
                 with task.quietly(model, "train"), torch.no_grad():
-                    _, logits = self.run(in_dtype(x, model), model)
+                    _, logits = self.run(model_calls.in_dtype(x, model), model)
                 labels = task.labels(y, logits)
                 plain = plain + cross_entropy(at_least_float32(class_logits(as_rows(logits))), labels, reduction="sum")
                 with torch.enable_grad():
@@ -166,7 +147,7 @@ class ThroughModel:
 
 @contextmanager
 def moved_parameters(along: Mapping[nn.Parameter, Tensor], distance: Tensor) -> Iterator[None]:
-    """Parameters moved meanwhile. Their own memory is not written to: a graph that holds them stays valid."""
+    """Move parameters inside, without writing to their memory, so that existing graphs stay valid."""
     originals = {parameter: parameter.data for parameter in along}
     try:
         for parameter, direction in along.items():
@@ -178,7 +159,7 @@ def moved_parameters(along: Mapping[nn.Parameter, Tensor], distance: Tensor) -> 
 
 
 def move_size(dtype: torch.dtype) -> float:
-    """How far parameters are moved in all: where rounding and curvature are equally small, 0.01 in float32."""
+    """The length of the move that balances rounding and curvature: 0.01 in float32."""
     if dtype.itemsize < 4:
         raise InvalidTypeError(
             f"`through` must be 'head' for a model whose parameters are {dtype}: they are too coarse to be moved a "
