@@ -289,7 +289,8 @@ def in_a_run(name: str) -> Callable[[Path], None]:
             lambda: prepare_report([read_run(copy)], "report", 10),
             lambda: folder.drop_epochs(2),
             lambda: problem_of(folder),
-            lambda: folder.check_data("", {}),
+            folder.read_splits,
+            folder.read_environment,
             lambda: folder.read_spec_to_build(trust_model=False),
         )
         for call in calls:

@@ -62,7 +62,7 @@ def coverage(worlds: tuple[str, str], rows: int, trials: int = TRIALS, seed: int
         drawn = draw(worlds[0], rows, generator)
         first = Predictions(drawn.scores, False, drawn.targets, drawn.class_names, worlds[0])
         models = [Binned.of(each.inputs, 15) for each in (first, second_model(first, worlds[1], generator))]
-        losses = [model.losses_and_distances() for model in models]
+        losses = [model.losses_and_distances for model in models]
         cells = [error_cells(model, 0.1) for model in models]
         ends = {
             "accuracy": accuracy_difference(models[0].correct, models[1].correct),

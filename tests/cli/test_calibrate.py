@@ -4,6 +4,9 @@ import json
 import re
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
 import pytest
 import torch
 from tests.evaluation.files import NAMES, columns, draw, write
@@ -233,3 +236,135 @@ def test_too_few_samples_to_choose_by_name_the_file(metacal, tmp_path):
     status, _, errors = metacal("calibrate", path, "--method", "auto", "--fit-on", path, "--out", tmp_path / "out.csv")
     assert status == 2
     assert f"error: {path}: `targets` must hold at least 10 samples to choose by, got 2." in errors
+
+
+def rows_of(path):
+    """Rows of a written table as dictionaries, with text where a CSV has it."""
+    if path.suffix == ".jsonl":
+        return [json.loads(line) for line in path.read_text().splitlines()]
+    if path.suffix == ".parquet":
+        return pq.read_table(path).to_pylist()
+    return pa.csv.read_csv(path).to_pylist() if path.suffix == ".csv" else pa.ipc.open_file(path).read_all().to_pylist()
+
+
+@pytest.mark.parametrize("out_suffix", [".csv", ".parquet", ".arrow", ".jsonl"])
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".arrow", ".jsonl"])
+def test_other_columns_are_kept(metacal, tmp_path, monkeypatch, suffix, out_suffix):
+    """In their order and with their rows; probabilities take the place of the scores, those of the same classes too."""
+    monkeypatch.setattr("metacal.evaluation.other_columns.AT_ONCE", 7)
+    logits, probs, targets = draw(n=300, seed=2)
+    ids = [f"{7 * row % 300:03d}" for row in range(300)]
+    others = {"id": ids, "weight": np.arange(300) / 4, "country": ["fr", "de"] * 150, "prob_cat": probs[:, 0].numpy()}
+    path = write(tmp_path / f"test{suffix}", others | columns(3.0 * logits, targets, "logit_"))
+    out = tmp_path / f"out{out_suffix}"
+    status, output, errors = metacal("calibrate", path, "--logits", "logit_*", "--fit-on", path, "--out", out)
+    assert (status, errors.count("\n")) == (0, 1)  # it says that both files are the same
+    rows = rows_of(out)
+    assert list(rows[0]) == ["id", "weight", "country", "prob_cat", "prob_dog", "prob_eel", "target"]
+    if out_suffix != ".csv":
+        assert [row["id"] for row in rows] == ids
+    assert [float(row["weight"]) for row in rows] == others["weight"].tolist()
+    assert [row["country"] for row in rows] == others["country"]
+    assert [row["target"] for row in rows] == [NAMES[target] for target in targets]
+    best = [max(NAMES, key=lambda name, row=row: row[f"prob_{name}"]) for row in rows]
+    assert best == [NAMES[number] for number in logits.argmax(dim=1)]
+    status, output, _ = metacal("evaluate", out, "--by", "country")
+    assert status == 0
+    assert "300 samples, 3 classes" in output
+
+
+@pytest.mark.filterwarnings("default::metacal.errors.MetacalWarning")
+def test_columns_of_every_type_are_kept_where_a_format_has_them(metacal, files, tmp_path):
+    logits, _, targets = draw(n=40, seed=2)
+    days = pa.array(range(40), pa.date32())
+    others = {
+        "": range(40),
+        "day": days,
+        "kind": pa.array(["a", None] * 20).dictionary_encode(),
+        "embedding": [[float(row), 0.5] for row in range(40)],
+        "about": [{"lang": "en", "label": "x"}] * 40,
+        "image": [b"\x00\xff"] * 40,
+    }
+    path = write(tmp_path / "test.parquet", others | columns(logits, targets, "logit_"))
+    words = ("calibrate", path, "--fit-on", files[0], "--out")
+    assert metacal(*words, tmp_path / "out.parquet")[0] == 0
+    table = pq.read_table(tmp_path / "out.parquet")
+    assert table.column("day").to_pylist() == days.to_pylist()
+    assert table.column("kind").to_pylist() == ["a", None] * 20
+    assert table.column("embedding").to_pylist() == others["embedding"]
+    assert table.column("about.lang").to_pylist() == ["en"] * 40
+    assert table.column("image").to_pylist() == others["image"]
+    status, _, errors = metacal(*words, tmp_path / "out.csv")
+    assert status == 0
+    assert "warning: .csv cannot hold embedding, image: they are left out; write .parquet." in errors
+    assert rows_of(tmp_path / "out.csv")[1][""] == 1
+    assert metacal(*words, tmp_path / "out.npz")[0] == 0
+    with np.load(tmp_path / "out.npz") as arrays:
+        assert arrays["embedding"].tolist() == others["embedding"]
+        assert arrays["kind"].tolist() == ["a", ""] * 20
+        assert arrays["day"].dtype == "datetime64[D]"
+        assert "image" not in arrays
+
+
+def test_arrays_of_the_same_length_are_kept(metacal, tmp_path):
+    logits, _, targets = draw(n=40)
+    others = {"id": np.arange(40), "name": np.array(["a", "b"] * 20), "map": np.ones((40, 2, 3)), "loss": np.ones(3)}
+    path = write(tmp_path / "test.npz", {"logits": logits.numpy(), "targets": targets.numpy()} | others)
+    for suffix in (".npz", ".parquet"):
+        status, _, _ = metacal("calibrate", path, "--fit-on", path, "--out", tmp_path / f"out{suffix}")
+        assert status == 0
+    with np.load(tmp_path / "out.npz") as arrays:
+        assert sorted(arrays) == ["class_names", "id", "map", "name", "probs", "targets"]
+        for name in ("id", "name", "map"):
+            np.testing.assert_array_equal(arrays[name], others[name])
+        assert arrays["id"].dtype == np.int64
+    table = pq.read_table(tmp_path / "out.parquet")
+    assert table.column_names == ["id", "name", "map", "prob_0", "prob_1", "prob_2", "target"]
+    assert table.column("map").to_pylist() == others["map"].tolist()
+
+
+@pytest.mark.filterwarnings("default::metacal.errors.MetacalWarning")
+def test_arrays_that_no_other_format_has_are_left_out(metacal, tmp_path):
+    logits, _, targets = draw(n=40)
+    others = {
+        "wave": np.ones(40, dtype=complex),
+        "none": np.ones((40, 0)),
+        "pair": np.zeros(40, dtype=[("a", "i4"), ("b", "f4")]),
+        "number": np.arange(40, dtype=">i4"),
+    }
+    path = write(tmp_path / "test.npz", {"logits": logits.numpy(), "targets": targets.numpy()} | others)
+    status, _, errors = metacal("calibrate", path, "--fit-on", path, "--out", tmp_path / "out.npz")
+    assert status == 0
+    assert "test.npz: wave, none, pair cannot be copied" in errors
+    assert metacal("calibrate", path, "--fit-on", path, "--out", tmp_path / "out.parquet")[0] == 0
+    with np.load(tmp_path / "out.npz") as arrays:
+        assert sorted(arrays) == ["class_names", "number", "probs", "targets"]
+        np.testing.assert_array_equal(arrays["number"], others["number"])
+    assert pq.read_table(tmp_path / "out.parquet").column("number").to_pylist() == list(range(40))
+
+
+@pytest.mark.filterwarnings("default::metacal.errors.MetacalWarning")
+def test_an_npz_takes_columns_of_any_name(metacal, tmp_path):
+    logits, _, targets = draw(n=40)
+    others = {"file": [f"{row}.png" for row in range(40)], "allow_pickle": range(40), "class_names": ["x"] * 40}
+    path = write(tmp_path / "test.parquet", others | columns(logits, targets, "logit_"))
+    out = tmp_path / "out.npz"
+    status, _, errors = metacal("calibrate", path, "--fit-on", path, "--out", out)
+    assert status == 0
+    assert ".npz cannot hold class_names" in errors
+    with np.load(out) as arrays:
+        assert arrays["file"].tolist() == others["file"]
+        assert arrays["allow_pickle"].tolist() == list(range(40))
+    assert read_predictions(out).class_names == NAMES
+
+
+def test_json_values_that_a_format_may_not_hold_become_text(metacal, tmp_path):
+    _, probs, targets = draw(n=20)
+    rows = [{"probs": row.tolist(), "label": int(target)} for row, target in zip(probs, targets, strict=True)]
+    path = tmp_path / "test.jsonl"
+    path.write_text("".join(json.dumps(row | {"calls": [{}], "text": "\ud800"}) + "\n" for row in rows))
+    status, _, errors = metacal("calibrate", path, "--fit-on", path, "--out", tmp_path / "out.parquet")
+    assert status == 0, errors
+    table = pq.read_table(tmp_path / "out.parquet")
+    assert table.column("calls").to_pylist() == ["[{}]"] * 20
+    assert table.column("text").to_pylist() == ['"\\ud800"'] * 20

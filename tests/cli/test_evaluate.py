@@ -228,6 +228,8 @@ def test_a_line_feed_in_a_name_breaks_no_line(metacal, tmp_path):
     assert "Most often confused: eel as dog\u240aECE 0.0 (9)." in output
     assert "dog\u240aECE 0.0 (0." in output
     assert not any(line.startswith("ECE") for line in output.splitlines())
+    write(path, {"p_cat": probs[:, 0], "p_dog\u2028ECE 0.0": probs[:, 1], "p_eel": probs[:, 2], "label": [0, 2] * 9})
+    assert not any(line.startswith("ECE") for line in metacal("evaluate", path, *FAST)[1].splitlines())
     status, output, _ = metacal("evaluate", path, path, *FAST)
     assert status == 0
     assert "\na\u240ab.parquet: 18 samples" in output.replace(f"{tmp_path}/", "")

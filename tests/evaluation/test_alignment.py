@@ -5,7 +5,7 @@ from tests.evaluation.files import write
 
 from metacal.errors import InvalidFileError
 from metacal.evaluation import PredictionFile
-from metacal.evaluation.alignment import align_rows
+from metacal.evaluation.paired import align_rows
 
 
 def said(path, ids):

@@ -8,7 +8,7 @@ import torch
 from sklearn.metrics import average_precision_score, f1_score, precision_score, recall_score, roc_auc_score
 
 import metacal
-from metacal.evaluation.binary import average_precision, roc_auc, threshold_table
+from metacal.evaluation.decisions import average_precision, roc_auc, threshold_table
 from metacal.functional import expected_calibration_error
 
 FAST = ["--resamples", "10"]

@@ -11,8 +11,7 @@ from metacal.evaluation import (
     confidence_verdict,
     evaluate_predictions,
 )
-from metacal.evaluation.evaluation import FIGURES, MEASURES
-from metacal.evaluation.groups import confused_pairs, confusion_counts
+from metacal.evaluation.evaluation import FIGURES, MEASURES, confused_pairs, confusion_counts
 from metacal.functional import equal_width_statistics
 
 

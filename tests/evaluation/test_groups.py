@@ -11,9 +11,8 @@ from tests.evaluation.files import columns, draw, write
 import metacal
 from metacal.errors import InvalidValueError
 from metacal.evaluation import PredictionFile, evaluate_file, score_predictions
-from metacal.evaluation.group_labels import as_column, join_columns, label_groups
-from metacal.evaluation.groups import compare_groups
-from metacal.evaluation.tables import Strings
+from metacal.evaluation.groups import as_column, compare_groups, label_groups
+from metacal.evaluation.tables import Strings, join_columns
 
 FAST = ["--resamples", "10"]
 

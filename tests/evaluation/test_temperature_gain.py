@@ -8,7 +8,7 @@ from metacal.evaluation import (
     TemperatureGain,
     temperature_gain,
 )
-from metacal.functional import negative_log_likelihood
+from metacal.functional import fit_temperature, negative_log_likelihood
 
 
 def test_the_gain_is_of_samples_that_the_temperature_has_not_seen():
@@ -37,3 +37,22 @@ def test_a_temperature_at_a_bound_is_marked():
     assert temperature_gain(logits=logits, targets=(torch.arange(60) + 1) % 3).at_bound
     logits, _, targets = draw(n=300)
     assert not temperature_gain(logits=logits, targets=targets).at_bound
+
+
+@pytest.mark.parametrize("n", [60, 50_000])  # fitted anew, and by one step from the temperature of all
+def test_each_part_has_the_temperature_of_the_others(n):
+    logits, _, targets = draw(n=n, num_classes=4)
+    found = temperature_gain(logits=2.0 * logits, targets=targets).temperatures
+    assert len(found.unique()) == 5
+    for temperature in found.unique():
+        others = found != temperature
+        fit = fit_temperature(logits=2.0 * logits[others], targets=targets[others])
+        assert temperature.item() == pytest.approx(fit.temperature, rel=2e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32])
+def test_targets_may_be_of_any_integer_type(dtype):
+    logits = 3.0 * torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
+    targets = torch.arange(60) % 4
+    expected = temperature_gain(logits=logits, targets=targets)
+    assert temperature_gain(logits=logits, targets=targets.to(dtype)) == expected

@@ -1,4 +1,4 @@
-"""The command line: one file per verb. The only place that prints, draws progress and exits."""
+"""The command line: one file per command. The only place that prints, draws progress and exits."""
 
 import sys
 
@@ -6,7 +6,7 @@ from metacal.errors import MissingExtraError, needs
 
 
 def main() -> None:
-    """Run the command line. Exit status: 0 good, 1 a check asked for failed, 2 bad input, 130 interrupted."""
+    """Run the command line. Exit status: 0 success, 1 a requested check failed, 2 bad input, 130 interrupted."""
     try:
         with needs("cli"):
             from metacal.cli.app import run_app

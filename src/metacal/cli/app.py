@@ -1,4 +1,4 @@
-"""The ``metacal`` command: gathers the verbs and turns errors into one line and an exit status."""
+"""The ``metacal`` command: collects the subcommands and turns errors into one line and an exit status."""
 
 import inspect
 import re
@@ -23,12 +23,7 @@ app = typer.Typer(
 
 
 def join_lines(text: str | None) -> str:
-    r"""A docstring whose paragraphs flow with the terminal's width; only what follows a colon starts a line.
-
-    Examples:
-        >>> join_lines("One paragraph,\nof two lines.\n\nExamples:\nmetacal demo")
-        'One paragraph, of two lines.\n\nExamples:\nmetacal demo'
-    """
+    """Join the lines of each docstring paragraph so that it wraps to the terminal; a line break after a colon stays."""
     return re.sub(r"(?<![:\n])\n(?!\n)", " ", inspect.cleandoc(text or ""))
 
 
@@ -37,7 +32,7 @@ LAB = (train.train, shift.shift, show.ls, show.show, run.run, validate.validate)
 
 
 def add_lab() -> None:
-    """Add the verbs of the lab and its reader of runs; without the extra each verb is hidden and says how to get it."""
+    """Add the commands of the lab and its run reader; without the extra, each command says how to install it."""
     lacking = missing_package("lab")
     if lacking is None:
         for verb in LAB:
@@ -60,7 +55,7 @@ add_lab()
 
 
 def show_version(wanted: bool) -> None:
-    """Print the version and leave, if asked to."""
+    """Print the version and exit, if requested."""
     if wanted:
         typer.echo(f"metacal {metacal.__version__}")
         raise typer.Exit
@@ -74,7 +69,7 @@ def options(
 
 
 def run_app() -> None:
-    """Run the verb that was typed; warnings and errors of ours are one line; errors exit with 2, interrupts 130."""
+    """Run the command line; our warnings and errors print as one line; errors exit with 2, interrupts with 130."""
     show_others = warnings.showwarning
 
     def show(message: Warning | str, category: type[Warning], *place: Any, **where: Any) -> None:

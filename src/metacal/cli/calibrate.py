@@ -1,17 +1,17 @@
-"""``metacal calibrate``: fit a calibrator on one file of predictions and apply it to another."""
+"""``metacal calibrate``: fit a calibrator on one prediction file and apply it to another."""
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
 from metacal.cli import options
-from metacal.cli.terminal import Console, warn
+from metacal.cli.terminal import Console, one_line, warn
 from metacal.errors import InvalidValueError, MetacalWarning
 from metacal.files import write_json
 
@@ -28,7 +28,7 @@ SHOWN = {"accuracy": 100.0, "nll": 1.0, "brier": 1.0, "ece": 100.0, "classwise_e
 
 def calibrate(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Predictions to calibrate; targets are not needed.")],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Where to write: .parquet, .arrow, .csv or .npz.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Where to write: .parquet, .arrow, .csv, .jsonl or .npz.")],
     method: Annotated[
         str, typer.Option(metavar="NAME", help="temperature, vector, beta, ... (a wrong name lists all), or auto.")
     ] = "temperature",
@@ -51,7 +51,9 @@ def calibrate(
     json_file: options.JSONFile = None,
     seed: options.Seed = 0,
 ) -> None:
-    """Fit a calibrator on held-out predictions and write the calibrated probabilities of another file.
+    """Fit a calibrator on held-out predictions and write another file with calibrated probabilities.
+
+    They take the place of the scores; all other columns of FILE are kept.
 
     With --method auto every calibrator is tried by five-fold cross-validation on the fitting file; the simplest one
     within a standard error of the best NLL is fitted on all of it. A table shows figures before and after: of FILE if
@@ -64,6 +66,7 @@ def calibrate(
 
     [bold]metacal calibrate new.csv --use calibrator.safetensors --out calibrated.csv[/]
     """
+    from metacal.evaluation.other_columns import other_columns
     from metacal.evaluation.prediction_file import PredictionFile
     from metacal.evaluation.predictions import gather, sample_predictions
     from metacal.evaluation.writing import check_writable, write_predictions
@@ -81,20 +84,18 @@ def calibrate(
             "Exactly one of `--fit-on` and `--use` must be given: fit a calibrator, or use a saved one."
         )
     names = options.read_class_names(class_names)
-    keywords = {"probs": probs, "logits": logits, "target": target, "class_names": names}
-    opened = PredictionFile(file, **keywords, needs_target=False)  # type: ignore[arg-type]
+    columns: dict[str, Any] = {"probs": probs, "logits": logits, "target": target, "class_names": names}
+    opened = PredictionFile(file, **columns, needs_target=False)
     about: dict[str, object] = {"file": str(file), "out": str(out)}
     calibrator: Calibrator | None
     if use is not None:
         calibrator = Calibrator.load(use)
-        check_classes(calibrator.num_classes_, opened.num_classes, file)
-        if not same_classes:
-            check_names(calibrator.class_names_, opened.class_names, file, use)
+        check_classes(opened, calibrator.num_classes_, None if same_classes else calibrator.class_names_, use)
     else:
         assert fit_on is not None
-        fitting = PredictionFile(fit_on, **keywords)  # type: ignore[arg-type]
+        fitting = PredictionFile(fit_on, **columns)
         if fitting.class_names != opened.class_names:
-            check_classes(fitting.num_classes, opened.num_classes, file)
+            check_classes(opened, fitting.num_classes, None, None)
             raise InvalidValueError(f"`--fit-on` must have the classes of {file} in the same order, got {fit_on}.")
         if fit_on.resolve() == file.resolve():
             warn(f"{file} is what the calibrator is fitted on too: figures of what is written will flatter it.")
@@ -109,7 +110,7 @@ def calibrate(
         before = sample_predictions(opened, seed=seed)
         said = calibrator.predict_proba(**{before.inputs.name: before.scores})
         about["effect"] = show_effect(before, said, f"{file}, {len(before):,} rows", seed, console)
-    rows = write_predictions(out, calibrate_batches(opened, calibrator), opened.class_names)
+    rows = write_predictions(out, calibrate_batches(opened, calibrator), opened.class_names, other_columns(opened))
     console.say(f"Wrote {rows:,} rows to {out}.")
     if save is not None and calibrator is not None:
         calibrator.save(save)
@@ -121,7 +122,7 @@ def calibrate(
 def fit_calibrator(
     method: str, fitting: "Predictions", seed: int, console: Console
 ) -> tuple["Calibrator | None", dict[str, object]]:
-    """Choose if asked to, fit, and say what was found; None means that the scores are best left as they are."""
+    """Choose a calibrator if requested, fit it and report the result; None if no calibrator helps."""
     from metacal.posthoc import CALIBRATORS, TemperatureScaling, choose_calibrator
 
     keywords = {fitting.inputs.name: fitting.scores}
@@ -153,7 +154,7 @@ def fit_calibrator(
 def show_held_out(
     calibrator: "Calibrator", fitting: "Predictions", seed: int, console: Console
 ) -> dict[str, object] | None:
-    """Figures of the fitting file before and after, each row calibrated by a fit on other folds; None of too few."""
+    """Show cross-validated figures of the fitting file before and after; None if there are too few samples."""
     import torch
     from sklearn.base import clone
 
@@ -173,7 +174,7 @@ def show_held_out(
 
 
 def show_effect(before: "Predictions", said: "Tensor", title: str, seed: int, console: Console) -> dict[str, object]:
-    """Draw figures before and after with 95 % intervals, and whether they differ beyond noise; the same for JSON."""
+    """Print figures before and after with 95 % intervals and paired changes; return the same for JSON."""
     from dataclasses import replace
 
     from metacal.evaluation.comparison import LABELS, Comparison
@@ -183,24 +184,21 @@ def show_effect(before: "Predictions", said: "Tensor", title: str, seed: int, co
     evaluations = [evaluate_predictions(each, seed=seed) for each in pair]
     comparison = Comparison.of(evaluations, seed=seed)
     by_figure = {each.figure: each for each in comparison.differences}
-    table = Table(title=escape(title), title_justify="left")
+    table = Table(title=escape(one_line(title)), title_justify="left")
     for heading in ("", "before", "after", "change"):
         table.add_column(heading, justify="left" if not heading else "right")
 
-    def cell(ends: Sequence[float], factor: float) -> str:
-        value, low, high = ends
-        digits = 2 if factor > 1.0 else 4
-        return f"{factor * value:.{digits}f} ({factor * low:.{digits}f} to {factor * high:.{digits}f})"
+    def cell(factor: float, *ends: float) -> str:
+        value, low, high = (f"{factor * end:.{2 if factor > 1.0 else 4}f}" for end in ends)
+        return f"{value} ({low} to {high})"
 
     for name, factor in SHOWN.items():
-        ends = [
-            [each.figures.get(key, math.nan) for key in (name, f"{name}_low", f"{name}_high")] for each in evaluations
-        ]
-        difference = by_figure.get(name)
-        change = "" if difference is None else cell((difference.value, difference.low, difference.high), factor)
-        is_noise = difference is not None and not difference.is_beyond_noise
-        label = LABELS[name] + (" %" if factor > 1.0 else "")
-        table.add_row(label, *(cell(each, factor) for each in ends), change, style="dim" if is_noise else None)
+        keys = (name, f"{name}_low", f"{name}_high")
+        cells = [cell(factor, *(each.figures.get(key, math.nan) for key in keys)) for each in evaluations]
+        found = by_figure.get(name)
+        cells.append("" if found is None else cell(factor, found.value, found.low, found.high))
+        is_noise = found is not None and not found.is_beyond_noise
+        table.add_row(LABELS[name] + (" %" if factor > 1.0 else ""), *cells, style="dim" if is_noise else None)
     console.print(table)
     worse = by_figure.get("accuracy")
     if worse is not None and worse.is_worse:
@@ -216,7 +214,7 @@ def show_effect(before: "Predictions", said: "Tensor", title: str, seed: int, co
 def calibrate_batches(
     file: "PredictionFile", calibrator: "Calibrator | None"
 ) -> "Iterator[tuple[Tensor, Tensor | None]]":
-    """Batches of calibrated probabilities with their targets, if there are any."""
+    """Yield batches of calibrated probabilities, with targets if there are any."""
     for batch in file.batches():
         scores = batch.scores.contiguous()
         if calibrator is not None:
@@ -226,40 +224,36 @@ def calibrate_batches(
         yield scores, batch.targets
 
 
-def check_classes(fitted: int, found: int, file: Path) -> None:
-    """Raise unless a calibrator of so many classes fits the file."""
-    if fitted != found:
-        raise InvalidValueError(f"{file}: has {found} classes, but the calibrator is for {fitted}; use one that fits.")
-
-
-def check_names(fitted: tuple[str, ...] | None, found: tuple[str, ...], file: Path, use: Path) -> None:
-    """Raise unless the classes of a saved calibrator, if it knows them, are those of the file in the same order.
+def check_classes(file: "PredictionFile", count: int, names: tuple[str, ...] | None, use: Path | None) -> None:
+    """Raise unless the file has the calibrator's classes: the same number and, if known, the same names.
 
     Numbers are names like any others: what they stand for is not known.
     """
-    if fitted is None or fitted == found:
-        return
-    place = next(place for place, (one, other) in enumerate(zip(fitted, found, strict=True)) if one != other)
-    raise InvalidValueError(
-        f"`--use` must name a calibrator of the classes of {file} in the same order, got {use}, whose class {place} is "
-        f"{fitted[place]}, not {found[place]}; name the classes of the file with `--class-names`, or pass "
-        "`--same-classes` if they are the same in this order."
-    )
+    if count != file.num_classes:
+        problem = f"has {file.num_classes} classes, but the calibrator is for {count}; use one that fits."
+        raise InvalidValueError(f"{file.path}: {problem}")
+    for place, (fitted, found) in enumerate(zip(names or (), file.class_names, strict=False)):
+        if fitted != found:
+            raise InvalidValueError(
+                f"`--use` must name a calibrator of the classes of {file.path} in the same order, got {use}, whose "
+                f"class {place} is {fitted}, not {found}; name the classes of the file with `--class-names`, or pass "
+                "`--same-classes` if they are the same in this order."
+            )
 
 
 def print_trials(trials: list["Trial"], chosen: str, console: Console) -> None:
-    """Draw the table that the choice was made by."""
+    """Print the table of cross-validated candidates."""
     table = Table(title="NLL by five-fold cross-validation on the fitting file", title_justify="left")
     for heading in ("method", "NLL", "behind the best", "accuracy %", "predicted classes", ""):
         table.add_column(heading, justify="left" if heading in ("method", "predicted classes", "") else "right")
     for trial in trials:
-        nll = "-" if trial.nll is None else f"{trial.nll:.5f}"
-        behind = "-" if trial.behind is None else f"{trial.behind:.5f} ± {trial.behind_error:.5f}"
-        accuracy = "-" if trial.accuracy is None else f"{100.0 * trial.accuracy:.2f}"
+        figures = ["-", "-", "-"]
+        if trial.nll is not None and trial.accuracy is not None:
+            behind = "-" if trial.behind is None else f"{trial.behind:.5f} ± {trial.behind_error:.5f}"
+            figures = [f"{trial.nll:.5f}", behind, f"{100.0 * trial.accuracy:.2f}"]
         classes = "stay" if trial.keeps_predictions else "may change"
         note = "; ".join(filter(None, ("chosen" if trial.name == chosen else "", trial.note)))
-        table.add_row(trial.name, nll, behind, accuracy, classes, escape(note))
+        table.add_row(trial.name, *figures, classes, escape(note))
     console.print(table)
-    console.say(
-        "Chosen: the simplest (in this order) that is no more than one standard error (±) behind the best.", "dim"
-    )
+    rule = "Chosen: the simplest (in this order) that is no more than one standard error (±) behind the best."
+    console.say(rule, "dim")

@@ -21,8 +21,9 @@ TRAINED, HELD_OUT = 120, 80
 """Of 1,797 digits; all others are the test set."""
 PLAIN, SCALED, SMOOTHED, META = "cross-entropy", "cross-entropy + T", "label smoothing + T", "meta-calibration"
 SMOOTHING = 0.05
-FIGURES = {"error": "error %", "ece": "ECE %", "nll": "NLL"}
 Data = Sequence["Tensor"]
+Runs = Sequence[Mapping[str, Any]]
+"""Figures of each method and seed."""
 
 
 def demo(
@@ -59,7 +60,7 @@ def demo(
 
 
 def compare_files(output: Path, console: Console) -> "Comparison":
-    """Fit a temperature to one part of predictions that ship, and compare the other part before and after."""
+    """Fit a temperature on one part of the bundled predictions, and compare the other part before and after."""
     import numpy as np
 
     import metacal
@@ -83,13 +84,12 @@ def compare_files(output: Path, console: Console) -> "Comparison":
     for difference in comparison.differences:
         if difference.figure in ("accuracy", "nll", "ece"):
             console.say(f"  {difference.verdict}")
-    console.say("Writing the page ...")
     comparison.report(output / "predictions.html")
     return comparison
 
 
 def train_all(output: Path, console: Console) -> list[dict[str, Any]]:
-    """Figures of each method and seed; predictions of the last seed are compared on a page."""
+    """Train each method with each seed and return its figures; write a page that compares the last seed's models."""
     import torch
     from sklearn.datasets import load_digits
 
@@ -118,13 +118,12 @@ def train_all(output: Path, console: Console) -> list[dict[str, Any]]:
         shown = ", ".join(f"{run['method']} {run['nll']:.3f}" for run in runs[-len(models) :])
         console.say(f"Seed {number} of {len(SEEDS)}, test NLL: {shown}")
     print_figures(runs, console)
-    console.say("Writing the page of the last seed ...")
     metacal.evaluate(logits=models, targets=test[1]).report(output / "training.html")
     return runs
 
 
 def train_methods(train: Data, held_out: Data, test: "Tensor", seed: int) -> dict[str, "Tensor"]:
-    """Logits of the test inputs, by method."""
+    """Train each method and return its logits for the test inputs."""
     from metacal.functional.temperature import temperature_with_prior
 
     found = {}
@@ -140,15 +139,14 @@ def train_methods(train: Data, held_out: Data, test: "Tensor", seed: int) -> dic
 
 
 def train_one(method: str, train: Data, held_out: Data, seed: int) -> Any:
-    """Train a network by a method: the same start, the same batches."""
+    """Train a network with one method, from the same weights and with the same batches as the others."""
     import torch
     from torch import nn
 
     import metacal
 
     torch.manual_seed(seed)
-    layers = (nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
-    model = nn.Sequential(*layers)
+    model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [EPOCHS // 2, 3 * EPOCHS // 4])
     meta = metacal.MetaCalibrator(model, optimizer, meta=[held_out]) if method == META else None
@@ -166,24 +164,23 @@ def train_one(method: str, train: Data, held_out: Data, seed: int) -> Any:
     return model.eval()
 
 
-def print_figures(runs: Sequence[Mapping[str, Any]], console: Console) -> None:
-    """A table of means over seeds."""
+def print_figures(runs: Runs, console: Console) -> None:
+    """Print a table of means over seeds."""
     table = Table(title=f"Test set, mean of {len(SEEDS)} seeds", title_justify="left")
-    table.add_column("trained with")
-    for title in FIGURES.values():
-        table.add_column(title, justify="right")
+    for title in ("trained with", "error %", "ECE %", "NLL"):
+        table.add_column(title, justify="left" if title == "trained with" else "right")
     for method in (PLAIN, SCALED, SMOOTHED, META):
-        means = {key: sum(values_of(runs, method, key)) / len(SEEDS) for key in FIGURES}
-        table.add_row(method, f"{100 * means['error']:.2f}", f"{100 * means['ece']:.2f}", f"{means['nll']:.3f}")
+        error, ece, nll = (sum(values_of(runs, method, key)) / len(SEEDS) for key in ("error", "ece", "nll"))
+        table.add_row(method, f"{100 * error:.2f}", f"{100 * ece:.2f}", f"{nll:.3f}")
     console.print(table)
 
 
-def values_of(runs: Sequence[Mapping[str, Any]], method: str, figure: str) -> list[float]:
-    """A figure of each seed."""
+def values_of(runs: Runs, method: str, figure: str) -> list[float]:
+    """Return one figure for every seed."""
     return [run[figure] for run in runs if run["method"] == method]
 
 
-def difference(runs: Sequence[Mapping[str, Any]], method: str, other: str, figure: str) -> tuple[float, float]:
+def difference(runs: Runs, method: str, other: str, figure: str) -> tuple[float, float]:
     """Mean paired difference over seeds, and half the width of its 95 % interval."""
     import numpy as np
     from scipy.stats import t
@@ -193,23 +190,19 @@ def difference(runs: Sequence[Mapping[str, Any]], method: str, other: str, figur
 
 
 def advice_on_files(comparison: "Comparison") -> str:
-    """Which of the two files to use."""
+    """Say which of the two files to use."""
     found = {each.figure: each for each in comparison.differences}
     if found["nll"].is_beyond_noise and not found["nll"].is_worse:
         return "use the calibrated file. `metacal calibrate` fits a temperature and writes such a file."
     return "keep the file as it is; the temperature does not lower its NLL beyond noise."
 
 
-def advice_on_training(runs: Sequence[Mapping[str, Any]]) -> str:
-    """The first method, simplest first, that no other beats in NLL beyond noise, and why."""
-    choices = (SCALED, META, SMOOTHED)  # smoothing last: its strength has to be chosen
-
-    def is_beaten(method: str, by: str) -> bool:
-        gap, noise = difference(runs, by, method, "nll")
-        return gap < -noise
-
-    best = next(m for m in choices if not any(is_beaten(m, other) for other in choices if other != m))
-    others = {other: difference(runs, best, other, "nll") for other in choices if other != best}
+def advice_on_training(runs: Runs) -> str:
+    """Recommend the simplest method that no other beats in NLL beyond noise, and say why."""
+    for best in (SCALED, META, SMOOTHED):  # smoothing last: its strength has to be chosen
+        others = {other: difference(runs, best, other, "nll") for other in (SCALED, META, SMOOTHED) if other != best}
+        if all(gap <= noise for gap, noise in others.values()):
+            break
     said = [
         f"{'lower than with' if gap < -noise else 'level with'} {other} ({gap:+.4f} ± {noise:.4f})"
         for other, (gap, noise) in others.items()

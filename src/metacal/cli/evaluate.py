@@ -1,13 +1,13 @@
-"""``metacal evaluate``: how calibrated the predictions in files are, how certain that is, what would fix it."""
+"""``metacal evaluate``: how well calibrated prediction files are, how certain that is, and what would fix it."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.markup import escape
 
 from metacal.cli import options
 from metacal.cli.summaries import print_differences, print_evaluations, to_junit, to_markdown
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from metacal.evaluation import Comparison
-    from metacal.evaluation.gates import Check
     from metacal.evaluation.prediction_file import PredictionFile
 
 STANDARD_OUTPUT = "-"
@@ -99,119 +97,93 @@ def evaluate(
 
     Exit status: 0 good, 1 a figure is beyond its bound, 2 bad input.
     """
+    from metacal.evaluation import evaluation as figures
     from metacal.evaluation.comparison import Comparison
-    from metacal.evaluation.evaluation import (
-        BINARY_FIGURES,
-        FIGURES,
-        GROUP_FIGURES,
-        MEASURES,
-        OOD_FIGURES,
-        evaluate_file,
-    )
     from metacal.evaluation.gates import Bound, check_difference, read_baseline, unpaired_difference
     from metacal.evaluation.prediction_file import PredictionFile
 
     written = {"json": json_file, "markdown": markdown, "junit": junit}
     options.check_places(**written)
-    if [str(path) for path in written.values()].count(STANDARD_OUTPUT) > 1:
+    is_printed = [str(path) == STANDARD_OUTPUT for path in written.values()]
+    if sum(is_printed) > 1:
         raise InvalidValueError("Only one of `--json`, `--markdown` and `--junit` can be `-`; name a file.")
-    keys = FIGURES + BINARY_FIGURES + (() if ood is None else OOD_FIGURES) + (() if by is None else GROUP_FIGURES)
+    keys = figures.FIGURES + figures.BINARY_FIGURES
+    keys += (() if ood is None else figures.OOD_FIGURES) + (() if by is None else figures.GROUP_FIGURES)
     bounds = [Bound.parse(text, keys, is_ceiling=True) for text in fail_above or []]
     bounds += [Bound.parse(text, keys, is_ceiling=False) for text in fail_below or []]
     gates = fail_if_worse or []
     if (baseline is None) != (not gates):
         raise InvalidValueError("`--baseline FILE` and `--fail-if-worse KEY` must be given together, got one of them.")
-    if any(gate not in MEASURES for gate in gates):
-        raise InvalidValueError(f"`--fail-if-worse` must name one of {', '.join(MEASURES)}, got {', '.join(gates)}.")
+    if any(gate not in figures.MEASURES for gate in gates):
+        known = ", ".join(figures.MEASURES)
+        raise InvalidValueError(f"`--fail-if-worse` must name one of {known}, got {', '.join(gates)}.")
     if junit is not None and not bounds and not gates:
         raise InvalidValueError("`--junit` must have a gate to report; add --fail-above, --fail-below or --baseline.")
     old = None if baseline is None else read_baseline(baseline, gates)
     is_paired = baseline is not None and old is None
-    if baseline is not None and is_paired:
-        files = [baseline, *files]
-    keywords: dict[str, Any] = {"probs": probs, "logits": logits, "class_names": options.read_class_names(class_names)}
-    keywords |= {"percent": percent, "top_label": True, "file_format": file_format}
+    columns: dict[str, Any] = {"probs": probs, "logits": logits, "class_names": options.read_class_names(class_names)}
+    columns |= {"percent": percent, "top_label": True, "file_format": file_format}
     judged_by: dict[str, Any] = {"target": target, "by": by, "multilabel": multilabel, "ignore": ignore}
-    opened = [model for path in files for model in PredictionFile.models(path, **judged_by, **keywords)]
-    outside = [] if ood is None else PredictionFile.models(ood, needs_target=False, **keywords)
+    paths = [baseline, *files] if baseline is not None and is_paired else files
+    opened = [model for path in paths for model in PredictionFile.models(path, **judged_by, **columns)]
+    outside = [] if ood is None else PredictionFile.models(ood, needs_target=False, **columns)
     if len(outside) > 1 and [file.name for file in outside] != [file.name for file in opened]:
         raise InvalidValueError(f"`--ood` must have one array, or those of the models that are evaluated, got {ood}.")
     places, problem = align(opened)
     evaluations = []
-    with reading() as show:
+    with Console(stderr=True).status("Reading") as status:
+
+        def show(name: str, rows: int) -> None:
+            status.update(f"{escape(one_line(name))}: {rows:,} rows")
+
         for number, file in enumerate(opened):
-            evaluations.append(
-                evaluate_file(
-                    file,
-                    ood=outside[number if len(outside) > 1 else 0] if outside else None,
-                    num_bins=bins,
-                    sample=sample,
-                    num_resamples=resamples,
-                    seed=seed,
-                    places=None if places is None else places[number],
-                    on_rows=show(file.name),
-                )
+            evaluation = figures.evaluate_file(
+                file,
+                ood=outside[number % len(outside)] if outside else None,
+                num_bins=bins,
+                sample=sample,
+                num_resamples=resamples,
+                seed=seed,
+                places=None if places is None else places[number],
+                on_rows=partial(show, file.name),
             )
+            evaluations.append(evaluation)
     comparison = Comparison(evaluations, problem=problem)
     if len(evaluations) > 1 and problem is None:
         comparison = Comparison.of(evaluations, resamples, seed)
     if is_paired and comparison.problem is not None:
         raise InvalidValueError(f"`--baseline` must hold the same rows, got {baseline}: {comparison.problem}")
-    judged = evaluations[1:] if is_paired else evaluations
-    checks = [bound.check(evaluation) for evaluation in judged for bound in bounds]
+    checks = [bound.check(each) for each in evaluations[1 if is_paired else 0 :] for bound in bounds]
     differences = [] if baseline is None else comparison.differences
     if baseline is not None and old is not None:
         differences = [unpaired_difference(gate, old, new, baseline.stem) for new in evaluations for gate in gates]
     checks += [check_difference(difference) for difference in differences if difference.figure in gates]
-    console = Console(stderr=any(str(path) == STANDARD_OUTPUT for path in written.values()))
+    console = Console(stderr=any(is_printed))
     print_evaluations(evaluations, console)
     print_differences(comparison, console)
     for check in checks:
         (console if check.holds else Console(stderr=True)).say(check.line, "green" if check.holds else "bold red")
-    whole = evaluations[0].to_dict() if len(evaluations) == 1 else comparison.to_dict()
-    write_outputs(written, whole, comparison, checks)
+    makers: dict[str, Callable[[], str]] = {
+        "json": lambda: json_text(evaluations[0].to_dict() if len(evaluations) == 1 else comparison.to_dict()),
+        "markdown": lambda: to_markdown(comparison, checks),
+        "junit": lambda: to_junit(checks),
+    }
+    for kind, path in written.items():
+        if path is not None and str(path) == STANDARD_OUTPUT:
+            sys.stdout.write(makers[kind]())
+        elif path is not None:
+            write_text(path, makers[kind]())
     if not all(check.holds for check in checks):
         raise typer.Exit(1)
 
 
 def align(files: Sequence["PredictionFile"]) -> "tuple[list[NDArray[np.int64]] | None, str | None]":
-    """Where the rows of each file stand in the first, if several files have ids; and why they do not match."""
+    """Match the rows of each file to the first by ids, if several files have ids; or say why they do not match."""
     if len({file.path for file in files}) < 2:
         return None, None
-    from metacal.evaluation.alignment import align_rows
+    from metacal.evaluation.paired import align_rows
 
     try:
         return align_rows(files), None
     except InvalidFileError as error:
         return None, f"{error} Rows are not compared one by one."
-
-
-@contextmanager
-def reading() -> Iterator[Callable[[str], Callable[[int], None]]]:
-    """Show on the terminal how many rows of a file have been read."""
-    console = Console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("reading", total=None)
-
-        def show(name: str) -> Callable[[int], None]:
-            return lambda rows: progress.update(task, description=f"{one_line(name)}: {rows:,} rows")
-
-        yield show
-
-
-def write_outputs(
-    written: Mapping[str, Path | None], whole: Mapping[str, Any], comparison: "Comparison", checks: Sequence["Check"]
-) -> None:
-    """Write what was asked for, by the name of its option, to a file or to standard output."""
-    for kind, path in written.items():
-        if path is None:
-            continue
-        if kind == "json":
-            text = json_text(whole)
-        else:
-            text = to_markdown(comparison, checks) if kind == "markdown" else to_junit(checks)
-        if str(path) == STANDARD_OUTPUT:
-            sys.stdout.write(text)
-        else:
-            write_text(path, text)

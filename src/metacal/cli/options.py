@@ -1,4 +1,4 @@
-"""What several verbs ask for: which columns of a prediction file hold what, and files that can be written."""
+"""Options shared by several commands: the columns of a prediction file, and paths to write."""
 
 from pathlib import Path
 from typing import Annotated
@@ -47,7 +47,7 @@ Seed = Annotated[int, typer.Option(min=0, help="Seed of resamples and row sample
 
 
 def read_class_names(text: str | None) -> list[str] | None:
-    """Names with commas, or the lines of a file; None stays None."""
+    """Read names separated by commas, or the lines of a file; None stays None."""
     if text is None:
         return None
     if Path(text).is_file():
@@ -64,7 +64,7 @@ def read_class_names(text: str | None) -> list[str] | None:
 
 
 def check_places(**places: Path | None) -> None:
-    """Raise unless every file can be written; paths by the name of their option, None if it was not given."""
+    """Raise unless every file can be written; paths by option name, None if not given."""
     for option, path in places.items():
         if path is None:
             continue

@@ -1,4 +1,4 @@
-"""``metacal report``: prediction files and runs as one page that opens anywhere."""
+"""``metacal report``: prediction files and runs as one self-contained page."""
 
 import hashlib
 import shlex
@@ -7,6 +7,7 @@ import webbrowser
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime, timezone
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,7 +28,6 @@ FOLDER_READERS: "list[Callable[[Path], RunView]]" = []
 """What opens a folder; the lab adds its own, so that the library does not import it."""
 
 PAGE = Path("report.html")
-TITLE = "Calibration report"
 LARGEST = 6_000_000
 """Bytes beyond which a page is slow to open on a phone."""
 
@@ -48,7 +48,7 @@ def report(
     by: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Also show groups of samples, by the values of a column.")
     ] = None,
-    title: Annotated[str | None, typer.Option(metavar="TEXT", help="Heading of the page.")] = None,
+    title: Annotated[str, typer.Option(metavar="TEXT", help="Heading of the page.")] = "Calibration report",
     resamples: options.Resamples = 1000,
     sample: options.Sample = 100_000,
     seed: options.Seed = 0,
@@ -75,14 +75,12 @@ def report(
 
     console = Console(stderr=True)
     options.check_places(output=output, json=json_file)
-    names = options.read_class_names(class_names)
+    columns: dict[str, Any] = {"probs": probs, "logits": logits, "target": target, "by": by}
+    columns |= {"percent": percent, "file_format": file_format, "class_names": options.read_class_names(class_names)}
     with console.status("Reading") as status:
-        keywords: dict[str, Any] = {"probs": probs, "logits": logits, "target": target, "class_names": names}
-        keywords |= {"percent": percent, "file_format": file_format, "by": by}
         opened: list[RunView | PredictionFile] = []
         for path in paths:
-            is_run = path.is_dir()
-            opened += [read_folder(path)] if is_run else PredictionFile.models(path, **keywords)
+            opened += [read_folder(path)] if path.is_dir() else PredictionFile.models(path, **columns)
         files = [each for each in opened if isinstance(each, PredictionFile)]
         places, problem = align(files)
         order: Iterator[Any] = iter([None] * len(files) if places is None else places)
@@ -90,34 +88,28 @@ def report(
             sample_predictions(each, sample, seed, places=next(order)) if isinstance(each, PredictionFile) else each
             for each in opened
         ]
-        hashes = {path: file_hash(path) for path in dict.fromkeys(file.path for file in files)}
+
+        def progress(name: str) -> None:
+            status.update(f"Working on {escape(name)}")
+
+        prepared = prepare_report(subjects, title, resamples, progress, problem)
+        hashes = {path: file_hash(path) for path in {file.path for file in files}}
         sources = tuple(Source(str(file.path), hashes[file.path], describe_read(file.describe())) for file in files)
-        prepared = prepare_report(
-            subjects,
-            TITLE if title is None else title,
-            resamples,
-            progress=lambda name: status.update(f"Working on {escape(name)}"),
-            problem=problem,
-        )
-        today = datetime.now(timezone.utc).date().isoformat()
-        command = shlex.join(("metacal", *sys.argv[1:]))
+        today, command = datetime.now(timezone.utc).date().isoformat(), shlex.join(("metacal", *sys.argv[1:]))
         prepared = replace(prepared, origin=Origin(today, command, sources))
         status.update("Writing")
-        page = render_page(prepared, metacal.__version__)
-        write_text(output, page)
-        if json_file is not None:
-            write_json(json_file, prepared.as_dict())
-        drawn = 0
+        write_text(output, render_page(prepared, metacal.__version__))
+        size = output.stat().st_size
+        written = [f"{output} ({size / 1000:,.0f} kB)"]
         if figures is not None:
             from metacal.reporting.static_figures import write_figures
 
-            drawn = len(write_figures(prepared, figures))
-    size = output.stat().st_size
-    typer.echo(one_line(f"{output} ({size / 1000:,.0f} kB)"))
-    if figures is not None:
-        typer.echo(one_line(f"{figures} ({drawn} files)"))
-    if json_file is not None:
-        typer.echo(one_line(f"{json_file} ({json_file.stat().st_size / 1000:,.0f} kB)"))
+            written.append(f"{figures} ({len(write_figures(prepared, figures))} files)")
+        if json_file is not None:
+            write_json(json_file, prepared.as_dict())
+            written.append(f"{json_file} ({json_file.stat().st_size / 1000:,.0f} kB)")
+    for line in written:
+        typer.echo(one_line(line))
     if size > LARGEST:
         console.print(f"The page has {size / 1e6:.1f} MB: a report of fewer files opens faster.", style="yellow")
     if show:
@@ -126,15 +118,12 @@ def report(
 
 def file_hash(path: Path) -> str:
     """SHA-256 of a file's bytes."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while part := file.read(2**20):
-            digest.update(part)
-    return digest.hexdigest()
+    with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as mapped:
+        return hashlib.sha256(mapped).hexdigest()
 
 
 def read_folder(path: Path) -> "RunView":
-    """The run in a folder, read by the lab."""
+    """Read the run in a folder with the lab."""
     if not FOLDER_READERS:
         raise missing_extra("lab", missing_package("lab") or "metacal.lab")
     return FOLDER_READERS[0](path)

@@ -1,8 +1,8 @@
-"""Evaluations for people: on the terminal, in Markdown for a pull request, as JUnit XML for its checks."""
+"""Summaries of evaluations: for the terminal, as Markdown for a pull request, and as JUnit XML."""
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
@@ -39,6 +39,15 @@ ROWS = {
     "ood_auroc_entropy": "OOD by entropy",
     "ood_fpr95_entropy": "FPR at 95 % TPR",
 }
+MORE_LABELS = {
+    "positive_ece": "ECE of P(class 1)",
+    "roc_auc": "ROC-AUC",
+    "average_precision": "average precision",
+    "multicalibration_error": "multicalibration error",
+    "worst_group_ece": "ECE of the worst group",
+}
+"""Of shares that only some evaluations have, in Markdown."""
+
 MOST_GROUPS = 20
 """Groups that the terminal shows; JSON has all."""
 
@@ -47,18 +56,18 @@ SIDE_BY_SIDE = 2
 
 
 def print_evaluations(evaluations: Sequence["Evaluation"], console: Console) -> None:
-    """Draw the figures side by side, then what they mean, file by file."""
+    """Print the figures side by side, then what they mean for each file."""
     from metacal.evaluation.evaluation import STREAMED
 
     is_alone, has_room = len(evaluations) == 1, len(evaluations) <= SIDE_BY_SIDE
+    names = [evaluation.name for evaluation in evaluations]
+    shown = [escape(one_line(each.name if names.count(each.name) == 1 else each.path)) for each in evaluations]
     if is_alone:
         console.say(_title(evaluations[0]), "bold")
     table = Table()
     table.add_column("measure", no_wrap=True)
-    for heading in _headings(evaluations):
-        table.add_column(heading, justify="right", overflow="fold")
-        if is_alone:
-            table.add_column("95 % interval", justify="right", no_wrap=True)
+    for heading in ["value", "95 % interval"] if is_alone else shown:
+        table.add_column(heading, justify="right", overflow="fold", no_wrap=is_alone)
     if has_room:
         table.add_column("what it is", style="dim")
     mark = " *" if any(evaluation.is_sampled for evaluation in evaluations) else ""
@@ -68,15 +77,15 @@ def print_evaluations(evaluations: Sequence["Evaluation"], console: Console) -> 
             table.add_row(name + ("" if name in STREAMED else mark), *cells, *([meaning] if has_room else []))
     for risk in evaluations[0].coverage_at_risk:
         shares = [f"{evaluation.coverage_at_risk[risk]:.4f}" for evaluation in evaluations]
-        label = f"coverage at {risk:.0%} risk".replace("%", " %")
-        table.add_row(label + mark, *shares, *([""] if is_alone else []), *(["share answered"] if has_room else []))
+        label = f"coverage at {100 * risk:.0f} % risk{mark}"
+        table.add_row(label, *shares, *([""] if is_alone else []), *(["share answered"] if has_room else []))
     console.print(table)
     for evaluation in evaluations:
         _print_meaning(evaluation, console, is_named=not is_alone)
 
 
 def print_differences(comparison: "Comparison", console: Console) -> None:
-    """Say by how much each model differs from the first, row by row, and which differences are beyond noise."""
+    """Print how each model differs from the first, by paired rows, and which differences are beyond noise."""
     if comparison.problem is not None:
         console.say(comparison.problem, "dim")
     if not comparison.differences:
@@ -95,33 +104,20 @@ def _title(evaluation: "Evaluation") -> str:
 
 
 def describe_read(read: dict[str, Any]) -> str:
-    """One line: which columns, what they hold, how that was decided."""
+    """Return one line on the columns that were read, their meaning and how it was determined."""
     scores = read["scores"] if len(read["scores"]) < 4 else [read["scores"][0], "...", read["scores"][-1]]
     parts = [f"{read['rows']:,} rows", f"{read['kind']} {' '.join(scores)} ({read['decided']})"]
     parts += [f"{role} {read[role]}" for role in ("prediction", "correct", "target") if read[role]]
     return f"Read {read['file']}: {'; '.join([', '.join(parts), *read['notes']])}."
 
 
-def _headings(evaluations: Sequence["Evaluation"]) -> list[str]:
-    if len(evaluations) == 1:
-        return ["value"]
-    names = [evaluation.name for evaluation in evaluations]
-    return [escape(one_line(e.name if names.count(e.name) == 1 else e.path)) for e in evaluations]
-
-
-def _cells(evaluation: "Evaluation", name: str, with_interval: bool) -> list[str]:
-    figure = evaluation.figures.get(name)
-    value, interval = "" if figure is None else _number(figure), _interval(evaluation, name)
-    if with_interval:
-        return [value, interval]
-    return [f"{value}\n{interval}" if interval and name in ("accuracy", "ece") else value]
-
-
-def _interval(evaluation: "Evaluation", name: str) -> str:
-    low, high = (evaluation.figures.get(f"{name}_{end}", math.nan) for end in ("low", "high"))
-    if math.isnan(low):
-        return ""
-    return _ends(low, high, evaluation.one_sided.get(name))
+def _cells(evaluation: "Evaluation", name: str, is_alone: bool) -> list[str]:
+    value, low, high = (evaluation.figures.get(name + end, math.nan) for end in ("", "_low", "_high"))
+    shown = _number(value) if name in evaluation.figures else ""
+    interval = "" if math.isnan(low) else _ends(low, high, evaluation.one_sided.get(name))
+    if is_alone:
+        return [shown, interval]
+    return [f"{shown}\n{interval}" if interval and name in ("accuracy", "ece") else shown]
 
 
 def _ends(low: float, high: float, bound: str | None) -> str:
@@ -217,82 +213,71 @@ def _print_groups(groups: "Groups", console: Console) -> None:
 
 
 def to_markdown(comparison: "Comparison", checks: Sequence["Check"]) -> str:
-    """Figures, differences, groups and gates as GitHub and GitLab show them; names in a file stay text."""
+    """Return figures, differences, groups and gates as GitHub and GitLab Markdown; names are escaped."""
     from metacal.evaluation.comparison import IN_PERCENT, LABELS
 
     evaluations = comparison.evaluations
     names = [_plain(evaluation.name) for evaluation in evaluations]
     counts = f"{evaluations[0].rows:,} rows" if len({each.rows for each in evaluations}) == 1 else "different rows"
     lines = [f"### Calibration of {' and '.join(names)} ({counts})", ""]
-    lines += _markdown_rows(["figure", *[f"{name} (95 % interval)" for name in names]])
-    labels = LABELS | {
-        "positive_ece": "ECE of P(class 1)",
-        "roc_auc": "ROC-AUC",
-        "average_precision": "average precision",
-    }
-    labels |= {"multicalibration_error": "multicalibration error", "worst_group_ece": "ECE of the worst group"}
-    for figure, label in labels.items():
+    rows = [["figure", *[f"{name} (95 % interval)" for name in names]]]
+    for figure, label in (LABELS | MORE_LABELS).items():
         if any(figure in evaluation.figures for evaluation in evaluations):
-            is_share = figure in IN_PERCENT or figure not in LABELS
-            cells = [_markdown_figure(evaluation, figure, 100.0 if is_share else 1.0) for evaluation in evaluations]
-            lines.append(f"| {label} | {' | '.join(cells)} |")
-    lines.append("")
+            is_share = figure in IN_PERCENT or figure in MORE_LABELS
+            rows.append(
+                [label, *(_markdown_figure(evaluation.figures, figure, is_share) for evaluation in evaluations)]
+            )
+    lines += _markdown_table(rows)
     for name, evaluation in zip(names, evaluations, strict=True):
-        sentences = [evaluation.verdict, *([evaluation.warning] if evaluation.warning else [])]
-        lines.append(f"{f'**{name}**: ' if len(names) > 1 else ''}{_plain(' '.join(sentences))}")
-        lines.append("")
+        said = _plain(" ".join(filter(None, (evaluation.verdict, evaluation.warning))))
+        lines += [f"**{name}**: {said}" if len(names) > 1 else said, ""]
     if comparison.differences:
-        lines.append(f"Compared with {names[0]} on the same rows:")
-        lines.append("")
-        for difference in comparison.differences:
-            said = _plain(difference.verdict)
-            lines.append(f"- **{said}**" if difference.is_beyond_noise else f"- {said}")
-        lines.append("")
+        lines += [f"Compared with {names[0]} on the same rows:", ""]
+        verdicts = [(_plain(difference.verdict), difference.is_beyond_noise) for difference in comparison.differences]
+        lines += [*(f"- **{said}**" if is_sure else f"- {said}" for said, is_sure in verdicts), ""]
     elif comparison.problem is not None:
         lines += [_plain(comparison.problem), ""]
     for name, evaluation in zip(names, evaluations, strict=True):
         if evaluation.groups is not None:
-            lines += [*_markdown_groups(name, evaluation.groups), ""]
+            lines += _markdown_groups(name, evaluation.groups)
     lines += [f"- {'✅' if check.holds else '❌'} {_plain(check.line)}" for check in checks]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _markdown_groups(name: str, groups: "Groups") -> list[str]:
-    lines = [f"{name} by {_plain(groups.column)}, the worst first. {_plain(groups.verdict)}", ""]
-    lines += _markdown_rows(["group", "rows", "accuracy", "confidence", "ECE (95 % interval)"])
+    rows = [["group", "rows", "accuracy", "confidence", "ECE (95 % interval)"]]
     for group in groups.groups[:MOST_GROUPS]:
-        ece, low, high = (100.0 * group.figures[f"ece{end}"] for end in ("", "_low", "_high"))
-        shares = f"{100.0 * group.figures['accuracy']:.2f} % | {100.0 * group.confidence:.2f} %"
-        lines.append(f"| {_plain(group.name)} | {group.rows:,} | {shares} | {ece:.2f} % ({low:.2f} to {high:.2f}) |")
+        shares = [f"{100.0 * share:.2f} %" for share in (group.figures["accuracy"], group.confidence)]
+        rows.append([_plain(group.name), f"{group.rows:,}", *shares, _markdown_figure(group.figures, "ece", True)])
     more = len(groups.groups) - MOST_GROUPS
-    return [*lines, "", f"{more} more groups are left out here."] if more > 0 else lines
+    lines = [f"{name} by {_plain(groups.column)}, the worst first. {_plain(groups.verdict)}", ""]
+    return lines + _markdown_table(rows) + ([f"{more} more groups are left out here.", ""] if more > 0 else [])
 
 
-def _markdown_rows(headings: Sequence[str]) -> list[str]:
-    return [f"| {' | '.join(headings)} |", f"|---|{'---:|' * (len(headings) - 1)}"]
+def _markdown_table(rows: Sequence[Sequence[str]]) -> list[str]:
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    return [lines[0], f"|---|{'---:|' * (len(rows[0]) - 1)}", *lines[1:], ""]
 
 
-def _markdown_figure(evaluation: "Evaluation", figure: str, scale: float) -> str:
-    value, low, high = (scale * evaluation.figures.get(figure + end, math.nan) for end in ("", "_low", "_high"))
+def _markdown_figure(figures: Mapping[str, float], name: str, is_share: bool) -> str:
+    scale, digits, unit = (100.0, 2, " %") if is_share else (1.0, 4, "")
+    value, low, high = (scale * figures.get(name + end, math.nan) for end in ("", "_low", "_high"))
     if math.isnan(value):
         return ""
-    digits, unit = (2, " %") if scale > 1.0 else (4, "")
     interval = "" if math.isnan(low) else f" ({low:.{digits}f} to {high:.{digits}f})"
     return f"{value:.{digits}f}{unit}{interval}"
 
 
 def _plain(text: str) -> str:
-    """Text that Markdown shows as it stands: no markup, no line break, and nobody is notified."""
+    """Escape text for Markdown: no markup, no line break, no mentions."""
     return re.sub(r"([\\`*_\[\]<>|#~])", r"\\\1", one_line(text)).replace("@", "&#64;")
 
 
 def to_junit(checks: Sequence["Check"]) -> str:
-    """JUnit XML: a test case for each gate, of the class that is its model."""
-    failures = str(sum(not check.holds for check in checks))
-    root = ElementTree.Element("testsuites", tests=str(len(checks)), failures=failures)
-    suite = ElementTree.SubElement(
-        root, "testsuite", name="metacal evaluate", tests=str(len(checks)), failures=failures
-    )
+    """Return JUnit XML with a test case for each gate; the model is the class name."""
+    counts = {"tests": str(len(checks)), "failures": str(sum(not check.holds for check in checks))}
+    root = ElementTree.Element("testsuites", counts)
+    suite = ElementTree.SubElement(root, "testsuite", {"name": "metacal evaluate", **counts})
     for check in checks:
         case = ElementTree.SubElement(suite, "testcase", classname=one_line(check.model), name=one_line(check.name))
         if not check.holds:

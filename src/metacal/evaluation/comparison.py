@@ -2,19 +2,21 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import torch
+from typing_extensions import TypedDict, Unpack
 
 from metacal.errors import InvalidValueError, nearest
-from metacal.evaluation.evaluation import ERRORS, MEASURES, Evaluation, evaluate_predictions
-from metacal.evaluation.group_labels import GroupLabels, as_column, label_groups
+from metacal.evaluation.evaluation import ERRORS, MEASURES, Evaluation, evaluate_predictions, one_thread
+from metacal.evaluation.groups import GroupLabels, as_column, label_groups
 from metacal.evaluation.paired import accuracy_difference, error_cells, error_difference, mean_difference
 from metacal.evaluation.predictions import Predictions
-from metacal.evaluation.scores import RESAMPLES, Binned, Ends
+from metacal.evaluation.scores import RESAMPLES, Binned, finite
 from metacal.functional.arguments import check_integer, check_num_bins
 from metacal.functional.boundary import explained, to_tensor
 from metacal.functional.inputs import class_logits, read_inputs
@@ -43,7 +45,7 @@ TOO_NARROW = ("classwise_ece",)
 
 @dataclass(frozen=True)
 class Difference:
-    """One figure of a model minus that of the baseline, with its 95 % interval; NaN where it is not defined.
+    """The difference of one figure from the baseline, with its 95 % interval; NaN if it is undefined.
 
     Of a calibration error, what chance adds to each model's is taken out first (see `error_difference`).
     """
@@ -57,7 +59,7 @@ class Difference:
 
     @property
     def is_beyond_noise(self) -> bool:
-        """Whether the interval leaves out 0."""
+        """Whether the interval excludes 0."""
         return self.low > 0.0 or self.high < 0.0
 
     @property
@@ -67,7 +69,7 @@ class Difference:
 
     @property
     def verdict(self) -> str:
-        """In words.
+        """The difference in words.
 
         Examples:
             >>> Difference("ece", "B", "A", -0.021, -0.028, -0.014).verdict
@@ -78,22 +80,20 @@ class Difference:
         name = f"{self.model}'s {LABELS[self.figure]}"
         if math.isnan(self.low):
             return f"{name}: the difference from {self.baseline} has no interval."
-        show = _points if self.figure in IN_PERCENT else _plain
+        is_share = self.figure in IN_PERCENT
+        show = (lambda number: f"{100.0 * number:.2f}") if is_share else "{:.4f}".format
         if not self.is_beyond_noise:
             return f"{name}: no difference from {self.baseline} beyond noise ({show(self.low)} to {show(self.high)})."
         least, most = sorted((abs(self.low), abs(self.high)))
-        unit = " points" if self.figure in IN_PERCENT else ""
+        unit = " points" if is_share else ""
         side = "lower" if self.high < 0.0 else "higher"
         caveat = "; intervals of this figure are too narrow" if self.figure in TOO_NARROW else ""
         return f"{name} is {side} by {show(abs(self.value))}{unit} ({show(least)} to {show(most)}{caveat})."
 
     def to_dict(self) -> dict[str, object]:
-        """For JSON: what is not a finite number as null."""
-        ends = {name: value if math.isfinite(value) else None for name, value in self._numbers().items()}
+        """Return a dictionary for JSON; values that are not finite become null."""
+        ends = {name: finite(getattr(self, name)) for name in ("value", "low", "high")}
         return {**asdict(self), **ends, "is_beyond_noise": self.is_beyond_noise, "verdict": self.verdict}
-
-    def _numbers(self) -> dict[str, float]:
-        return {"value": self.value, "low": self.low, "high": self.high}
 
 
 @dataclass(frozen=True)
@@ -112,31 +112,30 @@ class Comparison:
 
     @classmethod
     def of(cls, evaluations: Sequence[Evaluation], num_resamples: int = RESAMPLES, seed: int = 0) -> "Comparison":
-        """Compare each model with the first, row by row, if they are of the same rows."""
+        """Compare each model with the first by paired rows, if they have the same rows."""
         first, *others = evaluations
         problem = next((said for other in others if (said := _unpaired(first, other)) is not None), None)
         if problem is not None or not others:
             return cls(list(evaluations), [], problem)
-        baseline = _PairedModel(first)
-        found = [each for other in others for each in baseline.differences(_PairedModel(other), num_resamples, seed)]
+        found = [each for other in others for each in _differences(first, other, num_resamples, seed)]
         return cls(list(evaluations), found)
 
     def __getitem__(self, name: str) -> Evaluation:
-        """The evaluation of the model of this name."""
+        """Return the evaluation of the model with this name."""
         found = {evaluation.name: evaluation for evaluation in self.evaluations}
         if name not in found:
             raise InvalidValueError(f"`name` must be that of a model, got {name!r}; there is {nearest(name, found)}.")
         return found[name]
 
     def to_dict(self) -> dict[str, object]:
-        """For JSON."""
+        """Return a dictionary for JSON."""
         return {
             "files": [evaluation.to_dict() for evaluation in self.evaluations],
             "differences": [difference.to_dict() for difference in self.differences],
         }
 
     def frame(self) -> "DataFrame":
-        """`Evaluation.frame` of all models, one below the other: the index is (model, figure)."""
+        """Stack `Evaluation.frame` of all models: the index is (model, figure)."""
         frames = {evaluation.name: evaluation.frame() for evaluation in self.evaluations}
         from pandas import concat
 
@@ -155,36 +154,23 @@ class Comparison:
         return write_report([evaluation.class_predictions for evaluation in self.evaluations], path)
 
 
-class _PairedModel:
-    """What differences are computed from, once a model."""
-
-    def __init__(self, evaluation: Evaluation) -> None:
-        self.name = evaluation.name
-        assert isinstance(evaluation.binned, Binned)
-        self.binned = evaluation.binned
-        self.losses, self.distances = self.binned.losses_and_distances()
-        # Of the very rows that are compared: figures of a large file may be of more.
-        means = (self.binned.correct.double().mean(), self.losses.mean(), self.distances.mean())
-        self.figures = {name: mean.item() for name, mean in zip(("accuracy", "nll", "brier"), means, strict=True)}
-        self.cells = error_cells(self.binned, evaluation.figures["smooth_ece"])
-
-    def differences(self, other: "_PairedModel", num_resamples: int, seed: int) -> list[Difference]:
-        """Every figure of another model minus this one's."""
-        ends: dict[str, Ends] = {
-            "accuracy": accuracy_difference(self.binned.correct, other.binned.correct),
-            "nll": mean_difference(self.losses, other.losses),
-            "brier": mean_difference(self.distances, other.distances),
-        }
-        means = {name: (other.figures[name] - self.figures[name], *interval) for name, interval in ends.items()}
-        errors = {
-            name: error_difference(self.cells[name], other.cells[name], num_resamples, seed) for name in self.cells
-        }
-        found = means | errors
-        return [Difference(name, other.name, self.name, *found[name]) for name in MEASURES]
+def _differences(first: Evaluation, other: Evaluation, num_resamples: int, seed: int) -> list[Difference]:
+    """Return the paired differences of every figure of a model from the first."""
+    assert isinstance(first.binned, Binned) and isinstance(other.binned, Binned)
+    one, two = first.binned, other.binned
+    found: dict[str, tuple[float, float, float]] = {}
+    value = two.correct.double().mean() - one.correct.double().mean()
+    found["accuracy"] = (value.item(), *accuracy_difference(one.correct, two.correct))
+    for name, before, after in zip(("nll", "brier"), one.losses_and_distances, two.losses_and_distances, strict=True):
+        found[name] = ((after.mean() - before.mean()).item(), *mean_difference(before, after))
+    cells = error_cells(one, first.figures["smooth_ece"])
+    others = error_cells(two, other.figures["smooth_ece"])
+    found |= {name: error_difference(cells[name], others[name], num_resamples, seed) for name in cells}
+    return [Difference(name, other.name, first.name, *found[name]) for name in MEASURES]
 
 
 def _unpaired(first: Evaluation, other: Evaluation) -> str | None:
-    """Why two evaluations are not of the same rows; None if they are, as far as their targets say."""
+    """Say why two evaluations cannot be paired; None if they can, as far as their targets show."""
     one, two = first.predictions, other.predictions
     if one is None or two is None:
         return f"{(first if one is None else other).name} has no scores of every class: not compared row by row."
@@ -197,50 +183,24 @@ def _unpaired(first: Evaluation, other: Evaluation) -> str | None:
     return None
 
 
-def _points(value: float) -> str:
-    return f"{100.0 * value:.2f}"
+class EvaluateOptions(TypedDict, total=False):
+    """The arguments of `evaluate` that do not affect its return type."""
 
-
-def _plain(value: float) -> str:
-    return f"{value:.4f}"
+    class_names: Sequence[str] | None
+    by: Any
+    multilabel: bool
+    num_bins: int
+    num_resamples: int
+    seed: int
 
 
 @overload
-def evaluate(
-    *,
-    logits: Mapping[str, Any],
-    targets: Any,
-    class_names: Sequence[str] | None = None,
-    by: Any = None,
-    multilabel: bool = False,
-    num_bins: int = 15,
-    num_resamples: int = RESAMPLES,
-    seed: int = 0,
-) -> Comparison: ...
+def evaluate(*, logits: Mapping[str, Any], targets: Any, **options: Unpack[EvaluateOptions]) -> Comparison: ...
+@overload
+def evaluate(*, probs: Mapping[str, Any], targets: Any, **options: Unpack[EvaluateOptions]) -> Comparison: ...
 @overload
 def evaluate(
-    *,
-    probs: Mapping[str, Any],
-    targets: Any,
-    class_names: Sequence[str] | None = None,
-    by: Any = None,
-    multilabel: bool = False,
-    num_bins: int = 15,
-    num_resamples: int = RESAMPLES,
-    seed: int = 0,
-) -> Comparison: ...
-@overload
-def evaluate(
-    *,
-    logits: Any = None,
-    probs: Any = None,
-    targets: Any,
-    class_names: Sequence[str] | None = None,
-    by: Any = None,
-    multilabel: bool = False,
-    num_bins: int = 15,
-    num_resamples: int = RESAMPLES,
-    seed: int = 0,
+    *, logits: Any = None, probs: Any = None, targets: Any, **options: Unpack[EvaluateOptions]
 ) -> Evaluation: ...
 @explained
 def evaluate(
@@ -255,7 +215,7 @@ def evaluate(
     num_resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Evaluation | Comparison:
-    """Say how calibrated predictions are, how certain that is, and what would fix it: ``metacal evaluate`` in Python.
+    """Measure how well calibrated predictions are, how certain that is, and what would fix it.
 
     Args:
         logits: ``(n, K)``, or ``(n,)`` of a binary model: tensors, arrays, DataFrames or lists. A dictionary of name to
@@ -263,14 +223,14 @@ def evaluate(
         probs: the same for probabilities; ``(n,)`` is that of class 1.
         targets: ``(n,)``: class numbers from 0, or class names.
         class_names: K names; by default the columns of a DataFrame, or numbers.
-        by: ``(n,)``: a value for each row that says which group it is in; adds every figure for each group.
-        multilabel: whether scores and targets ``(n, L)`` are of L yes/no labels; each label is a group then.
-        num_bins: M of the calibration errors.
-        num_resamples: data sets drawn for the interval of a calibration error.
-        seed: of these draws.
+        by: ``(n,)``: the group of each row; adds every figure for each group.
+        multilabel: whether scores and targets ``(n, L)`` are L yes/no labels; each label is then a group.
+        num_bins: number of bins of the calibration errors.
+        num_resamples: number of simulated data sets for the interval of a calibration error.
+        seed: seed of the simulation.
 
     Returns:
-        An `Evaluation`, or of a dictionary a `Comparison`; both have ``to_dict()``, ``frame()``, ``plot()`` and
+        An `Evaluation`, or a `Comparison` for a dictionary; both have ``to_dict()``, ``frame()``, ``plot()`` and
         ``report(path)``.
 
     Examples:
@@ -306,7 +266,10 @@ def evaluate(
     if not scores:
         raise InvalidValueError(f"`{'logits' if is_logits else 'probs'}` must hold at least one model, got none.")
     models = [read(each, str(name)) for name, each in scores.items()]
-    return Comparison.of([evaluate_predictions(model, **keywords) for model in models], num_resamples, seed)
+    threads = torch.get_num_threads()
+    with one_thread(), ThreadPoolExecutor(threads) as pool:  # a model a thread: much of the work is not parallel itself
+        evaluations = list(pool.map(lambda model: evaluate_predictions(model, **keywords), models))
+    return Comparison.of(evaluations, num_resamples, seed)
 
 
 def _predictions(
@@ -324,7 +287,7 @@ def _predictions(
 
 
 def _events(scores: Any, targets: Any, names: Sequence[str] | None, name: str, is_logits: bool) -> Predictions:
-    """Labels ``(n, L)`` as n L yes/no predictions, grouped by label."""
+    """Return labels ``(n, L)`` as n L yes/no predictions, grouped by label."""
     tensor, outcomes = to_tensor("logits" if is_logits else "probs", scores), to_tensor("targets", targets)
     logits, probs = (tensor, None) if is_logits else (None, tensor)
     inputs = read_inputs(logits=logits, probs=probs, targets=outcomes, multilabel=True)
@@ -340,7 +303,7 @@ def _events(scores: Any, targets: Any, names: Sequence[str] | None, name: str, i
 
 
 def _numbers(targets: Any, class_names: Sequence[str] | None) -> Any:
-    """Class names as numbers; what else is in an array of objects stays as it is."""
+    """Map class names to numbers; other objects stay as they are."""
     if not all(isinstance(target, str) for target in targets.flat):
         return targets
     if class_names is None:

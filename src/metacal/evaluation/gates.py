@@ -1,4 +1,4 @@
-"""Gates: bounds that a figure has to keep, and an earlier evaluation that a model must not be worse than."""
+"""Gates: bounds on figures, and comparisons with an earlier evaluation."""
 
 import json
 import math
@@ -13,14 +13,7 @@ from metacal.evaluation.evaluation import Evaluation
 
 @dataclass(frozen=True)
 class Check:
-    """One gate.
-
-    Attributes:
-        model: whose figure it is of.
-        name: what was asked for.
-        holds: whether it does.
-        line: what was found, in words.
-    """
+    """The result of one gate: the model, the condition, whether it holds, and a description."""
 
     model: str
     name: str
@@ -30,7 +23,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Bound:
-    """A figure that must not be above (a ceiling) or below a number."""
+    """An upper (ceiling) or lower bound on a figure."""
 
     figure: str
     number: float
@@ -38,7 +31,7 @@ class Bound:
 
     @classmethod
     def parse(cls, text: str, keys: tuple[str, ...], is_ceiling: bool) -> "Bound":
-        """``"ece=0.05"``, as it is typed; refused before any work is done if there is no such figure."""
+        """Parse ``"ece=0.05"``; an unknown figure is refused before any work is done."""
         option = "--fail-above" if is_ceiling else "--fail-below"
         key, _, number = (part.strip() for part in text.partition("="))
         try:
@@ -52,7 +45,7 @@ class Bound:
         return cls(key, bound, is_ceiling)
 
     def check(self, evaluation: Evaluation) -> Check:
-        """Whether the figure keeps this bound; an infinite or undefined figure does not."""
+        """Check the bound; an infinite or undefined figure fails."""
         if self.figure not in evaluation.figures:
             why = "only top-label confidences" if not evaluation.num_classes else "which only binary models have"
             raise InvalidValueError(f"{evaluation.path}: has no {self.figure}, {why}; name another figure.")
@@ -65,14 +58,14 @@ class Bound:
 
 
 def check_difference(difference: Difference) -> Check:
-    """Whether a figure is no worse than the baseline's, beyond noise."""
+    """Check that a figure is not worse than that of the baseline beyond noise."""
     worse = "FAILS: worse than the baseline: " if difference.is_worse else ""
     asked = f"{difference.figure} no worse than {difference.baseline}"
     return Check(difference.model, asked, not difference.is_worse, worse + difference.verdict)
 
 
 def read_baseline(path: Path, figures: list[str]) -> dict[str, Any] | None:
-    """What ``metacal evaluate --json`` wrote of one file; None if the file holds predictions.
+    """Read the JSON of ``metacal evaluate --json``; None if the file holds predictions.
 
     Raises:
         InvalidFileError: it is not JSON, of several files, or lacks one of these figures.
@@ -97,7 +90,7 @@ def read_baseline(path: Path, figures: list[str]) -> dict[str, Any] | None:
 
 
 def unpaired_difference(figure: str, old: dict[str, Any], new: Evaluation, baseline: str) -> Difference:
-    """A figure of new predictions minus an earlier one's, of other rows: intervals combined (Zou and Donner 2008).
+    """Difference from an earlier evaluation of other rows: combined intervals (Zou and Donner 2008).
 
     The value of a calibration error may lie above its interval; the nearest end stands for it then. An infinite figure
     is worse than any other.

@@ -1,35 +1,133 @@
-"""Figures of some of the rows: class by class, and group by group by the values of a column.
+"""Figures by group: assigns rows to groups by a column, and tests whether groups differ beyond chance.
 
-Whether groups differ beyond chance is tested at the same confidence, see `compare_groups`.
+Groups are tested at the same confidence, see `compare_groups`.
 """
 
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from metacal.evaluation.group_labels import GroupLabels
-from metacal.evaluation.rejection import risk_coverage
+from metacal.errors import InvalidValueError
+from metacal.evaluation.decisions import risk_coverage
 from metacal.evaluation.scores import RESAMPLES, Binned, TopLabel, confidence_verdict, data_frame, finite
-from metacal.functional.binning import BinStatistics, calibration_error, equal_width_statistics
+from metacal.evaluation.tables import Column, Strings, as_text
+from metacal.functional.binning import BinStatistics, equal_width_statistics
 from metacal.functional.intervals import error_interval
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+FEWEST = 10
+"""Rows below which a group is counted with the others of its kind."""
+
+MOST = 50
+"""Groups; smaller ones are counted together."""
+
+MOST_NUMBERS = 20
+"""Different numbers in a column that are groups of their own; more are cut into `PARTS` of equal size."""
+
+PARTS = 5
+MISSING, OTHER = "(missing)", "(other)"
 STRATA = 20
 """Levels of confidence within which groups are compared."""
-
-CONFUSED = 10
-"""Pairs of classes to list."""
 
 CHANCE = 0.05
 
 
+@dataclass(frozen=True)
+class GroupLabels:
+    """The group of each row.
+
+    Attributes:
+        column: what the groups are values of.
+        codes: int64 ``(n,)``: places in ``names``.
+        names: of the groups.
+        notes: how the groups were made, where they are not the values themselves.
+    """
+
+    column: str
+    codes: Tensor
+    names: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+def as_column(values: Any) -> Column:
+    """Return the values of an array, list or pandas object; None and NaN are missing."""
+    array = np.asarray(values)
+    if array.dtype.kind in "biuf" and array.ndim == 1:
+        return array
+    array = array.astype(str) if array.dtype.kind == "M" else array
+    if array.ndim != 1:
+        raise InvalidValueError(f"`by` must have one value a row, got shape {array.shape}.")
+    texts = [None if value is None or value != value else str(value) for value in array.tolist()]
+    places = {text: place for place, text in enumerate(dict.fromkeys(text for text in texts if text is not None))}
+    codes = np.array([-1 if text is None else places[text] for text in texts], dtype=np.int64)
+    return Strings(codes, tuple(places))
+
+
+def label_groups(name: str, column: Column) -> GroupLabels:
+    """Turn the values of a column into groups.
+
+    Text, true and false, and up to `MOST_NUMBERS` different numbers are groups of their own; more numbers are cut into
+    `PARTS` of equal size. Rows without a value are a group. Groups of fewer than `FEWEST` rows are counted together, as
+    are the smallest of more than `MOST`.
+
+    Raises:
+        InvalidValueError: there are no two groups of at least `FEWEST` rows.
+
+    Examples:
+        >>> label_groups("age", np.repeat([30.0, 40.0, np.nan], 10)).names
+        ('30', '40', '(missing)')
+        >>> label_groups("age", np.arange(100.0)).names[0]
+        '0 to 19'
+    """
+    if not isinstance(column, Strings) and column.ndim != 1:
+        raise InvalidValueError(f"`by` must name a column with one value a row, got {name} with a list in each.")
+    notes = []
+    text = column if isinstance(column, Strings) else as_text(column)
+    if not isinstance(column, Strings) and column.dtype.kind in "iuf" and len(text.values) > MOST_NUMBERS:
+        notes.append(f"{len(text.values):,} different numbers, cut into parts of equal size")
+        text = _cut(column)
+    codes = np.where(text.codes < 0, len(text.values), text.codes)
+    names = np.array([*text.values, MISSING])
+    counts = np.bincount(codes, minlength=len(names))
+    order = np.argsort(-counts, kind="stable")  # the largest first
+    kept = [place for place in order[: MOST - 1] if counts[place] >= FEWEST]
+    left = [place for place in order[len(kept) :] if counts[place]]
+    if len(left) == 1 and counts[left[0]] >= FEWEST:
+        kept, left = [*kept, *left], []
+    if len(kept) < 2:
+        found = f"{int((counts > 0).sum()):,} different values in {len(codes):,} rows"
+        rule = f"at least two groups of {FEWEST} rows or more"
+        raise InvalidValueError(f"`by` (--by) must name a column with {rule}, got {name} with {found}.")
+    kept = sorted(kept)
+    places = np.full(len(names), len(kept), dtype=np.int64)
+    places[kept] = np.arange(len(kept))
+    shown = (*names[kept].tolist(), *([OTHER] if left else []))
+    if left:
+        smaller = f"of fewer than {FEWEST} rows" if counts[left].max() < FEWEST else "with the fewest rows"
+        notes.append(f"{len(left):,} groups {smaller} are counted as {OTHER}")
+    return GroupLabels(name, torch.from_numpy(places[codes]), shown, tuple(notes))
+
+
+def _cut(numbers: NDArray[Any]) -> Strings:
+    """Split numbers into groups of equal size, named by their range; equal numbers stay together."""
+    values = numbers.astype(np.float64)
+    known = np.isfinite(values)
+    edges = np.unique(np.quantile(values[known], np.arange(1, PARTS) / PARTS, method="lower"))
+    part = np.where(known, np.searchsorted(edges, values), -1)
+    inside = [values[part == place] for place in range(len(edges) + 1)]
+    names = [f"{each.min():.6g} to {each.max():.6g}" if len(each) else "" for each in inside]
+    return Strings(part.astype(np.int64), tuple(names))
+
+
 class GroupFigures(NamedTuple):
-    """One group: its rows, mean confidence, all figures with the ends of their intervals, and a verdict in words."""
+    """One group: its size, mean confidence, figures with intervals, and a verdict."""
 
     name: str
     rows: int
@@ -40,7 +138,7 @@ class GroupFigures(NamedTuple):
 
 @dataclass(frozen=True)
 class Groups:
-    """What was found group by group.
+    """The figures of all groups.
 
     Attributes:
         column: what the groups are values of.
@@ -73,7 +171,7 @@ class Groups:
 
     @property
     def verdict(self) -> str:
-        """In one sentence."""
+        """The result in one sentence."""
         if not self.degrees:
             return f"Groups of {self.column} have no confidences in common: no test whether they differ."
         said = "p < 0.0001" if self.p_value < 1e-4 else f"p = {self.p_value:.4f}"
@@ -85,18 +183,13 @@ class Groups:
 
     @property
     def figures(self) -> dict[str, float]:
-        """Those of all groups together, by name; the worst group's ECE is that of the first."""
+        """The joint figures of all groups by name, including the ECE of the worst group."""
+        names = [f"multicalibration_error{end}" for end in ("", "_low", "_high")]
         worst = {f"worst_group_ece{end}": self.groups[0].figures[f"ece{end}"] for end in ("", "_low", "_high")}
-        return {
-            "multicalibration_error": self.multicalibration_error,
-            "multicalibration_error_low": self.multicalibration_error_low,
-            "multicalibration_error_high": self.multicalibration_error_high,
-            **worst,
-            "groups_p_value": self.p_value,
-        }
+        return {name: getattr(self, name) for name in names} | worst | {"groups_p_value": self.p_value}
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON, but for `figures`: what is not a finite number as null."""
+        """Return a dictionary for JSON without `figures`; values that are not finite become null."""
         return {
             "column": self.column,
             "of": self.of,
@@ -113,7 +206,7 @@ class Groups:
         }
 
     def frame(self) -> "DataFrame":
-        """A row for each group, the worst first, with all figures and the ends of their intervals.
+        """Return a DataFrame with a row for each group, worst first, with all figures and intervals.
 
         Raises:
             MissingExtraError: pandas is not installed.
@@ -124,13 +217,12 @@ class Groups:
 
 
 def evaluate_groups(labels: GroupLabels, binned: TopLabel, num_resamples: int = RESAMPLES, seed: int = 0) -> Groups:
-    """Every figure of each group, the test of `compare_groups`, and the multicalibration error.
+    """Compute every figure of each group, the test of `compare_groups`, and the multicalibration error.
 
     The two last are of the confidence in the predicted class; of a binary model they are of the probability of class 1.
     """
     codes = labels.codes.to(binned.confidences.device)
-    scores, outcomes = binned.confidences, binned.correct
-    of = "confidence"
+    scores, outcomes, of = binned.confidences, binned.correct, "confidence"
     if isinstance(binned, Binned) and binned.inputs.num_classes == 2:
         scores, outcomes, of = binned.positive, binned.inputs.targets == 1, "P(class 1)"
     found, cells = [], []
@@ -142,24 +234,23 @@ def evaluate_groups(labels: GroupLabels, binned: TopLabel, num_resamples: int = 
         figures = part.with_intervals(num_resamples, seed)
         figures["aurc"] = risk_coverage(part.confidences, part.correct).area
         confidence = part.confidences.double().mean().item()
-        count = len(part.correct)
-        found.append(GroupFigures(name, count, confidence, figures, confidence_verdict(part.equal_width)))
+        found.append(GroupFigures(name, len(part.correct), confidence, figures, confidence_verdict(part.equal_width)))
         cells.append(equal_width_statistics(scores[rows], outcomes[rows], binned.equal_width.num_bins))
-    counts, right = (torch.cat([getattr(each, key) for each in cells]) for key in ("counts", "correct_sums"))
-    units, held = torch.cat([each.confidence_units for each in cells]), counts > 0
-    error = error_interval(
-        BinStatistics(counts[held], right[held], units[held], cells[0].edges), num_resamples=num_resamples, seed=seed
-    )
-    statistic, degrees, p_value = compare_groups(scores, outcomes, codes)
+    names = ("counts", "correct_sums", "confidence_units")
+    counts, right, units = (torch.cat([getattr(each, name) for each in cells]) for name in names)
+    held = counts > 0
+    together = BinStatistics(counts[held], right[held], units[held], cells[0].edges)
+    error = error_interval(together, num_resamples=num_resamples, seed=seed)
     found.sort(key=lambda group: (-group.figures["ece_low"], -group.figures["ece"]))
-    ends = (error.estimate.item(), error.low.item(), error.high.item())
-    return Groups(labels.column, found, of, statistic, degrees, p_value, *ends, labels.notes)
+    statistic, degrees, p_value = compare_groups(scores, outcomes, codes)
+    value, low, high = (each.item() for each in error)
+    return Groups(labels.column, found, of, statistic, degrees, p_value, value, low, high, labels.notes)
 
 
 def compare_groups(
     confidences: Tensor, correct: Tensor, codes: Tensor, strata: int = STRATA
 ) -> tuple[float, int, float]:
-    r"""Test whether groups are right equally often at the same confidence: statistic, degrees of freedom, p-value.
+    r"""Test whether accuracy at equal confidence differs by group: statistic, degrees of freedom, p-value.
 
     The generalised Cochran-Mantel-Haenszel test of mean scores (Landis, Heyman and Koch 1978). Rows are cut into strata
     by their confidence. Within a stratum, how much right minus confidence differs from its mean is added up for each
@@ -203,74 +294,3 @@ def compare_groups(
     statistic = ((vectors.t() @ sums)[is_real].square() / values[is_real]).sum()
     p_value = torch.special.gammaincc(torch.tensor(0.5 * degrees, dtype=torch.float64), 0.5 * statistic.cpu())
     return statistic.item(), degrees, p_value.item()
-
-
-class ClassFigures(NamedTuple):
-    """One class."""
-
-    name: str
-    samples: int  # whose target it is
-    recall: float | None  # None without samples
-    precision: float | None  # None if it was never predicted
-    mean_prob: float
-    frequency: float  # its share of all targets
-    ece: float  # of its probability, against the rest
-
-
-class ConfusedPair(NamedTuple):
-    """Samples of class ``target`` that were taken for ``predicted``: how many, and which share of the class."""
-
-    target: str
-    predicted: str
-    samples: int
-    share: float
-
-
-def confusion_counts(predicted: Tensor, targets: Tensor, num_classes: int) -> Tensor:
-    """int64 ``(K, K)``: row is the target, column the prediction.
-
-    Examples:
-        >>> import torch
-        >>> confusion_counts(torch.tensor([0, 1, 1]), torch.tensor([0, 0, 1]), 2).tolist()
-        [[1, 1], [0, 1]]
-    """
-    return torch.bincount(targets * num_classes + predicted, minlength=num_classes**2).view(num_classes, num_classes)
-
-
-def class_figures(
-    counts: Tensor, mean_probs: Tensor, statistics: BinStatistics, class_names: tuple[str, ...]
-) -> list[ClassFigures]:
-    """Figures of every class from `confusion_counts`, mean probabilities ``(K,)`` and bins ``(K, M)``."""
-    total = max(int(counts.sum()), 1)
-    of_class, named, right = counts.sum(1).tolist(), counts.sum(0).tolist(), counts.diagonal().tolist()
-    errors, probs = calibration_error(statistics).tolist(), mean_probs.tolist()
-    return [
-        ClassFigures(
-            name,
-            of_class[k],
-            right[k] / of_class[k] if of_class[k] else None,
-            right[k] / named[k] if named[k] else None,
-            probs[k],
-            of_class[k] / total,
-            errors[k],
-        )
-        for k, name in enumerate(class_names)
-    ]
-
-
-def confused_pairs(counts: Tensor, class_names: tuple[str, ...], most: int = CONFUSED) -> list[ConfusedPair]:
-    """The pairs that are confused most often, most often first.
-
-    Examples:
-        >>> import torch
-        >>> confused_pairs(torch.tensor([[8, 2], [1, 9]]), ("cat", "dog"))[0]
-        ConfusedPair(target='cat', predicted='dog', samples=2, share=0.2)
-    """
-    off = counts.clone().fill_diagonal_(0)
-    values, places = off.flatten().sort(descending=True, stable=True)
-    pairs = []
-    for count, place in zip(values[:most].tolist(), places[:most].tolist(), strict=True):
-        if count:
-            row, column = divmod(place, len(class_names))
-            pairs.append(ConfusedPair(class_names[row], class_names[column], count, count / int(counts[row].sum())))
-    return pairs

@@ -1,15 +1,17 @@
-"""JSON of other tools as tables: logs of language models, text-classification pipelines, plain records and arrays.
+"""JSON as tables: records and arrays, JSON lines, logs of language models and output of text-classification pipelines.
 
 A format is recognised by its structure. lm-evaluation-harness and Inspect give log-probabilities of the options where a
 log has them, else the confidence in one answer; sampled answers give the share of the most frequent one.
 """
 
+import gzip
+import itertools
 import json
 import math
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,7 @@ import numpy as np
 
 from metacal.errors import InvalidFileError
 from metacal.evaluation.columns import MORE_TARGET_WORDS, TARGET_WORDS
-from metacal.evaluation.json_lines import json_column, lift_fields
-from metacal.evaluation.tables import ArrayTable, BadRow, Table, first_line, is_number
+from metacal.evaluation.tables import ArrayTable, BadRow, Column, Strings, Table, first_line, is_number, named_arrays
 
 SAMPLE_WORDS = ("answers", "samples", "responses", "completions", "sampled_answers")
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -26,8 +27,43 @@ STATED = re.compile(r"confidence\W{1,5}(\d+(?:\.\d+)?\s*%?)", re.IGNORECASE)
 Columns = dict[str, list[Any]]
 
 
-def recognise(row: Any) -> str:
-    """The format of a row, by its structure."""
+def open_json(path: Path, target: str | None = None, file_format: str = "auto") -> Table:
+    """Open a list of records, JSON lines, an object of arrays, or a log; ``.eval`` is an Inspect archive.
+
+    Lines that are plain records are read in batches; all else is kept in memory.
+    """
+    suffix = path.suffix.lower()
+    if suffix == ".eval":
+        return _convert(path, _inspect_archive(path), "inspect")
+    if suffix != ".json":
+        first = next(_lines(path), None)
+        name = _recognise(first) if file_format == "auto" else file_format
+        if first is None or name == "table":
+            return JSONLinesTable(path)
+        return _convert(path, list(_lines(path)), name, target)
+    try:
+        value = json.loads(path.read_text(encoding="utf-8-sig"))
+    except UnicodeDecodeError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise InvalidFileError(f"{path}: is not JSON ({first_line(error)}); write it again, or as .jsonl.") from None
+    if isinstance(value, dict):
+        if "eval" in value and isinstance(value.get("samples"), list):
+            return _convert(path, value["samples"], "inspect")
+        if isinstance(value.get("results"), dict) and ("configs" in value or "config" in value):
+            raise InvalidFileError(f"{path}: is a summary of lm-eval; run it with --log_samples, name samples_*.jsonl.")
+        lists = {key: each for key, each in value.items() if isinstance(each, list)}
+        if len(lists) != 1 or not all(isinstance(row, dict) for row in next(iter(lists.values()))):
+            return _arrays(path, lists)
+        value = next(iter(lists.values()))
+    if not isinstance(value, list):
+        raise InvalidFileError(f"{path}: must hold a list of records or an object of arrays; write it as either.")
+    if file_format == "auto":
+        file_format = _recognise(value[0]) if value else "table"
+    return _convert(path, value, file_format, target)
+
+
+def _recognise(row: Any) -> str:
     if isinstance(row, dict):
         if "doc_id" in row and ("filtered_resps" in row or "resps" in row):
             return "lm-eval"
@@ -38,57 +74,28 @@ def recognise(row: Any) -> str:
     return "pipeline" if _ranking(row) is not None else "table"
 
 
-def convert_rows(path: Path, rows: list[Any], name: str, targets: list[Any] | None = None) -> Table:
-    """Rows of the format ``name`` as a table.
-
-    Raises:
-        InvalidFileError: a row is not of this format.
-    """
+def _convert(path: Path, rows: list[Any], name: str, target: str | None = None) -> Table:
+    """Convert rows of the format ``name`` to a table; ``target`` may name a file with a pipeline's targets."""
     if not rows:
         raise InvalidFileError(f"{path}: holds no rows; write the predictions again.")
+    targets = _read_targets(path, target) if name == "pipeline" else None
     try:
-        if targets is not None and len(targets) != len(rows):
-            raise BadRow(0, f"there are {len(rows)} rows but {len(targets)} targets; give one a row")
         columns, notes = FORMATS[name](rows)
         if targets is not None:
+            if len(targets) != len(rows):
+                raise BadRow(0, f"there are {len(rows)} rows but {len(targets)} targets; give one a row")
             columns["target"] = targets
-        table = ArrayTable(path, {key: json_column(key, values) for key, values in columns.items()})
+        table = ArrayTable(path, {key: _column(key, values) for key, values in columns.items()}, notes)
     except BadRow as bad:
         raise InvalidFileError(f"{path}: row {bad.row + 1}: {bad.problem}.") from None
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise InvalidFileError(f"{path}: is not {name} ({first_line(error)}); name another --format.") from None
-    table.notes, table.is_records = notes, True
+    table.target = None if targets is None else "target"
     return table
 
 
-def open_json(path: Path, target: str | None = None, name: str = "auto") -> Table:
-    """A JSON file: a list of records, an object of arrays, or a log; ``.eval`` is Inspect's archive of such."""
-    if path.suffix.lower() == ".eval":
-        return convert_rows(path, _inspect_archive(path), "inspect")
-    try:
-        value = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, UnicodeDecodeError):
-            raise
-        raise InvalidFileError(f"{path}: is not JSON ({first_line(error)}); write it again, or as .jsonl.") from None
-    if isinstance(value, dict):
-        if "eval" in value and isinstance(value.get("samples"), list):
-            return convert_rows(path, value["samples"], "inspect")
-        if isinstance(value.get("results"), dict) and ("configs" in value or "config" in value):
-            raise InvalidFileError(f"{path}: is a summary of lm-eval; run it with --log_samples, name samples_*.jsonl.")
-        lists = {key: each for key, each in value.items() if isinstance(each, list)}
-        if len(lists) == 1 and all(isinstance(row, dict) for row in next(iter(lists.values()))):
-            value = next(iter(lists.values()))
-        else:
-            return _arrays(path, lists)
-    if not isinstance(value, list):
-        raise InvalidFileError(f"{path}: must hold a list of records or an object of arrays; write it as either.")
-    found = name if name != "auto" else recognise(value[0]) if value else "table"
-    return convert_rows(path, value, found, read_targets(path, target) if found == "pipeline" else None)
-
-
-def read_targets(path: Path, target: str | None) -> list[Any] | None:
-    """Targets in a file of their own (NPY, a JSON list, or a line each); None if ``target`` names none."""
+def _read_targets(path: Path, target: str | None) -> list[Any] | None:
+    """Read targets from a separate file (NPY, JSON list, or one per line); None if ``target`` is no file."""
     for file in () if target is None else (Path(target), path.parent / target):
         if file.is_file():
             try:
@@ -97,28 +104,104 @@ def read_targets(path: Path, target: str | None) -> list[Any] | None:
                 text = file.read_text(encoding="utf-8-sig")
                 return list(json.loads(text)) if file.suffix.lower() == ".json" else text.splitlines()
             except (ValueError, TypeError, EOFError, RecursionError) as error:
-                raise InvalidFileError(
-                    f"{file}: holds no list of targets ({first_line(error)}); write one a row."
-                ) from None
+                problem = f"holds no list of targets ({first_line(error)}); write one a row"
+                raise InvalidFileError(f"{file}: {problem}.") from None
     return None
 
 
 def _arrays(path: Path, lists: Columns) -> Table:
     names = lists.pop("class_names", None)
+    if not lists:
+        raise InvalidFileError(f"{path}: holds no arrays; write a list of records, or an object of arrays.")
     try:
-        columns = {key: json_column(key, values) for key, values in lists.items()}
+        return named_arrays(path, {key: _column(key, values) for key, values in lists.items()}, names)
     except BadRow as bad:
         raise InvalidFileError(f"{path}: row {bad.row + 1}: {bad.problem}.") from None
-    if not columns:
-        raise InvalidFileError(f"{path}: holds no arrays; write a list of records, or an object of arrays.")
-    return ArrayTable(path, columns, None if names is None else [str(name) for name in names])
+
+
+def _lines(path: Path) -> Iterator[Any]:
+    """Yield parsed lines, skipping blank ones."""
+    row, is_zipped = 0, path.suffix.lower() == ".gz"
+    with gzip.open(path, "rt", encoding="utf-8-sig") if is_zipped else path.open(encoding="utf-8-sig") as file:
+        for line in file:
+            if line.strip():
+                row += 1
+                try:
+                    yield json.loads(line)
+                except (ValueError, RecursionError) as error:
+                    problem = f"row {row} is not JSON ({first_line(error)}); write one object a line"
+                    raise InvalidFileError(f"{path}: {problem}.") from None
+
+
+class JSONLinesTable(Table):
+    """Parses rows one by one, without inferring types from the first ones; every message names its row."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        first = next(self.records(), None)
+        if first is None:
+            raise InvalidFileError(f"{path}: holds no rows; write the predictions again.")
+        self.names = list(first)
+
+    def batches(self, columns: Sequence[str], rows: int, text: str | None = None) -> Iterator[dict[str, Column]]:
+        """Yield columns of batches of parsed lines."""
+        records = self.records()
+        while block := list(itertools.islice(records, rows)):
+            yield {name: _column(name, [record.get(name) for record in block]) for name in columns}
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """Yield objects with the fields of nested objects flattened."""
+        for row, record in enumerate(_lines(self._path), start=1):
+            if not isinstance(record, dict):
+                raise InvalidFileError(f"{self._path}: row {row} is not a JSON object; write one object a line.")
+            yield _lift_fields(record)
+
+
+def _lift_fields(record: dict[str, Any]) -> dict[str, Any]:
+    """Flatten nested objects: ``{"probs": {"cat": 1}}`` -> ``{"probs.cat": 1}``."""
+    flat = {}
+    for name, value in record.items():
+        inner = {f"{name}.{field}": each for field, each in value.items()} if isinstance(value, dict) else {name: value}
+        flat.update(inner)
+    return flat
+
+
+def _column(name: str, values: list[Any]) -> Column:
+    """Return parsed values as a column; BadRow names a value that does not fit the others."""
+    if any(isinstance(value, str) for value in values):
+        odd = next((row for row, value in enumerate(values) if not isinstance(value, str | None)), None)
+        if odd is not None:
+            raise BadRow(odd, f"`{name}` is {json.dumps(values[odd])[:40]} where others are text; use one kind")
+        distinct = sorted({value for value in values if value is not None})
+        codes = {value: code for code, value in enumerate(distinct)}
+        return Strings(np.array([codes.get(value, -1) for value in values], dtype=np.int64), tuple(distinct))
+    if all(isinstance(value, bool) for value in values):
+        return np.array(values)
+    length = next((len(value) for value in values if isinstance(value, list)), None)
+    for row, value in enumerate(values if length is not None else ()):
+        if not isinstance(value, list) or len(value) != length:
+            found = f"{len(value)} values" if isinstance(value, list) else "no list"
+            raise BadRow(row, f"`{name}` has {found}, others have {length}; give every row one value a class")
+    try:
+        return np.array(values, dtype=np.float64)  # None becomes NaN, which is refused later with its row
+    except (TypeError, ValueError, OverflowError):
+        shapes = [_shape(value) for value in values]
+        row = next((row for row, shape in enumerate(shapes) if shape is None or shape != shapes[0]), 0)
+        raise BadRow(row, f"`{name}` is {json.dumps(values[row])[:40]}, not a number; fix or drop the row") from None
+
+
+def _shape(value: Any) -> tuple[int, ...] | None:
+    try:
+        return np.array(value, dtype=np.float64).shape
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 def _records(rows: list[Any]) -> tuple[Columns, list[str]]:
-    for number, row in enumerate(rows):
-        if not isinstance(row, dict):
-            raise BadRow(number, "is not a JSON object; write one object a row")
-    flat = [lift_fields(row) for row in rows]
+    odd = next((number for number, row in enumerate(rows) if not isinstance(row, dict)), None)
+    if odd is not None:
+        raise BadRow(odd, "is not a JSON object; write one object a row")
+    flat = [_lift_fields(row) for row in rows]
     return {name: [row.get(name) for row in flat] for name in flat[0]}, []
 
 
@@ -129,87 +212,75 @@ def _lm_eval(rows: list[Any]) -> tuple[Columns, list[str]]:
         if len(values) < 2 or not all(is_number(str(value)) for value in values):
             raise BadRow(number, "has no log-likelihoods of several options; run a multiple-choice task")
         options.append([float(value) for value in values])
-        targets.append(_option_number(row, len(values), number))
-    return _options(options, targets) | {"id": [str(row["doc_id"]) for row in rows]}, _said(options, "lm-eval")
+        target = str(_first(row["target"])).strip()
+        given = row.get("arguments") or []
+        pairs = list(given.values()) if isinstance(given, dict) else given
+        texts = [str(pair.get("arg_1") if isinstance(pair, dict) else pair[-1]).strip() for pair in pairs]
+        if texts.count(target) == 1 and not target.isdecimal():
+            place = texts.index(target)
+        else:
+            place = int(target) if target.isdecimal() else LETTERS.find(target) if len(target) == 1 else -1
+        if not 0 <= place < len(values):
+            count = len(values)
+            raise BadRow(number, f"target is {target[:40]!r}, not one of its {count} options; fix or drop the row")
+        targets.append(place)
+    return _options("lm-eval", options, targets, [str(row["doc_id"]) for row in rows])
 
 
-def _option_number(row: dict[str, Any], count: int, number: int) -> int:
-    target = str(_first(row["target"])).strip()
-    given = row.get("arguments") or []
-    pairs = list(given.values()) if isinstance(given, dict) else given
-    texts = [str(pair.get("arg_1") if isinstance(pair, dict) else pair[-1]).strip() for pair in pairs]
-    if texts.count(target) == 1 and not target.isdecimal():
-        return texts.index(target)
-    place = int(target) if target.isdecimal() else LETTERS.find(target) if len(target) == 1 else -1
-    if not 0 <= place < count:
-        raise BadRow(number, f"target is {target[:40]!r}, not one of its {count} options; fix or drop the row")
-    return place
-
-
-def _options(options: list[list[float]], targets: list[int]) -> Columns:
-    """Log-probabilities where all rows have as many options, else probabilities with 0 for those that are missing."""
-    most = max(map(len, options))
-    if min(map(len, options)) == most:
-        return {"logprobs": options, "target": targets}
-    probs = []
-    for row in options:
-        shares = np.exp(np.array(row) - max(row))
-        probs.append([*(shares / shares.sum()).tolist(), *[0.0] * (most - len(row))])
-    return {"probs": probs, "target": targets}
-
-
-def _said(options: list[list[float]], name: str) -> list[str]:
+def _options(
+    name: str, options: list[list[float]], targets: list[int], identities: list[str]
+) -> tuple[Columns, list[str]]:
+    """Log-probabilities if all rows have the same number of options, else probabilities with 0 for missing ones."""
     least, most = min(map(len, options)), max(map(len, options))
+    columns: Columns = {"logprobs": options}
+    if least < most:
+        columns = {"probs": []}
+        for row in options:
+            shares = np.exp(np.array(row) - max(row))
+            columns["probs"].append([*(shares / shares.sum()).tolist(), *[0.0] * (most - len(row))])
     count = str(most) if least == most else f"{least} to {most}"
-    return [f"{name}: log-probabilities of {count} options, normalised over them"]
+    notes = [f"{name}: log-probabilities of {count} options, normalised over them"]
+    return columns | {"target": targets, "id": identities}, notes
 
 
 def _inspect(rows: list[Any]) -> tuple[Columns, list[str]]:
-    scores = []
-    for number, row in enumerate(rows):
-        if not row.get("scores"):
-            raise BadRow(number, "has no score; score the log with `inspect score`, or drop the sample")
-        scores.append(next(iter(row["scores"].values())))
+    unscored = next((number for number, row in enumerate(rows) if not row.get("scores")), None)
+    if unscored is not None:
+        raise BadRow(unscored, "has no score; score the log with `inspect score`, or drop the sample")
+    scores = [next(iter(row["scores"].values())) for row in rows]
     correct = [str(score["value"]).lower() in ("c", "1", "1.0", "true") for score in scores]
     identities = [str(row["id"]) for row in rows]
     if len(set(identities)) < len(rows):
         return _epochs(identities, [_spelled(str(score.get("answer", ""))) for score in scores], correct)
-    chosen = [_option_tokens(row) for row in rows]
-    if all(token is not None for token in chosen):
-        tokens = [token for token in chosen if token is not None]
+    tokens = [token for row in rows if (token := _option_tokens(row)) is not None]
+    if len(tokens) == len(rows):
         letters = [LETTERS[: len(row.get("choices") or ())] for row in rows]
-        is_whole = all(
-            len(each) > 1 and set(each) <= token[1].keys() for each, token in zip(letters, tokens, strict=True)
-        )
-        if is_whole:
-            options = [[token[1][letter] for letter in each] for each, token in zip(letters, tokens, strict=True)]
+        pairs = [(each, others) for each, (_, others) in zip(letters, tokens, strict=True)]
+        if all(len(each) > 1 and set(each) <= others.keys() for each, others in pairs):
+            options = [[others[letter] for letter in each] for each, others in pairs]
             targets = [LETTERS.index(str(_first(row["target"])).strip()) for row in rows]
-            return _options(options, targets) | {"id": identities}, _said(options, "Inspect")
-        confidences = [math.exp(token[0]) for token in tokens]
-        return _top(confidences, correct, identities), ["Inspect: probability of the answer's token"]
-    stated = [_stated(row, score) for row, score in zip(rows, scores, strict=True)]
-    missing = next((number for number, value in enumerate(stated) if value is None), None)
-    if missing is not None:
-        raise BadRow(
-            missing, "has no log-probabilities, no stated confidence and one epoch; run with --logprobs or --epochs"
-        )
-    return _top(stated, correct, identities), ["Inspect: confidence as stated"]
-
-
-def _top(confidences: list[Any], correct: list[bool], identities: list[str]) -> Columns:
-    return {"confidence": confidences, "correct": correct, "id": identities}
+            return _options("Inspect", options, targets, identities)
+        confidences: list[Any] = [math.exp(logprob) for logprob, _ in tokens]
+        note = "Inspect: probability of the answer's token"
+    else:
+        confidences = [_stated(row, score) for row, score in zip(rows, scores, strict=True)]
+        if None in confidences:
+            problem = "has no log-probabilities, no stated confidence and one epoch; run with --logprobs or --epochs"
+            raise BadRow(confidences.index(None), problem)
+        note = "Inspect: confidence as stated"
+    return {"confidence": confidences, "correct": correct, "id": identities}, [note]
 
 
 def _epochs(identities: list[str], answers: list[str], correct: list[bool]) -> tuple[Columns, list[str]]:
     groups: dict[str, list[int]] = {}
     for number, identity in enumerate(identities):
         groups.setdefault(identity, []).append(number)
-    shares, right = [], []
+    columns: Columns = {"confidence": [], "correct": [], "id": list(groups)}
     for numbers in groups.values():
         answer, count = Counter(answers[number] for number in numbers).most_common(1)[0]
-        shares.append(count / len(numbers))
-        right.append(correct[next(number for number in numbers if answers[number] == answer)])
-    return _top(shares, right, list(groups)), ["Inspect: share of the most frequent answer over epochs"]
+        columns["confidence"].append(count / len(numbers))
+        columns["correct"].append(correct[next(number for number in numbers if answers[number] == answer)])
+    return columns, ["Inspect: share of the most frequent answer over epochs"]
 
 
 def _option_tokens(row: dict[str, Any]) -> tuple[float, dict[str, float]] | None:
@@ -222,7 +293,7 @@ def _option_tokens(row: dict[str, Any]) -> tuple[float, dict[str, float]] | None
     return None
 
 
-def _stated(row: dict[str, Any], score: dict[str, Any]) -> Any:
+def _stated(row: dict[str, Any], score: dict[str, Any]) -> str | None:
     metadata = score.get("metadata") or {}
     if "confidence" in metadata:
         return str(metadata["confidence"])
@@ -248,20 +319,20 @@ def _samples(rows: list[Any]) -> tuple[Columns, list[str]]:
     word = next((word for word in SAMPLE_WORDS if word in rows[0]), SAMPLE_WORDS[0])
     if not _is_texts(rows[0].get(word)):
         raise ValueError(f"no list of answers under {', '.join(SAMPLE_WORDS)}")
-    columns, _ = _records(rows)
-    columns["prediction"], columns["confidence"] = [], []
+    columns = {name: each for name, each in _records(rows)[0].items() if name != word}
+    plain = {name: each for name, each in columns.items() if not any(isinstance(v, list | dict) for v in each)}
+    most = []
     for number, row in enumerate(rows):
         if not _is_texts(row.get(word)):
             raise BadRow(number, f"`{word}` is not a list of answers; fix or drop the row")
-        answer, count = Counter(map(_spelled, row[word])).most_common(1)[0]
-        columns["prediction"].append(answer)
-        columns["confidence"].append(count / len(row[word]))
-    del columns[word]
-    return _plain(columns), [f"share of the most frequent of {word}"]
+        most.append(Counter(map(_spelled, row[word])).most_common(1)[0])
+    shares = [count / len(row[word]) for (_, count), row in zip(most, rows, strict=True)]
+    found: Columns = {"prediction": [answer for answer, _ in most], "confidence": shares}
+    return plain | found, [f"share of the most frequent of {word}"]
 
 
 def _spelled(answer: str) -> str:
-    """An answer in one spelling: without spaces around it, a full stop at its end, and capitals."""
+    """Normalise an answer: without surrounding spaces, final full stop and capitals."""
     return answer.strip().removesuffix(".").lower()
 
 
@@ -275,10 +346,10 @@ def _pipeline(rows: list[Any]) -> tuple[Columns, list[str]]:
     words = (*TARGET_WORDS, *MORE_TARGET_WORDS)
     is_bare = not isinstance(rows[0], dict) or rows[0].keys() == {"label", "score"}
     names = [] if is_bare else [name for name in rows[0] if name.lower() in words or name == "id"]
-    columns = {name: [row.get(name) for row in rows] for name in names}
+    columns: Columns = {name: [row.get(name) for row in rows] for name in names}
     labels = list(ranked[0])
-    sums = [abs(sum(row.values()) - 1.0) < 1e-3 for row in ranked]
-    if len(labels) > 1 and all(sums) and all(row.keys() == set(labels) for row in ranked):
+    is_whole = all(row.keys() == set(labels) and abs(sum(row.values()) - 1.0) < 1e-3 for row in ranked)
+    if len(labels) > 1 and is_whole:
         scores = {f"probs.{label}": [row[label] for row in ranked] for label in sorted(labels)}
         return scores | columns, ["pipeline output: scores of all labels"]
     best = [max(row, key=row.__getitem__) for row in ranked]
@@ -287,21 +358,13 @@ def _pipeline(rows: list[Any]) -> tuple[Columns, list[str]]:
 
 
 def _ranking(row: Any) -> list[Any] | None:
-    """Labels with scores: the row itself, one of its fields, or a row that is one label with its score."""
+    """Return labels with scores: the row itself, one of its fields, or a row with one label and score."""
     if isinstance(row, dict) and row.keys() == {"label", "score"} and isinstance(row["label"], str):
         return [row]
-    for value in row.values() if isinstance(row, dict) else [row]:
-        if (
-            isinstance(value, list)
-            and value
-            and all(isinstance(x, dict) and {"label", "score"} <= x.keys() for x in value)
-        ):
-            return value
-    return None
-
-
-def _plain(columns: Columns) -> Columns:
-    return {name: values for name, values in columns.items() if not any(isinstance(v, list | dict) for v in values)}
+    lists = [value for value in (row.values() if isinstance(row, dict) else [row]) if isinstance(value, list) and value]
+    return next(
+        (each for each in lists if all(isinstance(x, dict) and {"label", "score"} <= x.keys() for x in each)), None
+    )
 
 
 def _is_texts(value: Any) -> bool:

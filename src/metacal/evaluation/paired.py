@@ -1,24 +1,48 @@
-"""Intervals of the difference between two models on the same rows: what both get wrong together cancels out."""
+"""Paired comparison of two models: matches rows by id, and computes intervals of differences."""
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from metacal.evaluation.scores import ROW_GROUPS, SMOOTH_CELLS, Binned, Ends, reflected_kernel
-from metacal.functional.binning import BinStatistics, equal_width_index, equal_width_statistics
+from metacal.errors import InvalidFileError
+from metacal.evaluation.prediction_file import PredictionFile
+from metacal.evaluation.scores import ROW_GROUPS, SMOOTH_CELLS, Binned, Ends, class_sums, held_bins, reflected_kernel
+from metacal.functional.binning import BinStatistics, equal_width_index
 from metacal.functional.intervals import Z_95, HypothesisLine, mean_interval, power_sums
-
-NOISE_ROWS = 100_000
-"""Rows from which the scatter of classwise bins is estimated."""
 
 STEPS = 400
 """Places on each model's line of hypotheses between which true errors are interpolated."""
 
 HALVINGS = 20
 TAIL = 0.025
+
+
+def align_rows(files: Sequence[PredictionFile]) -> list[NDArray[np.int64]] | None:
+    """For each file, return the position of its rows in the first one, by id; None if a file has no ids.
+
+    Raises:
+        InvalidFileError: an id is there twice, or missing in a file; the message names one.
+    """
+    columns = [ids for file in files if (ids := file.ids()) is not None]
+    if len(columns) < len(files):
+        return None
+    order = np.argsort(columns[0], kind="stable")
+    ordered = columns[0][order]
+    places = []
+    for file, ids in zip(files, columns, strict=True):
+        values, counts = np.unique(ids, return_counts=True)
+        if len(values) < len(ids):
+            raise InvalidFileError(f"{file.place}: id {values[counts.argmax()]} is there twice; drop one of its rows.")
+        for here, there, missing in ((ids, ordered, file), (ordered, ids, files[0])):
+            if len(odd := np.setdiff1d(there, here)):
+                raise InvalidFileError(f"{missing.place}: has no id {odd[0]}, which another file has; add or drop it.")
+        places.append(order[np.searchsorted(ordered, ids)])
+    return places
 
 
 def accuracy_difference(first: Tensor, second: Tensor) -> Ends:
@@ -56,7 +80,7 @@ class Cells:
 
 
 def error_cells(binned: Binned, smooth_ece: float) -> dict[str, Cells]:
-    """The cells of each calibration error, by name."""
+    """Return the cells of each calibration error, by name."""
     confidences, correct, device = binned.confidences, binned.correct, binned.confidences.device
     residuals = (correct.double() - confidences.double()).float()
     row_groups = min(ROW_GROUPS, len(correct))
@@ -73,43 +97,23 @@ def error_cells(binned: Binned, smooth_ece: float) -> dict[str, Cells]:
 
     width = equal_width_index(confidences, binned.equal_width.num_bins)
     mass = by_edges(binned.equal_mass)
-    smooth = equal_width_statistics(confidences, correct, SMOOTH_CELLS)
     kernel = reflected_kernel(SMOOTH_CELLS, smooth_ece, device)
     return {
         "ece": cells(binned.equal_width, width),
         "mce": cells(binned.equal_width, width, "max"),
         "adaptive_ece": cells(binned.equal_mass, mass),
-        "classwise_ece": _class_cells(binned, row_groups),
+        "classwise_ece": _class_cells(binned),
         "debiased_ece_l2": cells(binned.equal_mass, mass, "l2"),
         "sweep_ece": cells(binned.sweep, by_edges(binned.sweep)),
-        "smooth_ece": cells(smooth, equal_width_index(confidences, SMOOTH_CELLS), smoothing=kernel),
+        "smooth_ece": cells(binned.smooth, equal_width_index(confidences, SMOOTH_CELLS), smoothing=kernel),
     }
 
 
-def _class_cells(binned: Binned, row_groups: int) -> Cells:
-    """The bins of all classes that hold samples; a row is in one bin of every class."""
-    inputs, statistics = binned.inputs, binned.classes
-    num_bins = statistics.num_bins
-    held = statistics.counts.flatten().nonzero().squeeze(1)
-    place = torch.zeros(statistics.counts.numel(), dtype=torch.int64, device=held.device)
-    place[held] = torch.arange(len(held), device=held.device)
-    sums = torch.zeros(row_groups, len(held), device=held.device)
-    classes = torch.arange(inputs.num_classes, device=held.device)
-    count, rows = len(inputs.targets), 0
-    step = max(1, count // NOISE_ROWS)
-    some = replace(inputs, scores=inputs.scores[::step], targets=inputs.targets[::step])
-    for scores, targets in some.chunks(temporaries=8):
-        probs = inputs.to_probs(scores)
-        index = place[equal_width_index(probs.reshape(-1), num_bins).view_as(probs) + classes * num_bins]
-        group = (torch.arange(rows, rows + len(probs), device=held.device) % row_groups).unsqueeze(1)
-        rows += len(probs)
-        residuals = (targets.unsqueeze(1) == classes).float() - probs.float()
-        sums.view(-1).index_add_(0, (group * len(held) + index).view(-1), residuals.reshape(-1))
-    right, units = statistics.correct_sums.flatten()[held], statistics.confidence_units.flatten()[held]
-    kept = BinStatistics(statistics.counts.flatten()[held], right, units, statistics.edges)
-    # Every sample counts once for each class: weights and sums are shares of n K.
-    noise = _centred(sums, rows * inputs.num_classes) * math.sqrt(rows / count)
-    return Cells(kept, noise)
+def _class_cells(binned: Binned) -> Cells:
+    """Return the non-empty bins of all classes; every sample counts once for each class."""
+    sums, rows = class_sums(binned.inputs, binned.classes, None)
+    count, num_classes = len(binned.correct), binned.inputs.num_classes
+    return Cells(held_bins(binned.classes), _centred(sums, rows * num_classes) * math.sqrt(rows / count))
 
 
 def _centred(sums: Tensor, count: int) -> Tensor:
@@ -117,7 +121,7 @@ def _centred(sums: Tensor, count: int) -> Tensor:
 
 
 class _Model:
-    """One model on its line of hypotheses, with noise as its own rows scatter."""
+    """One model on its line of hypotheses, with the noise of its own rows."""
 
     def __init__(self, cells: Cells, weights: Tensor) -> None:
         nothing = torch.zeros(1, cells.statistics.num_bins, device=weights.device)
@@ -130,13 +134,13 @@ class _Model:
         self.measured = self.line.error(cells.statistics.gaps).item()
 
     def draw(self, error: float) -> Tensor:
-        """Measured errors ``(R,)`` of data sets whose true error is this."""
+        """Simulated errors ``(R,)`` of data sets with this true error."""
         place = np.interp(error, self.errors, self.places.cpu().numpy())
         gaps = self.line.gaps(self.places.new_tensor([place])) if error > 0.0 else torch.zeros_like(self.line.weights)
         return self.line.measure((gaps * self.line.weights).float() + self.noise)
 
     def typical(self) -> float:
-        """The true error whose data sets measure, in the median, what was measured; 0 if chance gives more."""
+        """The true error whose median measured error is the observed one; 0 if chance alone gives more."""
         low, high = 0.0, float(self.errors[-1])
         for _ in range(HALVINGS):
             middle = 0.5 * (low + high)

@@ -1,4 +1,4 @@
-"""`Predictions`: what a model said about a set of samples, and what was true; read from a file, or a sample of it."""
+"""`Predictions`: scores and targets of a set of samples, in memory or sampled from a file."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from metacal.errors import InvalidValueError
-from metacal.evaluation.group_labels import GroupLabels, join_columns, label_groups
+from metacal.evaluation.groups import GroupLabels, label_groups
 from metacal.evaluation.prediction_file import Batch, PredictionFile
-from metacal.evaluation.tables import Column, Strings
+from metacal.evaluation.tables import Column, join_columns
 from metacal.functional.boundary import to_tensor
 from metacal.functional.inputs import Inputs, at_least_float32, log_probs, read_inputs
 
@@ -94,12 +94,12 @@ class Predictions:
 
     @property
     def inputs(self) -> Inputs:
-        """As measures read them; values were checked when these predictions were made."""
+        """The predictions as `Inputs`; values were checked on construction."""
         return Inputs(self.scores, self.targets, self.is_logits, keep=None, validate=False)
 
     @property
     def predicted(self) -> Tensor:
-        """int64 ``(n,)``: the first class with the highest score, before rounding could make two of them equal."""
+        """int64 ``(n,)``: the first class with the highest score."""
         return self.scores.argmax(dim=1)
 
     @property
@@ -115,7 +115,7 @@ class Predictions:
 
 
 class Reservoir:
-    """Keeps at most ``capacity`` rows, each as likely as any other, in their order; all of them if they fit.
+    """Keeps a uniform random sample of at most ``capacity`` rows, in order; all of them if they fit.
 
     Every row gets a random number, and those with the lowest stay: the same seed and rows give the same sample, however
     the rows are batched. With ``places``, int64 ``(n,)``, where each row stands in another file, a row gets the number
@@ -131,34 +131,24 @@ class Reservoir:
     """
 
     def __init__(self, capacity: int, seed: int = 0, places: NDArray[np.int64] | None = None) -> None:
-        self.capacity = capacity
-        self._places = places
-        self._placed = None if places is None else np.random.default_rng(seed).random(len(places))[places]
-        self.seen = 0
-        self._generator = np.random.default_rng(seed)
+        self.capacity, self.seen = capacity, 0
+        self._generator, self._places = np.random.default_rng(seed), places
+        self._placed = None if places is None else self._generator.random(len(places))[places]
         self._by_class: list[Tensor] = []  # (K, m): scores of the rows held
         self._targets: list[Tensor] = []
         self._rows: list[NDArray[np.int64]] = []
         self._numbers: list[NDArray[np.float64]] = []
-        self._held = 0
         self._bar = 1.0  # a row whose number is not below it is not among the lowest
-
-    @classmethod
-    def for_classes(
-        cls, num_classes: int, sample: int = SAMPLE, seed: int = 0, places: NDArray[np.int64] | None = None
-    ) -> "Reservoir":
-        """One that keeps ``sample`` rows, or as many of so many classes as fit in memory."""
-        return cls(max(1, min(sample, SAMPLE_ELEMENTS // num_classes)), seed, places)
 
     @property
     def row_numbers(self) -> Tensor:
-        """int64 ``(m,)``: which of the rows seen, counted from 0, are those of `rows`."""
+        """int64 ``(m,)``: the row numbers, from 0, of `rows`."""
         self._shrink()
         return torch.from_numpy(self._rows[0])
 
     @property
     def is_complete(self) -> bool:
-        """Whether every row that was seen is still there."""
+        """Whether all rows seen so far are kept."""
         return self.seen <= self.capacity
 
     def add(self, scores: Tensor, targets: Tensor) -> None:
@@ -174,29 +164,26 @@ class Reservoir:
         self._rows.append(below + self.seen)
         self._numbers.append(numbers[below])
         self.seen += len(targets)
-        self._held += len(below)
-        if self._held >= 2 * self.capacity:
+        if sum(map(len, self._numbers)) >= 2 * self.capacity:
             self._shrink()
 
     def rows(self) -> tuple[Tensor, Tensor]:
-        """Scores ``(m, K)`` and targets ``(m,)`` of the rows kept."""
+        """Scores ``(m, K)`` and targets ``(m,)`` of the kept rows."""
         self._shrink()
         return self._by_class[0].t().contiguous(), self._targets[0]
 
     def _shrink(self) -> None:
-        by_class, targets = torch.cat(self._by_class, dim=1), torch.cat(self._targets)
         rows, numbers = np.concatenate(self._rows), np.concatenate(self._numbers)
+        kept = np.arange(len(rows))
         if len(numbers) > self.capacity:
             self._bar = float(np.partition(numbers, self.capacity)[self.capacity])
-            lowest = np.flatnonzero(numbers < self._bar)
-            rows, numbers = rows[lowest], numbers[lowest]
-            by_class, targets = by_class.index_select(1, torch.from_numpy(lowest)), targets[lowest]
+            kept = np.flatnonzero(numbers < self._bar)
         if self._places is not None:
-            order = np.argsort(self._places[rows], kind="stable")
-            rows, numbers, chosen = rows[order], numbers[order], torch.from_numpy(order)
-            by_class, targets = by_class.index_select(1, chosen), targets[chosen]
-        self._by_class, self._targets, self._rows, self._numbers = [by_class], [targets], [rows], [numbers]
-        self._held = len(numbers)
+            kept = kept[np.argsort(self._places[rows[kept]], kind="stable")]
+        chosen = torch.from_numpy(kept)
+        self._by_class = [torch.cat(self._by_class, dim=1).index_select(1, chosen)]
+        self._targets = [torch.cat(self._targets)[chosen]]
+        self._rows, self._numbers = [rows[kept]], [numbers[kept]]
 
 
 def read_predictions(
@@ -244,16 +231,16 @@ def sample_predictions(
     places: NDArray[np.int64] | None = None,
     on_batch: Callable[[Batch, "Reservoir"], None] | None = None,
 ) -> Predictions:
-    """At most ``sample`` rows of an opened file, drawn at random; all of them if there are no more.
+    """Return a random sample of at most ``sample`` rows of an opened file; all if there are no more.
 
     Args:
         file: without targets, they are 0.
-        sample: rows to keep.
+        sample: rows to keep; of very many classes, as many as fit in memory.
         seed: of the draw.
         places: int64 ``(n,)``: where each row stands in another file, whose order the rows are put in, see `Reservoir`.
         on_batch: called with each batch before it is added to the rows kept.
     """
-    reservoir = Reservoir.for_classes(file.num_classes, sample, seed, places)
+    reservoir = Reservoir(max(1, min(sample, SAMPLE_ELEMENTS // file.num_classes)), seed, places)
     groups: list[Column] = []
     for batch in file.batches():
         if on_batch is not None:
@@ -267,22 +254,18 @@ def sample_predictions(
         kept = replace(kept, total=total, row_numbers=reservoir.row_numbers)
     if file.by is None:
         return kept
-    column = join_columns(groups)
-    rows = reservoir.row_numbers.numpy()
-    some = Strings(column.codes[rows], column.values) if isinstance(column, Strings) else column[rows]
-    return replace(kept, groups=label_groups(file.by, some))
+    return replace(kept, groups=label_groups(file.by, join_columns(groups)[reservoir.row_numbers.numpy()]))
 
 
 def gather(file: PredictionFile) -> Predictions:
-    """All rows of an opened file with targets."""
+    """Read all rows of an opened file with targets."""
     batches = list(file.batches())
     scores = torch.cat([batch.scores for batch in batches]).contiguous()
-    targets = torch.cat([batch.targets for batch in batches if batch.targets is not None])
-    return _of_file(file, scores, targets)
+    return _of_file(file, scores, torch.cat([batch.targets for batch in batches if batch.targets is not None]))
 
 
 def _of_file(file: PredictionFile, scores: Tensor, targets: Tensor) -> Predictions:
-    """Rows that the file has checked."""
+    """Build predictions from rows that the file has checked."""
     return Predictions(scores, file.is_logits, targets, file.class_names, file.name)
 
 

@@ -1,6 +1,7 @@
-"""Rows read once, in memory that does not grow with them: figures that need sums alone."""
+"""Figures that need only sums, from one pass over the rows in constant memory."""
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,14 +10,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from metacal.evaluation.prediction_file import CHUNK_ELEMENTS
-from metacal.evaluation.scores import HIGHEST_BRIER, RESAMPLES, Ends, accuracy_interval
+from metacal.evaluation.scores import HIGHEST_BRIER, RESAMPLES, Ends, accuracy_interval, ends_of
 from metacal.functional.binning import BinStatistics, calibration_error, fill_equal_widths
 from metacal.functional.intervals import error_interval, mean_interval, power_sums
 
 
 @dataclass
 class StreamedScores:
-    """Accuracy, NLL, Brier score, ECE and MCE of rows that come in batches.
+    """Accuracy, NLL, Brier score, ECE and MCE of rows that arrive in batches.
 
     Values are not checked: a `PredictionFile` has done so. Bin sums are exact integers, the others are in float64, so
     batches of any size give the same figures.
@@ -62,15 +63,14 @@ class StreamedScores:
     def intervals(self, num_resamples: int = RESAMPLES, seed: int = 0) -> dict[str, Ends]:
         """95 % intervals of the figures, by name; the arguments are those of `error_interval`."""
         likelihood, distance = (tuple(sums) for sums in self._sums.tolist())
-        ends = {
+        interval = partial(error_interval, self.statistics, num_resamples=num_resamples, seed=seed)
+        return {
             "accuracy": accuracy_interval(int(self.statistics.correct_sums.sum()), self.count),
             "nll": mean_interval(self.count, likelihood),
             "brier": mean_interval(self.count, distance, HIGHEST_BRIER),
+            "ece": ends_of(interval("l1")),
+            "mce": ends_of(interval("max")),
         }
-        for name, norm in (("ece", "l1"), ("mce", "max")):
-            interval = error_interval(self.statistics, norm, num_resamples=num_resamples, seed=seed)
-            ends[name] = interval.low.item(), interval.high.item()
-        return ends
 
     @np.errstate(divide="ignore", over="ignore")  # a target of probability 0: its loss is infinite
     def _add(self, by_class: NDArray[Any], targets: NDArray[np.int64]) -> None:

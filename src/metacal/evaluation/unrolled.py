@@ -1,4 +1,4 @@
-"""Tables whose rows hold many answers, unrolled so that each is a row: labels of a sample, pixels of an image."""
+"""Tables with many answers per row, flattened to one answer per row: labels of a sample, pixels of an image."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metacal.errors import InvalidValueError
-from metacal.evaluation.checks import read_numbers
 from metacal.evaluation.columns import (
     TARGET_WORDS,
     Layout,
@@ -17,29 +16,26 @@ from metacal.evaluation.columns import (
     without_common_prefix,
 )
 from metacal.evaluation.confidences import read_correct
-from metacal.evaluation.tables import ArrayTable, Column, Strings, Table
+from metacal.evaluation.tables import Column, Strings, Table, read_numbers
 
 NARROW = "intervals take them for independent, so they are too narrow"
 LABEL = "label"
 """The column of an `EventTable` that says which label a row is of."""
 
 
-class EventTable:
-    """Every label of every row as a yes/no event: a score, an outcome and the label's name.
+class EventTable(Table):
+    """Each label of each row as a yes/no event: a score, an outcome and the label's name.
 
-    Args:
-        table: the rows.
-        layout: where the scores are; found without a target.
-        targets: columns of 0 and 1 in the order of the scores, or one that holds lists of them.
+    ``targets`` are columns of 0 and 1 in the order of the scores, or one that holds lists of them.
     """
 
     class_names = ("no", "yes")
-    unit = "row"
+    target = "target"
 
     def __init__(self, table: Table, layout: Layout, targets: Sequence[str]) -> None:
         self._table, self._scores, self._targets = table, layout.scores, tuple(targets)
-        self.score = "logits" if layout.is_logits else "probs"
-        self.names = [self.score, "target", LABEL]
+        self._score = "logits" if layout.is_logits else "probs"
+        self.names = [self._score, "target", LABEL]
         labels = layout.class_names
         if len(layout.scores) == 1:
             first = next(iter(table.batches(layout.scores, 1)), {}).get(layout.scores[0])
@@ -49,38 +45,39 @@ class EventTable:
                     "leave out `multilabel` (--multilabel) for a binary model."
                 )
             labels = labels or tuple(map(str, range(first.shape[1])))
-        self.labels = labels or layout.scores
-        self.answers = len(self.labels)
-        self.notes = [f"multilabel: {self.answers} labels a row, each a yes/no event; {NARROW}"]
+        self._labels = labels or layout.scores
+        self.notes = [f"multilabel: {len(self._labels)} labels a row, each a yes/no event; {NARROW}"]
 
     def batches(self, columns: Sequence[str], rows: int, text: str | None = None) -> Iterator[dict[str, Column]]:
-        """Yield events of some rows, those of a row together."""
-        wanted = (*self._scores, *self._targets)
-        for batch in self._table.batches(wanted, max(1, rows // self.answers)):
+        """Yield the events of some rows, grouped by row."""
+        answers = len(self._labels)
+        for batch in self._table.batches((*self._scores, *self._targets), max(1, rows // answers)):
             scores = self._matrix([read_numbers(name, batch[name]) for name in self._scores], "scores")
-            outcomes = [self._outcomes(name, batch[name]) for name in self._targets]
-            codes = np.tile(np.arange(self.answers), len(scores))
-            found: dict[str, Column] = {self.score: scores.reshape(-1), LABEL: Strings(codes, tuple(self.labels))}
-            yield found | {"target": self._matrix(outcomes, "targets").reshape(-1).astype(np.int64)}
+            outcomes = self._matrix([_outcomes(name, batch[name]) for name in self._targets], "targets")
+            labels = Strings(np.tile(np.arange(answers), len(scores)), tuple(self._labels))
+            yield {self._score: scores.reshape(-1), "target": outcomes.reshape(-1).astype(np.int64), LABEL: labels}
+
+    def place(self, row: int) -> str:
+        """Describe the position of a row in the file, for messages."""
+        return super().place(row // len(self._labels))
 
     def _matrix(self, arrays: list[NDArray[Any]], what: str) -> NDArray[Any]:
         whole = arrays[0] if len(arrays) == 1 and arrays[0].ndim == 2 else np.stack(arrays, axis=1)
-        if whole.ndim != 2 or whole.shape[1] != self.answers:
-            raise InvalidValueError(f"{what} must have {self.answers} labels a row, got {whole.shape[1:]}.")
+        if whole.ndim != 2 or whole.shape[1] != len(self._labels):
+            raise InvalidValueError(f"{what} must have {len(self._labels)} labels a row, got {whole.shape[1:]}.")
         return whole
 
-    @staticmethod
-    def _outcomes(name: str, column: Column) -> NDArray[Any]:
-        if isinstance(column, Strings) or column.ndim != 2:
-            return read_correct(column, name)
-        flat = read_correct(column.reshape(-1), name, per_row=column.shape[1])
-        return flat.reshape(column.shape)
+
+def _outcomes(name: str, column: Column) -> NDArray[Any]:
+    if isinstance(column, Strings) or column.ndim != 2:
+        return read_correct(column, name)
+    return read_correct(column.reshape(-1), name, per_row=column.shape[1]).reshape(column.shape)
 
 
 def find_events(
     table: Table, *, probs: str | None, logits: str | None, target: str | None, class_names: Sequence[str] | None
 ) -> EventTable:
-    """Rows of several labels; arguments as in `read_predictions`, ``target`` may be a pattern too.
+    """Find rows of several labels; arguments as in `read_predictions`, ``target`` may be a pattern.
 
     Raises:
         InvalidValueError: scores and targets are not of the same labels.
@@ -100,44 +97,36 @@ def find_events(
         logits=logits,
         class_names=class_names or table.class_names,
         needs_target=False,
-        is_arrays=isinstance(table, ArrayTable) and not table.is_records,
+        is_arrays=bool(table.arrays),
     )
-    if len(found) == 1:
-        return EventTable(table, layout, found)
+    labels = layout.class_names or ()
     by_label = dict(zip(without_common_prefix(found), found, strict=True))
-    if by_label.keys() != set(layout.class_names or ()):
+    if len(found) > 1 and by_label.keys() != set(labels):
         raise InvalidValueError(
             f"scores ({list_names(layout.scores)}) and targets ({list_names(found)}) must be of the same labels; name "
             "both with --probs and --target."
         )
-    return EventTable(table, layout, [by_label[label] for label in layout.class_names or ()])
+    return EventTable(table, layout, found if len(found) == 1 else [by_label[label] for label in labels])
 
 
-class PixelTable:
-    """Every pixel of every image as a row, image by image; tokens of sequences too.
+class PixelTable(Table):
+    """Each pixel of each image, or token of each sequence, as a row.
 
-    Args:
-        table: arrays of scores ``(n, K, ...)``, ``(n, ..., K)`` or, of a binary model, ``(n, ...)``, and of targets
-            ``(n, ...)``.
-        score: the array of scores.
-        target: the array of targets.
-        ignore: a target that does not count.
+    Scores are ``(n, K, ...)``, ``(n, ..., K)`` or, of a binary model, ``(n, ...)``; targets ``(n, ...)``. ``ignore`` is
+    a target that does not count.
     """
 
-    unit = "image"
-
-    def __init__(self, table: ArrayTable, score: str, target: str, ignore: int | None = None) -> None:
-        self._scores, self._targets = np.asanyarray(table.array(score)), np.asanyarray(table.array(target))
-        self._score, self._target, self._ignore = score, target, ignore
+    def __init__(self, table: Table, score: str, target: str, ignore: int | None = None) -> None:
+        self._scores, self._targets = np.asanyarray(table.arrays[score]), np.asanyarray(table.arrays[target])
+        self._ignore = ignore
         self.names, self.class_names = [score, target], table.class_names
-        self.answers = int(np.prod(self._targets.shape[1:]))
+        self._answers = int(np.prod(self._targets.shape[1:]))
         shape = " x ".join(map(str, self._targets.shape[1:]))
         self.notes = [f"{len(self._targets):,} images or sequences of {shape}, each pixel or token a row; {NARROW}"]
-        if ignore is not None:
-            self.notes.append(f"target {ignore} left out")
+        self.notes += [] if ignore is None else [f"target {ignore} left out"]
 
     def batches(self, columns: Sequence[str], rows: int, text: str | None = None) -> Iterator[dict[str, Column]]:
-        """Yield the pixels of an image at a time."""
+        """Yield the pixels of one image at a time."""
         axis = 0 if self._scores.shape[2:] == self._targets.shape[1:] else -1
         is_single = self._scores.shape == self._targets.shape
         for scores, targets in zip(self._scores, self._targets, strict=True):
@@ -147,5 +136,9 @@ class PixelTable:
                 kept = labels != self._ignore
                 flat, labels = flat[kept], labels[kept]
             if len(labels):
-                found: dict[str, Column] = {self._score: flat, self._target: labels}
+                found: dict[str, Column] = dict(zip(self.names, (flat, labels), strict=True))
                 yield {name: found[name] for name in columns}
+
+    def place(self, row: int) -> str:
+        """Describe the position of a row in the file, for messages."""
+        return f"image {row // self._answers + 1}"
