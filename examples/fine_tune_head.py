@@ -17,7 +17,7 @@ from torch import nn
 
 from metacal.errors import MissingDataError
 from metacal.integrations.sklearn import MetaCalibratedClassifier
-from metacal.integrations.sklearn.head_training import Rows, build_adamw, build_network, plain_loss, train
+from metacal.integrations.sklearn.head_training import Rows, build_network, train
 from metacal.lab.data import load_dataset
 from metacal.posthoc import TemperatureScaling
 
@@ -44,10 +44,16 @@ def digit_embeddings() -> tuple[np.ndarray, np.ndarray]:
     cpu = torch.device("cpu")
     backbone = build_network([64, 64, 5], 0, cpu)
     rows = Rows(X[known], torch.from_numpy(y[known]), cpu)
-    optimizer = build_adamw(backbone, 1e-2, 1e-4)
-    train(backbone, optimizer, plain_loss(backbone), rows, batch_size=64, epochs=20, seed=0)
+    fit(backbone, rows, lr=1e-2, passes=20, seed=0)
     with torch.no_grad():
         return nn.Sequential(*backbone[:-1])(torch.from_numpy(X[~known])).numpy(), y[~known] - 5
+
+
+def fit(network: nn.Module, rows: Rows, lr: float, passes: int, seed: int) -> None:
+    """Train with plain cross-entropy."""
+    optimizer = torch.optim.AdamW(network.parameters(), lr=lr, weight_decay=1e-4)
+    loss_of = lambda x, y: nn.functional.cross_entropy(network(x), y)  # noqa: E731
+    train(network, optimizer, loss_of, rows, batch_size=64, epochs=passes, seed=seed)
 
 
 def split(X: np.ndarray, y: np.ndarray, labelled: int, seed: int):
@@ -65,8 +71,7 @@ def plain(X, y, labelled: int, passes: int, seed: int, held_out: int = 0) -> Sai
     X_few, y_few, X_test, y_test = (torch.from_numpy(part) for part in split(X, y, labelled, seed))
     network = build_network([X.shape[1], *HIDDEN, int(y.max()) + 1], seed, torch.device("cpu"))
     rows = Rows(X_few[held_out:].numpy(), y_few[held_out:], torch.device("cpu"))
-    optimizer = build_adamw(network, 3e-3, 1e-4)
-    train(network, optimizer, plain_loss(network), rows, batch_size=64, epochs=passes, seed=seed)
+    fit(network, rows, lr=3e-3, passes=passes, seed=seed)
     with torch.no_grad():
         logits, known = network(X_test), network(X_few[:held_out])
     temperature = TemperatureScaling().fit(logits=known, targets=y_few[:held_out]).temperature_ if held_out else 1.0

@@ -17,7 +17,7 @@ import metacal
 README = Path(__file__).parent.parent / "README.md"
 
 OF_AN_EXTRA = (
-    *("__main__", "cli", "lab", "evaluation.arrow_tables"),
+    *("__main__", "cli", "lab", "evaluation.arrow_tables", "evaluation.other_columns"),
     *("integrations.calibration_metric", "integrations.lightning", "integrations.transformers"),
 )
 """Modules that need an extra to be imported: the command line, the lab, and what is made for one package or format."""

@@ -79,7 +79,7 @@ _PARTS = ("evaluation", "functional", "lab", "losses", "metalearning", "metrics"
 
 
 def __getattr__(name: str) -> Any:
-    """Import a part of the package, `evaluate`, or a name of `metacal.metalearning`, on first use."""
+    """Import a subpackage, `evaluate`, or a name of `metacal.metalearning` on first use."""
     if name in _PARTS:
         return importlib.import_module(f"metacal.{name}")
     if name in __all__:

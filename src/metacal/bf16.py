@@ -1,4 +1,4 @@
-"""Whether bfloat16 can be used on this CPU: some virtual machines advertise AMX and kill the process that uses it.
+"""Check whether bfloat16 works on this CPU: on some virtual machines it kills the process that uses it.
 
 torch takes oneDNN's kernels, oneDNN asks the CPU what it can do, and where that promises AMX and lacks it, the first
 product in bfloat16 is an illegal instruction. No exception handler can catch that, so a child process tries first.
@@ -35,43 +35,28 @@ TRY = (sys.executable, "-c", STEPS)
 
 
 def died_of(command: Sequence[str] = TRY) -> str:
-    """What bfloat16 on this CPU dies of, such as ``SIGILL``; empty where it works.
+    """Return the signal that kills a child process using bfloat16 on this CPU, such as ``SIGILL``; empty if it works.
 
-    A child process tries it, which takes a second or two, once: this process and its children remember.
-
-    Args:
-        command: of the child process.
+    It takes a second or two, once: this process and its children remember.
     """
     asked = f"{platform.node()} {os.environ.get(CAP[0], '')}"
     found = os.environ.get(VERDICT, "").rpartition(" ")
     if found[0] == asked:
         return found[2]
     status = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False).returncode
-    reason = "" if 0 <= status < 0x80000000 else name_of(status)  # an exception is the caller's to see
+    reason = ""  # of a status that is not a signal's: an exception is the caller's to see
+    if status < 0:
+        reason = signal.Signals(-status).name
+    elif status >= 0x80000000:  # Windows has numbers
+        reason = hex(status)
     os.environ[VERDICT] = f"{asked} {reason}"
     return reason
 
 
-def name_of(status: int) -> str:
-    """The name of the signal that a negative exit status stands for; Windows has numbers.
-
-    Examples:
-        >>> name_of(-4), name_of(0xC000001D)
-        ('SIGILL', '0xc000001d')
-    """
-    return signal.Signals(-status).name if status < 0 else hex(status)
-
-
 def check_bf16(device: str, instead: str, command: Sequence[str] = TRY) -> None:
-    """Refuse bfloat16 where it would kill the process.
+    """Raise `InvalidValueError` if bfloat16 on a ``device`` of this type would kill the process.
 
-    Args:
-        device: type of the device that is to use it; only a CPU is tried.
-        instead: what to ask for instead of bfloat16, as the user spells it.
-        command: of the child process that tries it.
-
-    Raises:
-        InvalidValueError: a child process that used bfloat16 on this CPU died.
+    Only a CPU is tried; ``instead`` is what to ask for instead of bfloat16, as the user spells it.
     """
     if device != "cpu" or not (reason := died_of(command)):
         return

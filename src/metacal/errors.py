@@ -1,4 +1,4 @@
-"""The exceptions metacal raises: one base, a class for each way an input can be wrong; and what a name may mean."""
+"""The exceptions that metacal raises: one base class and a class for each kind of bad input; name suggestions."""
 
 import difflib
 import sys
@@ -48,11 +48,11 @@ class MetacalWarning(UserWarning):
 
 
 class InvalidFileError(InvalidValueError):
-    """A file cannot be read as predictions: the message names the file, the row or column, and the way out."""
+    """A file cannot be read as predictions: the message names the file, the row or column, and the fix."""
 
 
 class MissingDataError(MetacalError, FileNotFoundError):
-    """A dataset is not where it should be."""
+    """A dataset was not found."""
 
 
 class DownloadError(MetacalError, OSError):
@@ -76,12 +76,12 @@ class TrainingError(MetacalError, RuntimeError):
 
 
 class MissingExtraError(MetacalError, ImportError):
-    """A package is not installed that an extra of metacal brings: the message has the command that installs it."""
+    """A package of an extra is not installed: the message has the command that installs it."""
 
 
 @contextmanager
 def needs(extra: str) -> Iterator[None]:
-    """Name the extra to install if a package of it is missing; a context around imports, or a decorator.
+    """Name the extra to install if one of its packages is missing; a context manager or decorator.
 
     Any other missing package is left as it is: a model of the user's may import what it likes.
 
@@ -102,7 +102,7 @@ def needs(extra: str) -> Iterator[None]:
 
 
 def missing_extra(extra: str, package: str) -> MissingExtraError:
-    """The error that names the package and the command that installs it."""
+    """Return the error that names the package and the command that installs it."""
     return MissingExtraError(f"`{package}` must be installed for this: pip install 'metacal[{extra}]'")
 
 
@@ -112,7 +112,7 @@ def missing_package(extra: str) -> str | None:
 
 
 def warn(message: str) -> None:
-    """Warn with a `MetacalWarning` of the line outside of metacal that led here."""
+    """Issue a `MetacalWarning` that points to the caller's line outside of metacal."""
     frame: FrameType | None = sys._getframe()
     level = 0
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in OURS_AND_BELOW:
@@ -121,11 +121,6 @@ def warn(message: str) -> None:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The known names most like a misspelt one, for a message; all of them if none is like it.
-
-    Examples:
-        >>> nearest("FGO", ["fog", "snow"]), nearest("x", ["fog", "snow"])
-        ('fog', 'fog, snow')
-    """
+    """Suggest the known names closest to a misspelt one; all of them if none is close."""
     spelled = {each.lower(): each for each in known if each}
     return ", ".join(spelled[each] for each in difflib.get_close_matches(name.lower(), spelled, cutoff=0.4) or spelled)

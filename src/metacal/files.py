@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all: written beside their place, then moved into it."""
+"""Atomic file writes: a file is written under a temporary name, synced and renamed."""
 
 import errno
 import json
@@ -20,13 +20,10 @@ IRREPLACEABLE = (errno.EACCES, errno.EPERM, errno.EBUSY)
 
 
 def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Let ``write`` fill a file that replaces ``path`` in one move, on the disk before this returns.
+    """Let ``write`` fill a file that atomically replaces ``path``; it is on disk before this returns.
 
     Of a link, what it points to is replaced; permissions stay. What cannot be replaced, a pipe, a terminal or a file in
-    a folder that must not be changed, is written to.
-
-    Raises:
-        StorageError: it could not be written; what was at ``path`` before is still there, unless it was written to.
+    a folder that must not be changed, is written to. A `StorageError` says whether what was there is kept.
     """
     kept = " What was there is kept."
     place = Path(os.path.realpath(path))
@@ -60,8 +57,16 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
             temporary.unlink(missing_ok=True)
 
 
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def remove_leftovers(folder: Path) -> None:
-    """Remove what a process that was killed while writing whole files has left in a folder; nobody may write there."""
+    """Remove temporary files of killed processes from a folder that nobody writes to."""
     for file in folder.glob(f".*.{'[0-9a-f]' * 32}"):
         file.unlink(missing_ok=True)
 
@@ -77,21 +82,17 @@ def _write_in_place(path: Path, write: Callable[[IO[bytes]], object]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace a text file; what UTF-8 does not have, such as bytes of a file's name that are no text, becomes ``?``."""
+    """Replace a text file; characters that UTF-8 cannot encode become ``?``."""
     write_whole(path, lambda file: file.write(text.encode("utf-8", "replace")))
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Replace a JSON file; numbers that are not finite, which JSON does not have, become null.
-
-    Raises:
-        StorageError: it could not be written; what was at ``path`` before is still there.
-    """
+    """Replace a JSON file; numbers that are not finite become null."""
     write_text(path, json_text(value))
 
 
 def json_text(value: Any) -> str:
-    """What `write_json` writes."""
+    """Return the text that `write_json` writes."""
     return json.dumps(_as_json(value), indent=2, allow_nan=False) + "\n"
 
 
@@ -106,12 +107,7 @@ def _as_json(value: Any) -> Any:
 
 
 def as_figures(value: Any) -> Any:
-    """What was read from a JSON file that holds no null but for numbers that are not finite: they are NaN again.
-
-    Examples:
-        >>> as_figures({"test": {"nll": None, "ece": 0.5}, "weight": [1.0, None]})
-        {'test': {'nll': nan, 'ece': 0.5}, 'weight': [1.0, nan]}
-    """
+    """Turn the nulls of a JSON file of numbers back into NaN."""
     if value is None:
         return math.nan
     if isinstance(value, dict):
@@ -122,11 +118,7 @@ def as_figures(value: Any) -> Any:
 
 
 def read_bytes(path: Path) -> bytes:
-    """All of a file.
-
-    Raises:
-        StorageError: it is missing, or cannot be read.
-    """
+    """Read a file; raise `StorageError` if it is missing or unreadable."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -134,20 +126,8 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_json(path: Path) -> Any:
-    """The value in a JSON file; NaN and Infinity, which earlier versions wrote, are read too.
-
-    Raises:
-        StorageError: it is missing or damaged.
-    """
+    """Read a JSON file; NaN and Infinity, which earlier versions wrote, are accepted."""
     try:
         return json.loads(read_bytes(path))
     except (ValueError, RecursionError) as error:
         raise StorageError(f"{path} must hold JSON, got something else: {error}.") from None
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

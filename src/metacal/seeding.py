@@ -1,4 +1,4 @@
-"""Random numbers that are a function of numbers: a seed, an epoch, a sample. No generator is moved along.
+"""Random numbers as pure functions of integers (seed, epoch, sample), without generator state.
 
 The mixing is that of SplitMix64, so a value depends on nothing but its arguments: not on the batch, the order, the
 process or the device that asks for it.
@@ -13,12 +13,7 @@ WORD = 2**64 - 1
 
 
 def mixed(*numbers: int) -> int:
-    """63 well-mixed bits of some integers, in their order.
-
-    Examples:
-        >>> mixed(0, 1) != mixed(1, 0), mixed(0, 1) == mixed(0, 1)
-        (True, True)
-    """
+    """Mix integers, in order, into 63 bits."""
     state = 0
     for number in numbers:
         state = (state ^ (int(number) & WORD)) + STEP & WORD  # numpy's integers would overflow
@@ -29,12 +24,12 @@ def mixed(*numbers: int) -> int:
 
 
 def generator(*numbers: int) -> torch.Generator:
-    """A CPU generator seeded by some integers."""
+    """Return a CPU generator seeded by some integers."""
     return torch.Generator().manual_seed(mixed(*numbers))
 
 
 def random_bits(key: int, samples: Tensor) -> Tensor:
-    """64 random bits for every sample number, as int64 on its device: a function of key and number alone."""
+    """64 random bits for every sample number, as int64 on its device: a pure function of key and number."""
     state = samples.to(torch.int64) * _signed(STEP) + _signed(key)
     state = (state ^ _shifted(state, 30)) * _signed(FIRST)
     state = (state ^ _shifted(state, 27)) * _signed(SECOND)

@@ -276,7 +276,7 @@ def test_bad_input():
         TemperatureScaling().predict_proba(logits=logits)
     with pytest.raises(NotFittedError, match="must be fitted before `save`"):
         TemperatureScaling().save("nowhere")
-    with pytest.raises(InvalidValueError, match="`method` must be one of 'nll', 'grid', 'lbfgs', got 'newton'"):
+    with pytest.raises(InvalidValueError, match="one of 'nll', 'prior', 'grid', 'lbfgs', got 'newton'"):
         TemperatureScaling(method="newton").fit(logits=logits, targets=targets)
     assert fitted.predict_proba(logits=logits[:0]).shape == (0, 4)
 
@@ -402,7 +402,7 @@ def test_a_parameter_beyond_any_float_is_not_loaded(tmp_path):
         ("num_classes", "1", "`num_classes` must be an integer >= 2, got 1"),
         ("num_classes", "9" * 5000, "4300"),
         ("num_classes", "[" * 100_000, "recursion"),
-        ("params", '{"method": "newton"}', "`method` must be one of 'nll', 'grid', 'lbfgs', got 'newton'"),
+        ("params", '{"method": "newton"}', "`method` must be one of 'nll', 'prior', 'grid', 'lbfgs', got 'newton'"),
         ("params", '{"num_bins": "abc"}', "`num_bins` must be an integer >= 1, got 'abc'"),
         ("params", "3", "must be a mapping"),
         ("fit_report", '{"iterations": []}', r"`iterations` must be an integer >= 0, got \[\]"),

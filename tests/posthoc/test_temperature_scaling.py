@@ -1,4 +1,4 @@
-"""Temperature three ways: the exact one, the grid of the paper, and the recipe that stops short."""
+"""Temperature four ways: the exact one, under a prior, the grid of the paper, and the recipe that stops short."""
 
 import numpy as np
 import pytest
@@ -28,6 +28,22 @@ def test_by_likelihood(temperature):
     said = scaling.predict_proba(logits=logits)
     np.testing.assert_allclose(said.numpy(), oracles.softmax(logits.numpy() / scaling.temperature_), rtol=1e-9)
     assert torch.equal(said.argmax(1), logits.argmax(1))
+
+
+@pytest.mark.parametrize("sharpened", [0.2, 4.0])
+def test_a_prior_holds_temperatures_below_1(sharpened):
+    """The optimum on a fine grid of log T."""
+    logits, targets = drawn(n=60, sharpened=sharpened)
+    scaling = TemperatureScaling(method="prior").fit(logits=logits, targets=targets)
+    grid = torch.linspace(-3.0, 3.0, 6001, dtype=torch.float64)
+    losses = [
+        torch.nn.functional.cross_entropy(logits / t.exp(), targets, reduction="sum") + t.clamp(max=0) ** 2 / 0.32
+        for t in grid
+    ]
+    assert np.log(scaling.temperature_) == pytest.approx(float(grid[int(torch.stack(losses).argmin())]), abs=1e-3)
+    assert scaling.fit_report_.converged
+    plain = TemperatureScaling().fit(logits=logits, targets=targets).temperature_
+    assert plain < scaling.temperature_ < 1.0 if sharpened < 1.0 else scaling.temperature_ == plain
 
 
 def test_many_rows_take_one_pass_and_find_the_same():

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from metacal.errors import InvalidTypeError, InvalidValueError
 
+NORMS = ("l1", "l2", "max")
+
 
 def check_tensor(name: str, value: Tensor) -> None:
     """Raise unless ``value`` is a dense tensor."""
@@ -42,10 +44,8 @@ def check_samples(confidences: Tensor, correct: Tensor) -> None:
     if correct.dtype is not torch.bool:
         raise InvalidTypeError(f"`correct` must be a bool tensor, got {correct.dtype}.")
     if confidences.ndim != 1 or confidences.shape != correct.shape:
-        raise InvalidValueError(
-            f"`confidences` and `correct` must both have shape (n,), got {tuple(confidences.shape)} and "
-            f"{tuple(correct.shape)}."
-        )
+        got = f"{tuple(confidences.shape)} and {tuple(correct.shape)}"
+        raise InvalidValueError(f"`confidences` and `correct` must both have shape (n,), got {got}.")
 
 
 def is_integer(value: object) -> bool:
@@ -54,11 +54,10 @@ def is_integer(value: object) -> bool:
 
 
 def check_integer(name: str, value: int, least: int) -> None:
-    """Raise unless ``value`` is an integer >= ``least``; numpy's integers are integers."""
-    if not is_integer(value):
-        raise InvalidTypeError(f"`{name}` must be an integer >= {least}, got {value!r}.")
-    if value < least:
-        raise InvalidValueError(f"`{name}` must be an integer >= {least}, got {value}.")
+    """Raise unless ``value`` is an integer >= ``least``."""
+    if not is_integer(value) or value < least:
+        kind = InvalidValueError if is_integer(value) else InvalidTypeError
+        raise kind(f"`{name}` must be an integer >= {least}, got {value if is_integer(value) else repr(value)}.")
 
 
 def check_flag(name: str, value: bool) -> None:
@@ -73,13 +72,8 @@ def check_ignore_index(ignore_index: int | None) -> None:
         raise InvalidTypeError(f"`ignore_index` must be None or an integer, got {ignore_index!r}.")
 
 
-def check_num_bins(num_bins: int) -> None:
-    """Raise unless ``num_bins`` is an integer >= 1."""
-    check_integer("num_bins", num_bins, 1)
-
-
 def check_number(name: str, value: float, rule: str, *, holds: Callable[[float], bool]) -> None:
-    """Raise unless ``value`` is a number for which ``holds`` says yes; ``rule`` puts that into words."""
+    """Raise unless ``value`` is a number that satisfies ``holds``; ``rule`` describes the condition."""
     if not isinstance(value, Real) or isinstance(value, bool):
         raise InvalidTypeError(f"`{name}` must be {rule}, got {value!r}.")
     if not holds(float(value)):
@@ -91,6 +85,7 @@ check_share = partial(check_number, rule="in [0, 1]", holds=lambda x: 0.0 <= x <
 check_inside = partial(check_number, rule="in (0, 1)", holds=lambda x: 0.0 < x < 1.0)
 check_positive = partial(check_number, rule="a number > 0", holds=lambda x: 0.0 < x < math.inf)
 check_not_negative = partial(check_number, rule=">= 0", holds=lambda x: 0.0 <= x < math.inf)
+check_num_bins = partial(check_integer, "num_bins", least=1)
 
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -1,4 +1,4 @@
-"""Differentiable calibration of a batch as a whole: DECE, SB-ECE, S-AvUC, MMCE, MDCA and smooth ECE.
+"""Differentiable calibration losses of a whole batch: DECE, SB-ECE, S-AvUC, MMCE, MDCA and smooth ECE.
 
 All take logits ``(n, K)``, or ``(n,)`` or ``(n, 1)`` for a binary model with one logit, of any float dtype: narrower
 ones are widened to float32. Targets are int ``(n,)``. Shapes and dtypes are checked; values are not, so that a GPU is
@@ -14,6 +14,8 @@ from metacal.functional.arguments import check_choice, check_inside, check_num_b
 from metacal.functional.boundary import public
 from metacal.functional.calibration_errors import smooth_error
 from metacal.functional.inputs import class_logits_and_targets
+
+__all__ = ["dece", "mdca", "mmce", "mmce_weighted", "smooth_ece", "soft_avuc", "soft_binned_ece"]
 
 SMOOTHING = 1e-6
 """Added to every bin membership of DECE, as published: keeps the gradient of a far-away bin from being exactly 0."""
@@ -133,7 +135,7 @@ def soft_binned_ece(
 
 @public
 def soft_avuc(*, logits: Tensor, targets: Tensor, kappa: float = 0.5, temperature: float = 0.1) -> Tensor:
-    r"""Asks right predictions to be certain and wrong ones to be uncertain.
+    r"""Penalise correct predictions that are uncertain and wrong ones that are certain.
 
     With the entropy H in nats, :math:`e = H / \log K` and
     :math:`q = \sigma((\mathrm{logit}\, e - \mathrm{logit}\, \kappa) / T)`, samples are softly shared among
@@ -184,7 +186,7 @@ def mmce(*, logits: Tensor, targets: Tensor) -> Tensor:
 
 @public
 def mmce_weighted(*, logits: Tensor, targets: Tensor) -> Tensor:
-    r"""MMCE in which right and wrong predictions weigh the same however many there are of each, as published.
+    r"""MMCE that gives correct and wrong predictions equal weight, as published.
 
     With m right and w wrong predictions, the root of
 
@@ -206,7 +208,7 @@ def mmce_weighted(*, logits: Tensor, targets: Tensor) -> Tensor:
 
 @public
 def mdca(*, logits: Tensor, targets: Tensor) -> Tensor:
-    r"""Difference of confidence and frequency, class by class (Hebbalaguppe et al. 2022), beside a loss.
+    r"""Difference of confidence and frequency for each class (Hebbalaguppe et al. 2022), to be added to a loss.
 
     :math:`\frac1K \sum_k \left|\frac1n \sum_i p_{ik} - \frac1n \sum_i [y_i = k]\right|`.
 
@@ -222,7 +224,7 @@ def mdca(*, logits: Tensor, targets: Tensor) -> Tensor:
 
 @public
 def smooth_ece(*, logits: Tensor, targets: Tensor) -> Tensor:
-    """`smooth_calibration_error` of a batch, differentiable: its gradient counts how the bandwidth moves, too.
+    """Differentiable `smooth_calibration_error` of a batch; the gradient includes the bandwidth.
 
     Correctness carries no gradient.
 

@@ -1,4 +1,4 @@
-"""Bins of confidence and what falls into them: every binned measure is derived from `BinStatistics`.
+"""Confidence bins and their statistics: every binned measure is derived from `BinStatistics`.
 
 Sums are exact. A confidence is counted in units of 2**-32 as a 64-bit integer, so sums do not depend on the
 order or the grouping of samples: batches, workers and ranks add up to the bit. A float32 confidence of at
@@ -14,12 +14,20 @@ import torch
 from torch import Tensor
 
 from metacal.errors import InvalidTypeError, InvalidValueError
-from metacal.functional.arguments import check_choice, check_num_bins, check_samples
+from metacal.functional.arguments import NORMS, check_choice, check_num_bins, check_samples
 from metacal.functional.boundary import public
-from metacal.functional.inputs import Inputs, at_least_float32, row_sum_tolerance
+from metacal.functional.inputs import Inputs, at_least_float32, float_bits, row_sum_tolerance
+
+__all__ = [
+    "BinStatistics",
+    "calibration_error",
+    "equal_mass_statistics",
+    "equal_width_statistics",
+    "noise_floor",
+    "sample_size_warning",
+]
 
 SAMPLES_PER_BIN = 10
-
 MOST_SAMPLES = 2**31 - 1
 """Samples that one bin may hold before its 64-bit sum could overflow."""
 
@@ -132,7 +140,7 @@ def calibration_error(statistics: BinStatistics, norm: str = "l1") -> Tensor:
     ``|gap_m|`` (MCE), with ``w_m`` the share of samples in bin m. NaN without samples, or if a confidence was NaN.
     """
     check_statistics(statistics)
-    check_choice("norm", norm, ("l1", "l2", "max"))
+    check_choice("norm", norm, NORMS)
     gaps = statistics.gaps.abs()
     if norm == "max":
         error = gaps.amax(-1)
@@ -167,15 +175,10 @@ def accumulate(
     *,
     may_hold_nan: bool = False,
 ) -> BinStatistics:
-    """Statistics of samples whose bins are known.
+    """Statistics of samples whose bins ``index`` are known.
 
-    Args:
-        index: int64 ``(n,)``, the bin of each sample; ``class * M + bin`` with ``num_classes``.
-        confidences: ``(n,)``, float32 or float64.
-        correct: bool ``(n,)``.
-        edges: ``(M + 1,)``.
-        num_classes: with it, the statistics have shape ``(num_classes, M)``.
-        may_hold_nan: check for confidences that are NaN: the values have not been validated.
+    With ``num_classes``, ``index`` is ``class * M + bin`` and the statistics have shape ``(num_classes, M)``;
+    ``may_hold_nan`` says that the values have not been validated.
     """
     shape = (len(edges) - 1,) if num_classes is None else (num_classes, len(edges) - 1)
     # Right and wrong samples go to two cells of each bin: two passes fill all three sums.
@@ -190,7 +193,7 @@ def accumulate(
 
 
 def mark_nan(counts: Tensor, has_nan: Tensor) -> Tensor:
-    """Add `NOT_A_NUMBER` to the first bin of counts ``(..., M)``, in place, if there was one; give them back."""
+    """Add `NOT_A_NUMBER` in place to the first bin of counts ``(..., M)`` if there was a NaN, and return them."""
     counts[..., 0].add_(has_nan, alpha=NOT_A_NUMBER)
     return counts
 
@@ -215,12 +218,12 @@ def equal_width_index(confidences: Tensor, num_bins: int) -> Tensor:
 
 @lru_cache(maxsize=64)
 def equal_width_edges(num_bins: int, device: torch.device) -> Tensor:
-    """float64 ``(M + 1,)``: ``m / M``. One tensor per device, shared: not to be written to."""
+    """float64 ``(M + 1,)``: ``m / M``. The result is shared; do not modify it."""
     return torch.arange(num_bins + 1, dtype=torch.float64, device=device) / num_bins
 
 
 class SortedSamples:
-    """Confidences in ascending order with prefix sums, from which any number of equal-mass bins is read off.
+    """Confidences in ascending order with prefix sums, from which equal-mass bins of any number are computed.
 
     Tied confidences always share a bin, so the result does not depend on the order of the samples; where ties or a
     small n leave fewer than M groups, bins are empty and count for nothing.
@@ -228,14 +231,15 @@ class SortedSamples:
 
     def __init__(self, confidences: Tensor, correct: Tensor) -> None:
         self.confidences, order = torch.sort(at_least_float32(confidences))
-        self.correct_before = _prefix_sums(correct[order].to(torch.int64))
-        self.units_before = _prefix_sums(to_units(self.confidences))
+        # Sums over all samples before each: (n + 1,), starting with 0.
+        self.correct_before = torch.nn.functional.pad(correct[order].cumsum(0), (1, 0))
+        self.units_before = torch.nn.functional.pad(to_units(self.confidences).cumsum(0), (1, 0))
 
     def __len__(self) -> int:
         return len(self.confidences)
 
     def cuts_at(self, wanted: Tensor) -> Tensor:
-        """Move cuts, given as numbers of samples below, up to the end of the run of ties that they fall into."""
+        """Move cuts, given as numbers of samples below, up to the end of a run of ties."""
         last_below = self.confidences[(wanted - 1).clamp(min=0)]
         ends = torch.searchsorted(self.confidences, last_below, right=True)
         return torch.where(wanted == 0, 0, ends)
@@ -269,14 +273,9 @@ def equal_mass_statistics(confidences: Tensor, correct: Tensor, num_bins: int = 
     return SortedSamples(confidences, correct).statistics(num_bins)
 
 
-def _prefix_sums(values: Tensor) -> Tensor:
-    """int64 ``(n,)`` -> ``(n + 1,)``, starting with 0."""
-    return torch.cat((values.new_zeros(1), values.cumsum(0)))
-
-
 @public
 def noise_floor(statistics: BinStatistics) -> Tensor:
-    r"""The ECE to expect, by chance, of a perfectly calibrated model with these confidences: float64 ``(...)``.
+    r"""Expected ECE, by chance, of a perfectly calibrated model with these confidences: float64 ``(...)``.
 
     Bin m's accuracy then scatters around its confidence with variance :math:`c_m (1 - c_m) / n_m`, so the mean of
     its absolute gap is :math:`\sqrt{2 c_m (1 - c_m) / (\pi n_m)}` (normal approximation). A measured ECE near this
@@ -298,7 +297,7 @@ def noise_floor(statistics: BinStatistics) -> Tensor:
 
 @public
 def sample_size_warning(statistics: BinStatistics) -> str | None:
-    """One sentence when there are too few samples for the bins, else None (top-label statistics only).
+    """Return a sentence if there are too few samples for the bins, else None (top-label statistics only).
 
     Examples:
         >>> import torch
@@ -323,19 +322,20 @@ def sample_size_warning(statistics: BinStatistics) -> str | None:
 
 
 def confidence_and_correctness(inputs: Inputs) -> tuple[Tensor, Tensor]:
-    """All samples' confidences (float32 or wider) and whether each was right (bool), both ``(n,)``.
+    """Return the confidence of each sample (float32 or wider) and whether it is correct, both ``(n,)``.
 
     For multiclass scores this is the top label's probability and whether the top label is the target; for
     yes/no events it is the probability of "yes" and whether the answer was "yes".
     """
     pairs = list(confidence_chunks(inputs))
     if not pairs:
-        return inputs.scores.new_zeros(0), torch.zeros(0, dtype=torch.bool, device=inputs.scores.device)
-    return torch.cat([confidences for confidences, _ in pairs]), torch.cat([correct for _, correct in pairs])
+        return at_least_float32(inputs.scores.new_zeros(0)), inputs.scores.new_zeros(0, dtype=torch.bool)
+    confidences, correct = zip(*pairs, strict=True)
+    return torch.cat(confidences), torch.cat(correct)
 
 
 def confidence_chunks(inputs: Inputs) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield ``(confidences, correct)`` chunk by chunk, so that memory stays bounded whatever the number of rows."""
+    """Yield ``(confidences, correct)`` in chunks, so that memory is bounded for any number of rows."""
     if inputs.is_events:
         for scores, outcomes, _ in inputs.events():
             yield inputs.to_probs(scores), outcomes == 1
@@ -344,19 +344,23 @@ def confidence_chunks(inputs: Inputs) -> Iterator[tuple[Tensor, Tensor]]:
         unique_above = 0.5 if inputs.is_logits else 0.5 + row_sum_tolerance(inputs.scores.dtype)
         if not inputs.validate and not inputs.is_logits:
             unique_above = torch.inf  # the sums have not been checked
+        has_no_signs = inputs.validate and not inputs.is_logits
         for scores, targets in inputs.chunks():
-            top = scores.amax(dim=1)
-            # Relative to the top, so that large logits lose nothing and two tied tops give at most 1/2 exactly.
-            confidences = (scores - top.unsqueeze(1)).exp_().sum(dim=1).reciprocal_() if inputs.is_logits else top
-            yield confidences, is_first_top(scores, targets, top, confidences > unique_above)
+            ranked = float_bits(scores) if has_no_signs else scores
+            top = ranked.amax(dim=1)
+            confidences = top.view(scores.dtype)
+            if inputs.is_logits:
+                # Relative to the top, so that large logits lose nothing and two tied tops give at most 1/2 exactly.
+                confidences = (scores - top.unsqueeze(1)).exp_().sum(dim=1).reciprocal_()
+            yield confidences, is_first_top(ranked, targets, top, confidences > unique_above)
 
 
 def is_first_top(scores: Tensor, targets: Tensor, top: Tensor, is_unique: Tensor) -> Tensor:
-    """Whether each target is the first class with the top score: ``scores.argmax(1) == targets``, but cheaper.
+    """Whether each target is the first class with the top score: a faster ``scores.argmax(1) == targets``.
 
     On a CPU ``argmax`` costs several times ``amax``. The target is right if its score is the top one, except
     where an earlier class has the same score; only rows that may hold such a tie, those not known to have a unique
-    ``top`` (each row's highest score), are compared again.
+    ``top`` (each row's highest score), are compared again. Scores may be the bits of probabilities, too.
     """
     if scores.device.type != "cpu":
         return scores.argmax(dim=1) == targets
@@ -364,7 +368,8 @@ def is_first_top(scores: Tensor, targets: Tensor, top: Tensor, is_unique: Tensor
     rows = (correct & ~is_unique).nonzero().squeeze(1)
     if not len(rows):
         return correct
-    others = scores.index_select(0, rows).scatter_(1, targets[rows].unsqueeze(1), -torch.inf)
+    lowest = -torch.inf if scores.is_floating_point() else 0
+    others = scores.index_select(0, rows).scatter_(1, targets[rows].unsqueeze(1), lowest)
     tied = rows[others.amax(dim=1) == top[rows]]
     if len(tied):
         correct[tied] = scores[tied].argmax(dim=1) == targets[tied]

@@ -1,4 +1,4 @@
-"""The public boundary: arrays become tensors on the way in and arrays again on the way out; a wrong call is explained.
+"""The public boundary: converts arrays to tensors and back, and explains wrong calls.
 
 Behind it there are tensors only. What came as NumPy arrays, lists or pandas objects leaves as NumPy; tensors leave as
 tensors, on their device. A wrong call gets an error that names what does not fit and shows the right call.
@@ -43,7 +43,7 @@ HABITS = {
 
 
 def public(function: Callable[P, R]) -> Callable[P, R]:
-    """Make a function of tensors take arrays too, and explain a wrong call of it.
+    """Make a function of tensors accept arrays, and explain wrong calls.
 
     Arguments whose annotation names ``Tensor`` may be anything that NumPy reads as an array. If none of them is a
     tensor, tensors of the result, alone or in a named tuple, become NumPy arrays and scalars. Arguments that are
@@ -78,10 +78,7 @@ def _kinds(annotation: Any) -> tuple[type, ...]:
 
 
 def explained(function: Callable[P, R]) -> Callable[P, R]:
-    """Explain a wrong call of a function or method: an `InvalidTypeError` that shows the right one.
-
-    A function that takes positional arguments without a name is left as it is.
-    """
+    """Explain wrong calls of a keyword-only function: an `InvalidTypeError` shows the right call."""
     if any(each.kind in (each.VAR_POSITIONAL, each.POSITIONAL_ONLY) for each in parameters_of(function)):
         return function
     signature = CallSignature(function)
@@ -100,7 +97,7 @@ def explain_methods(cls: type, *names: str) -> None:
 
 
 def parameters_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """The parameters of a function in order, with those of `ScoreArguments` one by one."""
+    """Return the parameters of a function in order, with `ScoreArguments` expanded."""
     own = list(inspect.signature(function).parameters.values())
     if not own or get_origin(own[-1].annotation) is not Unpack:
         return own
@@ -110,19 +107,11 @@ def parameters_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 class CallSignature:
-    """How a function is called, and what to say if it is called in another way.
+    """The signature of a function, and the messages for wrong calls."""
 
-    Examples:
-        >>> def error(*, logits=None, probs=None, targets, num_bins=15): ...
-        >>> CallSignature(error).bind((), {"probs": 1, "targets": 2, "n_bins": 3})
-        Traceback (most recent call last):
-        metacal.errors.InvalidTypeError: `error` has no argument `n_bins` (here `num_bins`); call it as error(logits=\
-... or probs=..., targets=..., num_bins=15).
-    """
-
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], name: str | None = None) -> None:
         parameters = parameters_of(function)
-        self.name = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
+        self.name = name or function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
         self.parameters = [each for each in parameters if each.kind is not each.VAR_KEYWORD]
         self.names = [each.name for each in self.parameters]
         self.positional = [each.name for each in self.parameters if each.kind is not each.KEYWORD_ONLY]
@@ -130,11 +119,7 @@ class CallSignature:
         self.allowed = None if len(parameters) > len(self.parameters) else set(self.names)
 
     def bind(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Mapping[str, Any]:
-        """All arguments by name.
-
-        Raises:
-            InvalidTypeError: the function cannot be called with these.
-        """
+        """Return all arguments by name; raise `InvalidTypeError` if the call is wrong."""
         given = {**dict(zip(self.positional, args, strict=False)), **keywords} if args else keywords
         fits = len(given) == len(args) + len(keywords) and given.keys() >= self.required
         if not fits or not (self.allowed is None or given.keys() <= self.allowed):
@@ -142,7 +127,7 @@ class CallSignature:
         return given
 
     def right_call(self) -> str:
-        """The function with its arguments, as one would write it."""
+        """Return the correct call as text."""
         parts = []
         for each in self.parameters:
             if each.name == "logits" and "probs" in self.names:
@@ -155,7 +140,7 @@ class CallSignature:
         return f"{self.name}({', '.join(part for part in parts if part not in ('self', 'probs=None'))})"
 
     def unknown(self, names: list[str]) -> str:
-        """That there are no such arguments, and what they may be called here."""
+        """Return a message on unknown arguments, with the names to use instead."""
         return f"has no argument {', '.join(f'`{name}`{self._hint(name)}' for name in names)}"
 
     def _problem(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> str:
@@ -182,11 +167,7 @@ class CallSignature:
 
 
 def to_tensor(name: str, values: Any) -> Tensor:
-    """A tensor as it is (without its graph); anything NumPy can read as a tensor that shares its memory if it may.
-
-    Raises:
-        InvalidTypeError: not an array of numbers.
-    """
+    """Return a tensor without its graph; convert anything else that NumPy can read, sharing memory if possible."""
     if isinstance(values, Tensor):
         return values.detach()
     try:
@@ -200,19 +181,15 @@ def to_tensor(name: str, values: Any) -> Tensor:
         raise InvalidTypeError(f"`{name}` must be a tensor or an array of numbers, got {kind}.")
     if np.ma.is_masked(values):
         raise InvalidTypeError(f"`{name}` must be an array without masked entries, got one that has some.")
-    if array.dtype.itemsize > 8:
-        array = array.astype(np.float64)
-    if array.dtype.kind == "u" and array.dtype.itemsize > 1:  # dtypes that torch hardly knows
-        array = array.astype(np.int64)
-    if not array.dtype.isnative:
-        array = array.astype(array.dtype.newbyteorder("="))
-    if not array.flags.writeable or any(stride < 0 for stride in array.strides):
-        array = array.copy()
-    return torch.from_numpy(array)
+    dtype = np.dtype(np.float64) if array.dtype.itemsize > 8 else array.dtype.newbyteorder("=")
+    if dtype.kind == "u" and dtype.itemsize > 1:  # dtypes that torch hardly knows
+        dtype = np.dtype(np.int64)
+    has_to_copy = not array.flags.writeable or any(stride < 0 for stride in array.strides)
+    return torch.from_numpy(array.astype(dtype, copy=has_to_copy))
 
 
 def to_numpy(result: Any) -> Any:
-    """Tensors as NumPy arrays, those without dimensions as NumPy scalars; in named tuples too, other values as is."""
+    """Convert tensors to NumPy arrays or scalars, also in named tuples; other values are unchanged."""
     if isinstance(result, Tensor):
         return result.detach().numpy()[()]
     if isinstance(result, tuple) and hasattr(result, "_fields"):

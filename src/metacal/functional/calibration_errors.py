@@ -1,4 +1,4 @@
-"""Calibration errors: how far confidence and accuracy are apart, over bins of several kinds and without bins."""
+"""Calibration errors: the distance of confidence and accuracy, over several kinds of bins and without bins."""
 
 import math
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from metacal.functional.arguments import check_choice, check_num_bins, check_threshold
+from metacal.functional.arguments import NORMS, check_choice, check_num_bins, check_threshold
 from metacal.functional.binning import (
     BinStatistics,
     SortedSamples,
@@ -23,6 +23,16 @@ from metacal.functional.binning import (
 from metacal.functional.boundary import public
 from metacal.functional.inputs import Inputs, ScoreArguments, read_inputs
 
+__all__ = [
+    "adaptive_calibration_error",
+    "bin_statistics",
+    "classwise_calibration_error",
+    "debiased_calibration_error",
+    "expected_calibration_error",
+    "smooth_calibration_error",
+    "sweep_calibration_error",
+]
+
 MAX_BINS = 4096
 """Where the sweep ends even if accuracies still rise: finer bins no longer change the value, but cost n ** 2."""
 
@@ -37,7 +47,7 @@ BISECTIONS = 40
 
 @public
 def expected_calibration_error(*, num_bins: int = 15, norm: str = "l1", **scores: Unpack[ScoreArguments]) -> Tensor:
-    r"""How far confidence and accuracy are apart, on average over bins of confidence.
+    r"""Mean distance of confidence and accuracy over confidence bins (ECE).
 
     .. math:: \mathrm{ECE} = \sum_{m=1}^M \frac{|B_m|}{n} \left|\mathrm{acc}(B_m) - \mathrm{conf}(B_m)\right|
 
@@ -50,10 +60,10 @@ def expected_calibration_error(*, num_bins: int = 15, norm: str = "l1", **scores
         probs: probabilities of the same shapes. Give exactly one of the two.
         targets: integer labels ``(N, ...)``. Scores of the same shape, ``(N,)``, are a binary model: the probability
             of "yes" is then measured against how often the answer was "yes".
-        num_bins: M.
+        num_bins: number of bins M.
         norm: ``"l1"`` (ECE), ``"l2"`` (RMSCE) or ``"max"`` (MCE).
         multilabel: scores and targets are both ``(N, L, ...)``: L yes/no labels, measured as binary models are, pooled.
-        ignore_index: targets with this value are left out.
+        ignore_index: targets with this value are ignored.
         validate: check values (finite, in range, rows that sum to 1); if not, a NaN makes the result NaN. Shapes and
             dtypes are always checked.
 
@@ -72,26 +82,26 @@ def expected_calibration_error(*, num_bins: int = 15, norm: str = "l1", **scores
         >>> round(expected_calibration_error(probs=probs, targets=targets, num_bins=5).item(), 4)
         0.25
     """
-    check_choice("norm", norm, ("l1", "l2", "max"))
+    check_choice("norm", norm, NORMS)
     return calibration_error(confidence_statistics(read_inputs(**scores), num_bins), norm)
 
 
 @public
 def adaptive_calibration_error(*, num_bins: int = 15, norm: str = "l1", **scores: Unpack[ScoreArguments]) -> Tensor:
-    """As `expected_calibration_error`, over equal-mass bins: each holds n / M samples, as far as ties allow.
+    """`expected_calibration_error` over equal-mass bins: each holds n / M samples, as far as ties allow.
 
     Tied confidences share the lower bin, so the order of the samples does not matter; with fewer samples than
     bins some bins are empty and count for nothing.
     """
     check_num_bins(num_bins)
-    check_choice("norm", norm, ("l1", "l2", "max"))
+    check_choice("norm", norm, NORMS)
     samples = confidence_and_correctness(read_inputs(**scores))
     return calibration_error(equal_mass_statistics(*samples, num_bins), norm)
 
 
 @public
 def bin_statistics(*, num_bins: int = 15, **scores: Unpack[ScoreArguments]) -> BinStatistics:
-    """What `expected_calibration_error` is computed from: counts, confidence and right answers of equal-width bins.
+    """Counts, confidences and accuracies of equal-width bins, which determine `expected_calibration_error`.
 
     `noise_floor` and `sample_size_warning` say whether there are enough samples to tell.
 
@@ -105,12 +115,11 @@ def bin_statistics(*, num_bins: int = 15, **scores: Unpack[ScoreArguments]) -> B
 
 
 def confidence_statistics(inputs: Inputs, num_bins: int) -> BinStatistics:
-    """Equal-width statistics of the confidences of all samples, read chunk by chunk."""
+    """Equal-width statistics of all confidences, read in chunks."""
     check_num_bins(num_bins)
     statistics = BinStatistics.zeros(num_bins, device=inputs.scores.device)
     for confidences, correct in confidence_chunks(inputs):
-        found = fill_equal_widths(confidences, correct, num_bins, may_hold_nan=not inputs.validate)
-        statistics = statistics + found
+        statistics += fill_equal_widths(confidences, correct, num_bins, may_hold_nan=not inputs.validate)
     return statistics
 
 
@@ -135,12 +144,12 @@ def classwise_calibration_error(
         >>> round(classwise_calibration_error(probs=probs, targets=torch.tensor([0, 1])).item(), 4)
         0.4
     """
-    check_choice("norm", norm, ("l1", "l2", "max"))
+    check_choice("norm", norm, NORMS)
     return calibration_error(class_statistics(read_inputs(**scores), num_bins, threshold), norm).nanmean()
 
 
 def class_statistics(inputs: Inputs, num_bins: int, threshold: float | None = None) -> BinStatistics:
-    """Equal-width statistics of each class against the rest, ``(K, M)``, read chunk by chunk."""
+    """Equal-width statistics of each class against the rest, ``(K, M)``, read in chunks."""
     check_num_bins(num_bins)
     check_threshold(threshold)
     statistics = BinStatistics.zeros(inputs.num_classes, num_bins, device=inputs.scores.device)
@@ -150,8 +159,7 @@ def class_statistics(inputs: Inputs, num_bins: int, threshold: float | None = No
             kept = ~(probs <= threshold)  # a NaN is kept, so that it is reported
             probs, outcomes, labels = probs[kept], outcomes[kept], labels[kept]
         index = equal_width_index(probs, num_bins).add_(labels, alpha=num_bins)
-        found = accumulate(index, probs, outcomes, edges, inputs.num_classes, may_hold_nan=not inputs.validate)
-        statistics = statistics + found
+        statistics += accumulate(index, probs, outcomes, edges, inputs.num_classes, may_hold_nan=not inputs.validate)
     return statistics
 
 
@@ -171,7 +179,7 @@ def one_against_rest(inputs: Inputs) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
 def debiased_calibration_error(
     *, num_bins: int = 15, norm: str = "l2", binning: str = "equal_mass", **scores: Unpack[ScoreArguments]
 ) -> Tensor:
-    """Calibration error with the bias of the plug-in estimate taken out (Kumar et al. 2019).
+    """Calibration error corrected for the bias of the plug-in estimate (Kumar et al. 2019).
 
     A calibrated model has a plug-in error above zero because accuracies of finite bins scatter. See
     `debiased_error` for the two corrections. Bins with a single sample carry no information on that scatter and
@@ -227,7 +235,7 @@ def folded_normal_mean(mean: Tensor, deviation: Tensor) -> Tensor:
 
 @public
 def sweep_calibration_error(*, norm: str = "l1", **scores: Unpack[ScoreArguments]) -> Tensor:
-    """Calibration error with the number of bins found from the data (ECE-sweep, Roelofs et al. 2022).
+    """Calibration error with a number of bins chosen from the data (ECE-sweep, Roelofs et al. 2022).
 
     The number of equal-mass bins grows from 1 until the bins' accuracies are no longer in rising order; the last
     number that kept the order is used. No number of bins to choose, and less bias than a fixed one. Args and errors
@@ -239,14 +247,13 @@ def sweep_calibration_error(*, norm: str = "l1", **scores: Unpack[ScoreArguments
         >>> round(sweep_calibration_error(probs=probs, targets=torch.tensor([0, 0, 1, 1])).item(), 4)
         0.25
     """
-    check_choice("norm", norm, ("l1", "l2", "max"))
+    check_choice("norm", norm, NORMS)
     return calibration_error(sweep_statistics(*confidence_and_correctness(read_inputs(**scores))), norm)
 
 
 def sweep_statistics(confidences: Tensor, correct: Tensor) -> BinStatistics:
-    """Statistics over the largest number of equal-mass bins, counting up from 1, whose accuracies never fall."""
-    samples = SortedSamples(confidences, correct)
-    device = samples.confidences.device
+    """Statistics over the largest number of equal-mass bins, counting up from 1, with non-decreasing accuracies."""
+    samples, device = SortedSamples(confidences, correct), confidences.device
     most = min(len(samples), MAX_BINS)
     if not most:
         return samples.statistics(1)
@@ -274,7 +281,7 @@ def _never_falls(samples: SortedSamples, numbers: Tensor) -> Tensor:
 
 @public
 def smooth_calibration_error(**scores: Unpack[ScoreArguments]) -> Tensor:
-    """Calibration error by kernel smoothing (Blasiok and Nakkiran 2023), free of bins and of their jumps.
+    """Calibration error by kernel smoothing (Blasiok and Nakkiran 2023), without bins.
 
     See `smooth_error`. Args and errors as in `expected_calibration_error`.
 
@@ -300,7 +307,8 @@ def smooth_error(confidences: Tensor, correct: Tensor, bisections: int = BISECTI
     """
     if not len(confidences):
         return torch.full((), torch.nan, dtype=torch.float64, device=confidences.device)
-    spectrum = torch.fft.rfft(_reflect(_deposit(confidences, correct)))
+    cells = _deposit(confidences, correct)
+    spectrum = torch.fft.rfft(torch.cat((cells, cells.flip(0))))  # even, so that a convolution reflects at both ends
     frequencies = math.pi * torch.arange(len(spectrum), dtype=torch.float64, device=confidences.device)
 
     def error_at(bandwidth: Tensor) -> Tensor:
@@ -322,8 +330,7 @@ def smooth_error(confidences: Tensor, correct: Tensor, bisections: int = BISECTI
     step = 1e-4 * bandwidth
     with torch.no_grad():
         slope = (error_at(bandwidth + step) - error_at(bandwidth - step)) / (2.0 * step)
-    gradient_part = error - error.detach()
-    return error.detach() + gradient_part / (1.0 - slope)
+    return error.detach() + (error - error.detach()) / (1.0 - slope)
 
 
 def _deposit(confidences: Tensor, correct: Tensor) -> Tensor:
@@ -336,8 +343,3 @@ def _deposit(confidences: Tensor, correct: Tensor) -> Tensor:
     grid = residuals.new_zeros(GRID)
     grid = grid.index_add(0, cells, residuals * (1.0 - share))
     return grid.index_add(0, cells + 1, residuals * share)
-
-
-def _reflect(values: Tensor) -> Tensor:
-    """Even extension, so that a circular convolution reflects at both ends."""
-    return torch.cat((values, values.flip(0)))

@@ -12,32 +12,26 @@ from torch import Tensor
 from typing_extensions import Unpack
 
 from metacal.errors import InvalidValueError
-from metacal.functional.arguments import check_choice, check_num_bins, check_resampling
-from metacal.functional.binning import (
-    BinStatistics,
-    calibration_error,
-    confidence_and_correctness,
-    equal_width_statistics,
-)
+from metacal.functional.arguments import NORMS, check_choice, check_resampling
+from metacal.functional.binning import BinStatistics, calibration_error
 from metacal.functional.boundary import public
-from metacal.functional.inputs import ScoreArguments, read_inputs
+from metacal.functional.calibration_errors import bin_statistics
+from metacal.functional.inputs import ScoreArguments
+
+__all__ = ["Interval", "bootstrap_interval", "calibration_error_interval"]
 
 HALVINGS = 24
 """Steps of the bisection for an end: an end is found to about 1e-7."""
-
 LEAST_SPREAD = 1e-5
 """Variance below which a bin still counts as uncertain: a model that says 100 % may be wrong."""
 
 ROUNDING = 1e-9
 VALUES_AT_ONCE = 2**21
 DRAWS_AT_ONCE = 2**21
-
 LEAST_VARIATION = 1e-6
 """Standard deviation over mean below which values count as equal: less is rounding."""
-
 LEAST_VARIANCE = 1e-200
 """Less would underflow."""
-
 Z_95 = 1.959963984540054
 
 
@@ -54,7 +48,7 @@ class Interval(NamedTuple):
 
     @property
     def is_upper_bound(self) -> bool:
-        """Whether the interval is one-sided: chance alone explains the error, so only its upper end says something."""
+        """Whether the interval is one-sided: chance alone explains the error, so only the upper end is informative."""
         return bool(self.low == 0.0)
 
 
@@ -87,9 +81,9 @@ def calibration_error_interval(
         >>> [round(value.item(), 2) for value in interval], interval.is_upper_bound
         ([0.1, 0.08, 0.12], False)
     """
-    check_num_bins(num_bins)
-    check_choice("norm", norm, ("l1", "l2", "max"))
-    statistics = equal_width_statistics(*confidence_and_correctness(read_inputs(**scores)), num_bins)
+    check_choice("norm", norm, NORMS)
+    check_resampling(num_resamples, level, seed)
+    statistics = bin_statistics(num_bins=num_bins, **scores)
     return error_interval(statistics, norm, num_resamples=num_resamples, level=level, seed=seed)
 
 
@@ -116,14 +110,8 @@ def error_interval(
     only, which then holds ``1 - level`` instead of half of it. So the interval changes from one-sided to two-sided
     without losing coverage (after Feldman and Cousins 1998).
 
-    Args:
-        statistics: over bins ``(M,)``, with at least one sample.
-        norm: ``"l1"``, ``"l2"`` or ``"max"``.
-        smoothing: ``(M, M)``, applied to the weighted gaps before the l1 norm.
-        noise: standard normal ``(num_resamples, M)``, where bins do not scatter independently.
-        num_resamples: data sets drawn at each hypothesis, from the same random numbers.
-        level: coverage aimed at.
-        seed: of the draws.
+    ``smoothing`` ``(M, M)`` is applied to the weighted gaps before the l1 norm; ``noise``, standard normal
+    ``(num_resamples, M)``, is for bins that do not scatter independently.
     """
     check_resampling(num_resamples, level, seed)
     size = int(statistics.total)
@@ -157,7 +145,7 @@ def error_interval(
 
 
 class HypothesisLine:
-    """The line of hypotheses: a place in [-1, 1] is as wrong as can be at -1, as measured at 0, calibrated at 1."""
+    """The line of hypotheses on [-1, 1]: most miscalibrated at -1, as measured at 0, calibrated at 1."""
 
     def __init__(
         self, statistics: BinStatistics, norm: str, smoothing: Tensor | None, noise: Tensor, count_noise: Tensor
@@ -188,7 +176,7 @@ class HypothesisLine:
         return sizes * torch.where(has_room, self.sides, -self.sides)  # what one side cannot hold goes to the other
 
     def error(self, gaps: Tensor) -> Tensor:
-        """The true error where the bins have these gaps: ``(..., M) -> (...)``."""
+        """The true error for bins with these gaps: ``(..., M) -> (...)``."""
         return self.measure(gaps * self.weights)
 
     def draw(self, places: Tensor) -> Tensor:
@@ -226,7 +214,7 @@ def bootstrap_interval(
     level: float = 0.95,
     seed: int = 0,
 ) -> Interval:
-    """Bootstrap interval of any statistic of your own; calibration errors have a better one, `error_interval`.
+    """Bootstrap interval of any statistic; for calibration errors `error_interval` is better.
 
     ``statistic`` takes row numbers ``(R, n)``, one resample per row, and returns ``(R,)`` values; of ``samples`` only
     the length and the device are used. The "basic" interval: the spread of the resampled values around the estimate is
@@ -258,15 +246,9 @@ def bootstrap_interval(
 
 
 def share_interval(successes: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """95 % interval of a share of ``successes`` out of ``counts``, float64: Wilson's, [0, 1] without samples.
+    """Wilson's 95 % interval of the share ``successes`` / ``counts``, float64; [0, 1] without samples.
 
     Three samples may all be right: resampling them would give a width of 0, Wilson's interval does not.
-
-    Examples:
-        >>> import torch
-        >>> low, high = share_interval(torch.tensor([3, 90]), torch.tensor([3, 100]))
-        >>> [round(value, 3) for value in low.tolist()], [round(value, 3) for value in high.tolist()]
-        ([0.439, 0.826], [1.0, 0.945])
     """
     size = counts.double()
     share = successes.double() / size.clamp(min=1.0)
@@ -285,13 +267,6 @@ def mean_interval(
     Hall's (1992): with :math:`g` the skewness over :math:`\sqrt{n}`, the studentised mean :math:`t` becomes
     :math:`t + g t^2 / 3 + g^2 t^3 / 27 + g / 6`, which is normal to second order; its two quantiles are turned back.
     NaN where the values say nothing about their scatter: a single one, equal ones, infinite or vanishing ones.
-
-    Examples:
-        >>> import torch
-        >>> losses = torch.tensor([0.1] * 80 + [2.0] * 20)
-        >>> low, high = mean_interval(100, power_sums(losses))
-        >>> round(low, 3), round(high, 3)  # around 0.48
-        (0.345, 0.65)
     """
     mean, square, cube = (value / count for value in sums)
     variance = square - mean * mean

@@ -1,5 +1,6 @@
-"""Proper scores, NLL and Brier score, and their split into calibration and refinement."""
+"""Proper scores, NLL and Brier score, and their decomposition into calibration and refinement."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -12,6 +13,8 @@ from metacal.functional.boundary import public
 from metacal.functional.calibration_errors import class_statistics
 from metacal.functional.inputs import Inputs, ScoreArguments, log_probs, logits_against, read_inputs
 from metacal.functional.temperature import fit_temperature
+
+__all__ = ["Decomposition", "brier_decomposition", "brier_score", "likelihood_decomposition", "negative_log_likelihood"]
 
 
 class Decomposition(NamedTuple):
@@ -38,23 +41,31 @@ def negative_log_likelihood(**scores: Unpack[ScoreArguments]) -> Tensor:
 
 
 def likelihood_sums(inputs: Inputs) -> tuple[Tensor, Tensor]:
-    """Sum of ``-log p(target)`` (float64) and the number of terms (int64), read chunk by chunk."""
-    total = torch.zeros((), dtype=torch.float64, device=inputs.scores.device)
-    count = torch.zeros((), dtype=torch.int64, device=inputs.scores.device)
+    """Sum of ``-log p(target)`` (float64) and the number of terms (int64), read in chunks."""
+    return _sums(inputs, _likelihood_terms(inputs))
+
+
+def _likelihood_terms(inputs: Inputs) -> Iterator[Tensor]:
     if inputs.is_events:
         for scores, outcomes, _ in inputs.events():
             if inputs.is_logits:
-                losses = torch.nn.functional.softplus(logits_against(scores, outcomes))
+                yield torch.nn.functional.softplus(logits_against(scores, outcomes))
             else:
                 probs = scores.clamp(0.0, 1.0)
-                losses = -torch.where(outcomes == 1, probs.log(), (-probs).log1p())
-            total, count = total + losses.sum(dtype=torch.float64), count + len(losses)
-        return total, count
+                yield -torch.where(outcomes == 1, probs.log(), (-probs).log1p())
+        return
     for scores, targets in inputs.chunks():
         rows = targets.unsqueeze(1)
-        losses = _losses(scores, rows) if inputs.is_logits else -scores.gather(1, rows).clamp(max=1.0).log()
-        total, count = total + losses.sum(dtype=torch.float64), count + len(losses)
-    return total, count
+        yield _losses(scores, rows) if inputs.is_logits else -scores.gather(1, rows).clamp(max=1.0).log()
+
+
+def _sums(inputs: Inputs, terms: Iterator[Tensor]) -> tuple[Tensor, Tensor]:
+    """Sum (float64) and number (int64) of all terms."""
+    total = torch.zeros((), dtype=torch.float64, device=inputs.scores.device)
+    count = 0
+    for each in terms:
+        total, count = total + each.sum(dtype=torch.float64), count + len(each)
+    return total, torch.full((), count, device=inputs.scores.device)
 
 
 def _losses(logits: Tensor, rows: Tensor) -> Tensor:
@@ -115,22 +126,19 @@ def brier_score(**scores: Unpack[ScoreArguments]) -> Tensor:
 
 
 def brier_sums(inputs: Inputs) -> tuple[Tensor, Tensor]:
-    """Sum of squared distances (float64) and the number of terms (int64), read chunk by chunk."""
-    total = torch.zeros((), dtype=torch.float64, device=inputs.scores.device)
-    count = torch.zeros((), dtype=torch.int64, device=inputs.scores.device)
+    """Sum of squared distances (float64) and the number of terms (int64), read in chunks."""
+    return _sums(inputs, _brier_terms(inputs))
+
+
+def _brier_terms(inputs: Inputs) -> Iterator[Tensor]:
     if inputs.is_events:
         for scores, outcomes, _ in inputs.events():
             # The probability of the outcome that did not occur; from logits, without subtracting from 1.
             is_logits = inputs.is_logits
-            distances = inputs.to_probs(logits_against(scores, outcomes)) if is_logits else scores - outcomes
-            total = total + distances.square().sum(dtype=torch.float64)
-            count = count + len(scores)
-        return total, count
+            yield (inputs.to_probs(logits_against(scores, outcomes)) if is_logits else scores - outcomes).square()
+        return
     for scores, targets in inputs.chunks():
-        distances = squared_distances(inputs.to_probs(scores), targets, sum_to_one=inputs.is_logits)
-        total = total + distances.sum(dtype=torch.float64)
-        count = count + len(targets)
-    return total, count
+        yield squared_distances(inputs.to_probs(scores), targets, sum_to_one=inputs.is_logits)
 
 
 @public

@@ -22,12 +22,26 @@ from metacal.functional.boundary import public
 from metacal.functional.inputs import class_logits, class_logits_and_targets
 from metacal.functional.proper_scores import squared_distances
 
+__all__ = [
+    "acls_loss",
+    "brier_loss",
+    "cross_entropy",
+    "dual_focal_loss",
+    "flsd_loss",
+    "focal_loss",
+    "label_smoothing_loss",
+    "logit_norm_loss",
+    "mbls_loss",
+    "smooth_labels",
+    "soft_cross_entropy",
+]
+
 REDUCTIONS = ("mean", "sum", "none")
 NO_LABEL = -(2**31)
 
 
 def reduce_losses(losses: Tensor, reduction: str) -> Tensor:
-    """Mean, sum or nothing, over all entries."""
+    """Reduce losses by mean, sum or not at all."""
     check_choice("reduction", reduction, REDUCTIONS)
     if reduction == "mean":
         return losses.mean()
@@ -159,7 +173,7 @@ def flsd_loss(*, logits: Tensor, targets: Tensor, reduction: str = "mean") -> Te
 
 
 def focal_weight(log_probs: Tensor, gamma: float | Tensor) -> Tensor:
-    """``(1 - p) ** gamma`` from log p, without cancellation; its infinite slope at p = 1 (gamma < 1) is left out."""
+    """``(1 - p) ** gamma`` from log p, without cancellation; for gamma < 1 its infinite slope at p = 1 is set to 0."""
     missing = (-torch.expm1(log_probs)).clamp(min=torch.finfo(log_probs.dtype).tiny)
     if isinstance(gamma, Tensor) and gamma.requires_grad:
         # torch takes the slope of x ** g as a constant 0 where g == 0, which loses its derivative with respect to g.
@@ -255,7 +269,7 @@ def acls_loss(
 
 @public
 def logit_norm_loss(*, logits: Tensor, targets: Tensor, temperature: float = 0.04, reduction: str = "mean") -> Tensor:
-    """Cross-entropy of ``z / (temperature |z|)`` (Wei et al. 2022): longer logits make no prediction more confident.
+    """Cross-entropy of ``z / (temperature |z|)`` (Wei et al. 2022): ignores the length of the logits.
 
     The loss does not see the length of the logits (below .001 they are not stretched further), so nothing fixes it. As
     in the paper, a trained model is used with its logits as they are; its probabilities need a temperature.

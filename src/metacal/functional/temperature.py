@@ -1,4 +1,4 @@
-"""Temperature: dividing logits by one number, and finding the number that makes the likelihood best."""
+"""Temperature scaling: divide logits by one number, and find the number with the best likelihood."""
 
 import math
 from dataclasses import replace
@@ -11,6 +11,15 @@ from metacal.functional.arguments import check_integer, check_num_bins, check_po
 from metacal.functional.binning import BinStatistics, calibration_error, fill_equal_widths, is_first_top
 from metacal.functional.boundary import public
 from metacal.functional.inputs import Inputs, at_least_float32, class_logits_and_targets, read_inputs
+
+__all__ = [
+    "TemperatureFit",
+    "fit_temperature",
+    "fit_temperature_by_grid",
+    "fit_temperature_by_lbfgs",
+    "temperature_grid_errors",
+    "temperature_with_prior",
+]
 
 LOWEST, HIGHEST = 1e-3, 1e3
 PRECISION = 1e-6
@@ -32,7 +41,7 @@ LEAST_LOGIT = -1e18
 
 
 class TemperatureFit(NamedTuple):
-    """What `fit_temperature` found, and whether it can be relied on.
+    """The result of `fit_temperature`, and whether it converged.
 
     Attributes:
         temperature: positive, within [1e-3, 1e3].
@@ -48,7 +57,7 @@ class TemperatureFit(NamedTuple):
 
 
 class _Derivatives(NamedTuple):
-    """Of the mean NLL with respect to ``1 / T``."""
+    """Derivatives of the mean NLL with respect to ``1 / T``."""
 
     slope: float
     curvature: float
@@ -73,18 +82,16 @@ def fit_temperature(*, logits: Tensor, targets: Tensor, validate: bool = True) -
     """
     inputs = read_inputs(logits=logits, targets=targets, classes_only=True, validate=validate)
     inputs.check_targets()  # before they are used as row numbers
-    for _ in replace(inputs, scores=inputs.scores[:FIRST_ROWS], targets=inputs.targets[:FIRST_ROWS]).chunks():
-        pass  # says if these look like probabilities
+    # Says if these look like probabilities.
+    replace(inputs, scores=inputs.scores[:FIRST_ROWS], targets=inputs.targets[:FIRST_ROWS]).check_values()
     fit = _solve(replace(inputs, validate=False))
-    if fit is not None:
-        return fit
-    for _ in inputs.chunks():  # derivatives that are not finite: say where the logits are not
-        pass
-    return TemperatureFit(1.0, 1, converged=False, at_bound=False)
+    if fit is None:
+        inputs.check_values()  # derivatives that are not finite: say where the logits are not
+    return fit or TemperatureFit(1.0, 1, converged=False, at_bound=False)
 
 
 def _solve(inputs: Inputs) -> TemperatureFit | None:
-    """The fit, or None if a derivative was not finite."""
+    """Return the fit, or None if a derivative was not finite."""
     start = 1.0
     if len(inputs.scores) >= WARM_START_SHARE * WARM_START_ROWS:
         rows = slice(None, None, WARM_START_SHARE)
@@ -101,9 +108,8 @@ def _solve(inputs: Inputs) -> TemperatureFit | None:
             return None
         if at.slope == 0.0 and at.curvature == 0.0:
             return _flat(inputs, iteration)
-        if at.slope == 0.0:
-            return _result(inverse, iteration, converged=True)
-        if (at.slope < 0.0 and inverse == 1.0 / LOWEST) or (at.slope > 0.0 and inverse == 1.0 / HIGHEST):
+        beyond = 1.0 / LOWEST if at.slope < 0.0 else 1.0 / HIGHEST
+        if at.slope == 0.0 or inverse == beyond:
             return _result(inverse, iteration, converged=True)
         low, high = (inverse, high) if at.slope < 0.0 else (low, inverse)
         is_low_tried, is_high_tried = is_low_tried or at.slope < 0.0, is_high_tried or at.slope > 0.0
@@ -126,7 +132,7 @@ def _solve(inputs: Inputs) -> TemperatureFit | None:
 
 
 def _halley(at: _Derivatives, inverse: float) -> tuple[float, float]:
-    """Step towards the root of the slope, and a generous estimate of how far from it the step will end."""
+    """Return a step towards the root of the slope, and an upper estimate of the remaining distance."""
     if at.curvature <= 0.0:
         return math.copysign(math.inf, -at.slope), math.inf
     newton = -at.slope / at.curvature
@@ -136,11 +142,11 @@ def _halley(at: _Derivatives, inverse: float) -> tuple[float, float]:
     # a fourth derivative usually has.
     size = abs(step)  # multiplied out: a power too large for a float is an error, a product infinity
     error = (step - newton) * (step - newton) / size + 10.0 * size * size * size / (inverse * inverse)
-    return step, min(error, abs(step)) if bend > 0.5 else abs(step)
+    return step, min(error, size) if bend > 0.5 else size
 
 
 def _flat(inputs: Inputs, iterations: int) -> TemperatureFit:
-    """Neither slope nor curvature: logits without a say, or all right by so much that the exponentials vanish."""
+    """Whether slope and curvature vanish: constant logits, or margins so large that exponentials underflow."""
     slope = _derivatives(inputs, 1.0 / HIGHEST).slope
     if slope == 0.0:  # equal logits: every temperature is as good
         return TemperatureFit(1.0, iterations + 1, converged=True, at_bound=False)
@@ -247,21 +253,21 @@ def temperature_grid_errors(*, logits: Tensor, targets: Tensor, num_bins: int = 
 
 @public
 def fit_temperature_by_grid(*, logits: Tensor, targets: Tensor, num_bins: int = 15, validate: bool = True) -> float:
-    """The first temperature of `GRID` with the least ECE; NaN if a logit is. Args as in `temperature_grid_errors`."""
+    """First temperature of `GRID` with the lowest ECE; NaN if a logit is. Args: see `temperature_grid_errors`."""
     errors = temperature_grid_errors(logits=logits, targets=targets, num_bins=num_bins, validate=validate)
     least = (errors == errors.min()).nonzero()
     return GRID[int(least[0])] if len(least) else math.nan
 
 
 class TemperatureScan(NamedTuple):
-    """What each temperature of `GRID` gives: equal-width statistics ``(100, M)`` and mean NLLs, float64 ``(100,)``."""
+    """Equal-width statistics ``(100, M)`` and mean NLLs ``(100,)``, float64, for each temperature of `GRID`."""
 
     statistics: BinStatistics
     nll: Tensor
 
 
 def scan_temperatures(logits: Tensor, targets: Tensor, num_bins: int = 15, validate: bool = True) -> TemperatureScan:
-    """Bins and likelihood of ``softmax(logits / T)`` for every temperature of `GRID`, in one pass over the rows."""
+    """Compute bins and NLL of ``softmax(logits / T)`` for every temperature of `GRID` in one pass."""
     check_num_bins(num_bins)
     inputs = read_inputs(logits=logits, targets=targets, classes_only=True, validate=validate)
     device = inputs.scores.device
@@ -305,8 +311,7 @@ def fit_temperature_by_lbfgs(
     """
     check_integer("max_iterations", max_iterations, 1)
     inputs = read_inputs(logits=logits, targets=targets, classes_only=True, validate=validate)
-    for _ in inputs.chunks():  # checks values
-        pass
+    inputs.check_values()
     scores = at_least_float32(inputs.scores)
     temperature = torch.full((), START, dtype=scores.dtype, device=scores.device, requires_grad=True)
     optimizer = torch.optim.LBFGS([temperature], lr=LEARNING_RATE, max_iter=max_iterations)

@@ -1,4 +1,4 @@
-"""Meta-calibration in the trainer people already have; nothing here is imported before it is asked for.
+"""Meta-calibration for existing trainers; each module is imported only on request.
 
 ``metacal.integrations.sklearn``, ``.lightning`` and ``.transformers`` each need that library; ``.loggers`` sends
 figures to whatever logger a Lightning or Fabric loop has. ``.torchmetrics`` has the metrics under torchmetrics' names.

@@ -1,4 +1,4 @@
-"""`CalibrationMetric`: calibration for Hugging Face `evaluate`, which loads it from this file.
+"""`CalibrationMetric`: a calibration metric for Hugging Face `evaluate`, which loads this file.
 
 ``evaluate.load(metacal.integrations.CALIBRATION_METRIC)`` does; put it into a Space as it is to share it on the Hub.
 """
@@ -38,14 +38,6 @@ Examples:
     >>> round(calibration.compute(predictions=[[0.9, 0.1], [0.3, 0.7]], references=[0, 0])["ece"], 4)
     0.4
 """
-CITATION = """\
-@article{bohdal2023metacalibration,
-  title = {Meta-Calibration: Learning of Model Calibration Using Differentiable Expected Calibration Error},
-  author = {Bohdal, Ondrej and Yang, Yongxin and Hospedales, Timothy},
-  journal = {Transactions on Machine Learning Research},
-  year = {2023}
-}
-"""
 
 
 class CalibrationMetric(evaluate.Metric):  # type: ignore[misc]  # evaluate has no types
@@ -57,7 +49,7 @@ class CalibrationMetric(evaluate.Metric):  # type: ignore[misc]  # evaluate has 
         return evaluate.MetricInfo(
             description=DESCRIPTION,
             inputs_description=ARGUMENTS,
-            citation=CITATION,
+            citation="https://openreview.net/forum?id=R2hUure38l",
             features=[
                 datasets.Features({"predictions": rows, "references": labels}),
                 datasets.Features({"predictions": datasets.Value("float64"), "references": labels}),

@@ -1,4 +1,4 @@
-"""Figures for the logger that a Lightning or Fabric loop has: TensorBoard, MLflow, Weights & Biases."""
+"""Figures for the loggers of Lightning and Fabric: TensorBoard, MLflow, Weights & Biases."""
 
 from __future__ import annotations
 
@@ -41,26 +41,20 @@ def log_smoothing(
 
 
 def log_figure(logger: Any, name: str, figure: Figure, step: int) -> bool:
-    """Send a figure as an image to any logger of Lightning or Fabric that takes images.
-
-    Returns:
-        Whether it was sent: a CSV logger has no place for it.
-    """
-    if hasattr(logger, "log_image"):  # Weights & Biases
-        logger.log_image(key=name, images=[to_image(figure)], step=step)
-        return True
+    """Send a figure to a logger of Lightning or Fabric; False if it takes no images, such as a CSV logger."""
     experiment: Any = getattr(logger, "experiment", None)
-    if hasattr(experiment, "add_image"):  # TensorBoard
-        experiment.add_image(name, to_image(figure), global_step=step, dataformats="HWC")
-        return True
-    if hasattr(experiment, "log_figure") and hasattr(logger, "run_id"):  # MLflow
+    if hasattr(logger, "log_image"):  # Weights & Biases
+        logger.log_image(key=name, images=[_pixels(figure)], step=step)
+    elif hasattr(experiment, "add_image"):  # TensorBoard
+        experiment.add_image(name, _pixels(figure), global_step=step, dataformats="HWC")
+    elif hasattr(experiment, "log_figure") and hasattr(logger, "run_id"):  # MLflow
         experiment.log_figure(logger.run_id, figure, f"{name}/step-{step:08d}.png")
-        return True
-    return False
+    else:
+        return False
+    return True
 
 
-def to_image(figure: Figure) -> NDArray[np.uint8]:
-    """A figure as uint8 ``(height, width, 3)``."""
+def _pixels(figure: Figure) -> NDArray[np.uint8]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     canvas: Any = FigureCanvasAgg(figure)

@@ -1,4 +1,4 @@
-"""The metrics under torchmetrics' names and arguments: change the import line, and nothing else.
+"""The metrics with torchmetrics' names and arguments: only the import line changes.
 
 ``from torchmetrics.classification import CalibrationError`` becomes ``from metacal.integrations.torchmetrics import
 CalibrationError``. All metrics of `metacal.metrics` are here with ``task=``, ``n_bins=`` and ``update(preds, target)``,
@@ -27,7 +27,7 @@ TASKS = {"binary": None, "multiclass": "num_classes", "multilabel": "num_labels"
 
 
 class TaskMetric(ScoreMetric):
-    """What all share: torchmetrics' arguments in torchmetrics' order.
+    """The common base: torchmetrics' arguments in torchmetrics' order.
 
     Args:
         task: ``"binary"``, ``"multiclass"`` or ``"multilabel"``.
@@ -35,8 +35,8 @@ class TaskMetric(ScoreMetric):
         norm: of the gaps, ``"l1"``, ``"l2"`` or ``"max"``, where there are any.
         num_classes: K of a multiclass model.
         ignore_index: targets with this value are left out.
-        num_labels: L of a multilabel model.
         validate_args: check values at every update.
+        num_labels: L of a multilabel model.
         inputs: what ``preds`` are, ``"probs"`` or ``"logits"``.
         kwargs: torchmetrics' own, such as ``dist_sync_on_step``.
     """
@@ -48,9 +48,9 @@ class TaskMetric(ScoreMetric):
         norm: str | None = None,
         num_classes: int | None = None,
         ignore_index: int | None = None,
+        validate_args: bool = True,
         *,
         num_labels: int | None = None,
-        validate_args: bool = True,
         inputs: str = "probs",
         **kwargs: Any,
     ) -> None:
@@ -76,7 +76,7 @@ class TaskMetric(ScoreMetric):
 
 
 class CalibrationError(TaskMetric, metrics.ExpectedCalibrationError):
-    """`metacal.metrics.ExpectedCalibrationError` in place of ``torchmetrics.classification.CalibrationError``.
+    """`metacal.metrics.ExpectedCalibrationError`, replacing ``torchmetrics.classification.CalibrationError``.
 
     Examples:
         >>> import torch
@@ -100,7 +100,7 @@ class BinaryCalibrationError(CalibrationError):
         validate_args: bool = True,
         **kwargs: Any,
     ) -> None:
-        super().__init__("binary", n_bins, norm, None, ignore_index, validate_args=validate_args, **kwargs)
+        super().__init__("binary", n_bins, norm, None, ignore_index, validate_args, **kwargs)
 
 
 class MulticlassCalibrationError(CalibrationError):
@@ -115,7 +115,7 @@ class MulticlassCalibrationError(CalibrationError):
         validate_args: bool = True,
         **kwargs: Any,
     ) -> None:
-        super().__init__("multiclass", n_bins, norm, num_classes, ignore_index, validate_args=validate_args, **kwargs)
+        super().__init__("multiclass", n_bins, norm, num_classes, ignore_index, validate_args, **kwargs)
 
 
 class AdaptiveCalibrationError(TaskMetric, metrics.AdaptiveCalibrationError):
@@ -147,7 +147,7 @@ class NegativeLogLikelihood(TaskMetric, metrics.NegativeLogLikelihood):
 
 
 def _function(metric: Callable[..., ScoreMetric]) -> Callable[..., Tensor]:
-    """A metric as a function ``(preds, target, *arguments of the metric)``."""
+    """Return a metric as a function ``(preds, target, *arguments of the metric)``."""
 
     def function(preds: Tensor, target: Tensor, *arguments: Any, **keywords: Any) -> Tensor:
         made = metric(*arguments, **keywords)

@@ -24,7 +24,7 @@ FILE = "meta_calibration.pt"
 
 
 class MetaCalibrationMixin:
-    """What `MetaCalibrationTrainer` adds to `transformers.Trainer`; put it before any subclass of that.
+    """The additions of `MetaCalibrationTrainer` to `transformers.Trainer`; put it before the trainer class.
 
     The trainer's loss, and what it logs, stay what they are; the gradient that flows into the logits is exchanged for
     that of the learned loss (see `metacal.MetaCalibrator.steer`). When `train` ends, one temperature is fitted on the
@@ -62,21 +62,23 @@ class MetaCalibrationMixin:
             raise InvalidValueError(
                 f"`meta_dataset` must be a dataset of held-out samples; by default it is the `eval_dataset`, got {got}."
             )
-        if self.accelerator.mixed_precision == "bf16" or any(
-            p.dtype == torch.bfloat16 for p in self.model.parameters()
-        ):
+        dtypes = {parameter.dtype for parameter in self.model.parameters()}
+        if self.accelerator.mixed_precision == "bf16" or torch.bfloat16 in dtypes:
             check_bf16(self.args.device.type, instead="bf16=False and a model in float32")
         self.meta_calibration, self.finish = dict(meta_calibration or {}), finish
         self.calibrator = self.finished = self._saved_meta = None
 
     def train(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """Train as the trainer does; then fold a temperature into the model, the best one if that was loaded."""
+        """Train as the trainer does, then fold a temperature into the model (the best one, if it was loaded)."""
         self.calibrator = self.finished = None
         try:
             result = super().train(*args, **kwargs)  # type: ignore[misc]
             if self.finish and self.calibrator is not None:
-                self.finished = self.calibrator.finish()
-                self.log(figures(self.finished))
+                done = self.finished = self.calibrator.finish()
+                scores = {"nll_before": done.before.nll, "nll_after": done.after.nll}
+                scores |= {"ece_before": done.before.ece, "ece_after": done.after.ece}
+                said = {"temperature": done.temperature, "is_folded": float(done.is_folded), **scores}
+                self.log({f"meta_{name}": value for name, value in said.items()})
         finally:
             if self.calibrator is not None:
                 self.calibrator.remove()
@@ -85,14 +87,14 @@ class MetaCalibrationMixin:
     def compute_loss(
         self: Any, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, **kwargs: Any
     ) -> Any:
-        """The trainer's own loss; when training, its gradient becomes that of the learned loss."""
+        """Return the trainer's own loss; in training, the gradient of the learned loss replaces its gradient."""
         if not model.training:
             return super().compute_loss(model, inputs, return_outputs=return_outputs, **kwargs)  # type: ignore[misc]
         labels = inputs.get("labels")
         if labels is None:
             raise InvalidValueError(f"`inputs` must hold labels, got {', '.join(inputs) or 'nothing'} alone.")
         if self.calibrator is None:
-            self._begin(self.accelerator.unwrap_model(model))
+            self.calibrator = self._begin(self.accelerator.unwrap_model(model))
         calibrator: MetaCalibrator = self.calibrator
         with calibrator.watching():
             loss, outputs = super().compute_loss(model, inputs, return_outputs=True, **kwargs)  # type: ignore[misc]
@@ -100,13 +102,13 @@ class MetaCalibrationMixin:
         return (loss, outputs) if return_outputs else loss
 
     def log(self: Any, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
-        """Adds the meta-loss and the mean strengths to what the trainer logs as it trains."""
+        """Add the meta-loss and the mean strengths to the training logs."""
         if "loss" in logs and self.calibrator is not None:
             logs = {**logs, **{f"meta_{name}": float(value) for name, value in self.calibrator.latest.items()}}
         super().log(logs, *args, **kwargs)  # type: ignore[misc]
 
-    def _begin(self: Any, model: nn.Module) -> None:
-        """Make the calibrator at the first step: by now there is an optimizer; resume, if that is asked for."""
+    def _begin(self: Any, model: nn.Module) -> MetaCalibrator:
+        """Build the calibrator at the first step, when there is an optimizer; restore it when resuming."""
         if self.args.n_gpu > 1:
             raise InvalidValueError(
                 f"`model` must run on one GPU per process, got {self.args.n_gpu}; start it with torchrun or accelerate."
@@ -120,16 +122,16 @@ class MetaCalibrationMixin:
             pin_memory=self.args.dataloader_pin_memory and self.args.device.type == "cuda",
         )
         learned = copy.deepcopy(settings.pop("hyperparameters", None))
-        self.calibrator = MetaCalibrator(model, self.optimizer, meta, learned, **settings)
-        if self.calibrator.output_layer is None and self.accelerator.native_amp:
-            precision, name = self.accelerator.mixed_precision, type(model).__name__
+        calibrator = MetaCalibrator(model, self.optimizer, meta, learned, **settings)
+        if calibrator.output_layer is None and self.accelerator.native_amp:
             raise InvalidValueError(
-                f"`model` must have a layer that returns its logits to be trained in {precision}, got {name}, which "
-                "has none; train it in float32."
+                f"`model` must have a layer that returns its logits to be trained in {self.accelerator.mixed_precision}"
+                f", got {type(model).__name__}, which has none; train it in float32."
             )
         if self._saved_meta is not None:
-            self.calibrator.load_state_dict(self._saved_meta)
+            calibrator.load_state_dict(self._saved_meta)
             self._saved_meta = None
+        return calibrator
 
     def _save_optimizer_and_scheduler(self: Any, output_dir: str) -> None:
         super()._save_optimizer_and_scheduler(output_dir)  # type: ignore[misc]
@@ -145,13 +147,6 @@ class MetaCalibrationMixin:
 
 class MetaCalibrationTrainer(MetaCalibrationMixin, Trainer):  # type: ignore[misc]
     """`transformers.Trainer` with ``meta_dataset=`` and ``meta_calibration=``; see `MetaCalibrationMixin`."""
-
-
-def figures(finished: Finish) -> dict[str, float]:
-    """What was done at the end of training, as numbers to log."""
-    sides = {"before": finished.before, "after": finished.after}
-    scores = {f"meta_{name}_{side}": getattr(part, name) for name in ("nll", "ece") for side, part in sides.items()}
-    return {"meta_temperature": finished.temperature, "meta_is_folded": float(finished.is_folded), **scores}
 
 
 def calibration_metrics(prediction: EvalPrediction) -> dict[str, float]:

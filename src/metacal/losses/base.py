@@ -47,18 +47,22 @@ class Loss(nn.Module):
         raise NotImplementedError(f"{type(self).__name__} must define forward(logits, targets).")
 
     def observe(self, logits: Tensor, targets: Tensor) -> None:
-        """Held-out predictions after an epoch, for a loss that follows them, such as `AdaFocalLoss`."""
+        """Take held-out predictions after an epoch, for a loss that depends on them, such as `AdaFocalLoss`."""
 
     def terms(self) -> Iterator[tuple[float, "Loss"]]:
-        """The ``(weight, loss)`` pairs that this loss is the sum of."""
+        """The ``(weight, loss)`` pairs of which this loss is the sum."""
         yield 1.0, self
 
-    def __add__(self, other: "Loss") -> "Loss":
+    def __add__(self, other: "Loss | int") -> "Loss":
+        if isinstance(other, int) and other == 0:  # where the built-in sum() starts
+            return self
         if not isinstance(other, Loss):
             raise InvalidTypeError(
                 f"A Loss can be added to another Loss, got {type(other).__name__}; FunctionLoss wraps any callable."
             )
         return _sum_of([*self.terms(), *other.terms()])
+
+    __radd__ = __add__
 
     def __mul__(self, weight: float) -> "Loss":
         if not isinstance(weight, (int, float)) or isinstance(weight, bool):
@@ -66,13 +70,6 @@ class Loss(nn.Module):
         return _sum_of([(weight * own, loss) for own, loss in self.terms()])
 
     __rmul__ = __mul__
-
-    def __radd__(self, other: int) -> "Loss":
-        if other == 0:  # where the built-in sum() starts
-            return self
-        raise InvalidTypeError(
-            f"A Loss can be added to another Loss, got {type(other).__name__}; FunctionLoss wraps any callable."
-        )
 
     def __truediv__(self, number: float) -> "Loss":
         return self * (1.0 / number)
@@ -85,7 +82,7 @@ class Loss(nn.Module):
 
 
 class WeightedSum(Loss):
-    """Sum of losses, each times a number; what ``+`` and ``*`` make.
+    """A weighted sum of losses, the result of ``+`` and ``*``.
 
     Args:
         terms: ``(weight, loss)`` pairs.
@@ -103,12 +100,12 @@ class WeightedSum(Loss):
         return functools.reduce(torch.add, values)
 
     def observe(self, logits: Tensor, targets: Tensor) -> None:
-        """Every term's."""
+        """Pass the predictions to every term."""
         for _, loss in self.terms():
             loss.observe(logits, targets)
 
     def terms(self) -> Iterator[tuple[float, Loss]]:
-        """The pairs it was made from."""
+        """The weighted terms."""
         for weight, loss in zip(self.weights, self.losses, strict=True):
             assert isinstance(loss, Loss)
             yield weight, loss
@@ -118,13 +115,13 @@ class WeightedSum(Loss):
 
 
 def _sum_of(terms: list[tuple[float, Loss]]) -> Loss:
-    """The sum of ``(weight, loss)`` pairs; one loss of weight 1 is that loss itself, so that its type can be seen."""
+    """Return the sum of ``(weight, loss)`` pairs; one loss of weight 1 is returned itself, to keep its type."""
     (weight, loss), *others = terms
     return loss if weight == 1.0 and not others else WeightedSum(terms)
 
 
 class ShellLoss(Loss):
-    """A function of `metacal.functional` with its options as attributes; the function checks them, on one sample."""
+    """A function of `metacal.functional` with its options as attributes, which the function checks on one sample."""
 
     function: ClassVar[Callable[..., Tensor]]
 
@@ -145,7 +142,7 @@ class ShellLoss(Loss):
 
 
 class FunctionLoss(Loss):
-    """Any callable ``(logits, targets) -> Tensor`` as a Loss: a `torch.nn` loss, or one of your own.
+    """Any callable ``(logits, targets) -> Tensor`` as a Loss: a `torch.nn` loss, or your own.
 
     Examples:
         >>> from torch import nn
@@ -166,5 +163,5 @@ class FunctionLoss(Loss):
         return self.function(logits, targets)
 
     def extra_repr(self) -> str:
-        """The function's own name."""
+        """The name of the function."""
         return getattr(self.function, "__name__", repr(self.function))

@@ -1,4 +1,4 @@
-"""Losses that judge a batch as a whole: differentiable calibration errors, and any loss after the best temperature."""
+"""Losses of a whole batch: differentiable calibration errors, and any loss after the best temperature."""
 
 from torch import Tensor
 
@@ -54,17 +54,11 @@ class MMCELoss(ShellLoss, name="mmce"):
 
     function = staticmethod(mmce)
 
-    def __init__(self) -> None:
-        super().__init__()
-
 
 class MMCEWeightedLoss(ShellLoss, name="mmce_weighted"):
     """Weighted kernel calibration error of the batch; see `metacal.functional.mmce_weighted`."""
 
     function = staticmethod(mmce_weighted)
-
-    def __init__(self) -> None:
-        super().__init__()
 
 
 class MDCALoss(ShellLoss, name="mdca"):
@@ -72,17 +66,11 @@ class MDCALoss(ShellLoss, name="mdca"):
 
     function = staticmethod(mdca)
 
-    def __init__(self) -> None:
-        super().__init__()
-
 
 class SmoothECELoss(ShellLoss, name="smooth_ece"):
     """Smooth ECE of the batch; see `metacal.functional.smooth_ece`. A meta-objective, beside cross-entropy."""
 
     function = staticmethod(smooth_ece)
-
-    def __init__(self) -> None:
-        super().__init__()
 
 
 class AfterTemperature(Loss):
@@ -116,5 +104,5 @@ class AfterTemperature(Loss):
         return value
 
     def extra_repr(self) -> str:
-        """What is judged."""
+        """The inner loss."""
         return repr(self.loss)

@@ -5,26 +5,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from metacal import functional
 from metacal.errors import InvalidValueError
 from metacal.functional.arguments import check_choice, check_num_bins, check_positive
 from metacal.functional.boundary import public
 from metacal.functional.inputs import class_logits_and_targets
-from metacal.functional.sample_losses import (
-    REDUCTIONS,
-    acls_loss,
-    brier_loss,
-    cross_entropy,
-    dual_focal_loss,
-    flsd_loss,
-    focal_loss,
-    label_smoothing_loss,
-    logit_norm_loss,
-    mbls_loss,
-    reduce_losses,
-    signed_focal_weight,
-    soft_cross_entropy,
-    target_log_probs,
-)
+from metacal.functional.sample_losses import REDUCTIONS, reduce_losses, signed_focal_weight, target_log_probs
 from metacal.losses.base import Loss, ShellLoss
 
 __all__ = [
@@ -61,8 +47,8 @@ class CrossEntropyLoss(Loss, name="cross_entropy"):
         """Loss of a batch."""
         options: dict[str, Any] = {"class_weights": self.class_weights, "reduction": self.reduction}
         if targets.is_floating_point():
-            return soft_cross_entropy(logits=logits, targets=targets, **options)
-        return cross_entropy(logits=logits, targets=targets, **options)
+            return functional.soft_cross_entropy(logits=logits, targets=targets, **options)
+        return functional.cross_entropy(logits=logits, targets=targets, **options)
 
     def extra_repr(self) -> str:
         """Arguments that differ from one instance to the next."""
@@ -72,7 +58,7 @@ class CrossEntropyLoss(Loss, name="cross_entropy"):
 class LabelSmoothingLoss(ShellLoss, name="label_smoothing"):
     """Cross-entropy with uniformly smoothed labels; see `metacal.functional.label_smoothing_loss`."""
 
-    function = staticmethod(label_smoothing_loss)
+    function = staticmethod(functional.label_smoothing_loss)
 
     def __init__(self, strength: float = 0.05, reduction: str = "mean") -> None:
         super().__init__(strength=strength, reduction=reduction)
@@ -81,7 +67,7 @@ class LabelSmoothingLoss(ShellLoss, name="label_smoothing"):
 class BrierLoss(ShellLoss, name="brier"):
     """Squared distance of the probabilities from the label; see `metacal.functional.brier_loss`."""
 
-    function = staticmethod(brier_loss)
+    function = staticmethod(functional.brier_loss)
 
     def __init__(self, reduction: str = "mean") -> None:
         super().__init__(reduction=reduction)
@@ -90,7 +76,7 @@ class BrierLoss(ShellLoss, name="brier"):
 class FocalLoss(ShellLoss, name="focal"):
     """Focal loss; see `metacal.functional.focal_loss`. The paper's FL-3 has gamma 3."""
 
-    function = staticmethod(focal_loss)
+    function = staticmethod(functional.focal_loss)
 
     def __init__(self, gamma: float = 3.0, reduction: str = "mean") -> None:
         super().__init__(gamma=gamma, reduction=reduction)
@@ -99,7 +85,7 @@ class FocalLoss(ShellLoss, name="focal"):
 class FLSDLoss(ShellLoss, name="flsd"):
     """FLSD-53; see `metacal.functional.flsd_loss`."""
 
-    function = staticmethod(flsd_loss)
+    function = staticmethod(functional.flsd_loss)
 
     def __init__(self, reduction: str = "mean") -> None:
         super().__init__(reduction=reduction)
@@ -108,7 +94,7 @@ class FLSDLoss(ShellLoss, name="flsd"):
 class DualFocalLoss(ShellLoss, name="dual_focal"):
     """Dual focal loss (Tao et al. 2023); see `metacal.functional.dual_focal_loss`."""
 
-    function = staticmethod(dual_focal_loss)
+    function = staticmethod(functional.dual_focal_loss)
 
     def __init__(self, gamma: float = 5.0, reduction: str = "mean") -> None:
         super().__init__(gamma=gamma, reduction=reduction)
@@ -117,7 +103,7 @@ class DualFocalLoss(ShellLoss, name="dual_focal"):
 class MbLSLoss(ShellLoss, name="mbls"):
     """Margin-based label smoothing (Liu et al. 2022); see `metacal.functional.mbls_loss`."""
 
-    function = staticmethod(mbls_loss)
+    function = staticmethod(functional.mbls_loss)
 
     def __init__(self, margin: float = 10.0, weight: float = 0.1, reduction: str = "mean") -> None:
         super().__init__(margin=margin, weight=weight, reduction=reduction)
@@ -126,7 +112,7 @@ class MbLSLoss(ShellLoss, name="mbls"):
 class ACLSLoss(ShellLoss, name="acls"):
     """Adaptive and conditional label smoothing (Park et al. 2023); see `metacal.functional.acls_loss`."""
 
-    function = staticmethod(acls_loss)
+    function = staticmethod(functional.acls_loss)
 
     def __init__(
         self, margin: float = 10.0, weight: float = 0.1, *, top: float = 1.0, rest: float = 0.1, reduction: str = "mean"
@@ -137,7 +123,7 @@ class ACLSLoss(ShellLoss, name="acls"):
 class LogitNormLoss(ShellLoss, name="logit_norm"):
     """Cross-entropy of normalised logits (Wei et al. 2022); see `metacal.functional.logit_norm_loss`."""
 
-    function = staticmethod(logit_norm_loss)
+    function = staticmethod(functional.logit_norm_loss)
 
     def __init__(self, temperature: float = 0.04, reduction: str = "mean") -> None:
         super().__init__(temperature=temperature, reduction=reduction)
@@ -203,7 +189,7 @@ class AdaFocalLoss(Loss, name="adafocal"):
 
     @torch.no_grad()
     def observe(self, logits: Tensor, targets: Tensor) -> None:
-        """Move gammas and bins by held-out predictions; the gamma of a bin without any stays."""
+        """Update gammas and bins from held-out predictions; bins without samples keep their gamma."""
         wide, targets = class_logits_and_targets(logits, targets)
         confidences, predicted = torch.softmax(wide.double(), dim=1).max(dim=1)
         num_bins, ordered = len(self.gammas), confidences.sort().values

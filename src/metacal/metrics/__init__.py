@@ -1,4 +1,4 @@
-"""Calibration as torchmetrics metrics: thin shells over `metacal.functional`, streaming, mergeable, all-reduced."""
+"""Calibration as torchmetrics metrics: thin wrappers of `metacal.functional`, streaming and mergeable."""
 
 from metacal.metrics.calibration_errors import (
     AdaptiveCalibrationError,

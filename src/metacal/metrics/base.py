@@ -1,4 +1,4 @@
-"""What the metric shells share: how scores are read, and the two kinds of state, bins and samples."""
+"""The base of all metrics: how scores are read, and three kinds of state: bins, samples and means."""
 
 import hashlib
 import re
@@ -32,14 +32,6 @@ class ScoreMetric(Metric):
     full_state_update = False
     plot_lower_bound = 0.0
 
-    counts: Tensor
-    correct_sums: Tensor
-    confidence_units: Tensor
-    confidences: list[Tensor]
-    correct: list[Tensor]
-    total: Tensor
-    count: Tensor
-
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
         explain_methods(cls, "__init__", "update")
@@ -60,8 +52,7 @@ class ScoreMetric(Metric):
             names = re.findall(r"`(\w+)`", str(error)) if str(error).startswith("Unexpected keyword") else []
             if not names:
                 raise
-            own = CallSignature(type(self).__init__)
-            own.name = type(self).__name__
+            own = CallSignature(type(self).__init__, type(self).__name__)
             raise InvalidTypeError(f"`{own.name}` {own.unknown(names)}; call it as {own.right_call()}.") from None
         if (num_classes is None) == (num_labels is None):
             given = "neither" if num_classes is None else "both"
@@ -78,15 +69,14 @@ class ScoreMetric(Metric):
         self.inputs, self.validate = inputs, validate
 
     def read(self, scores: Tensor, targets: Tensor) -> Inputs:
-        """Checked inputs of one batch; an empty batch is fine, and so are arrays, which go where the metric is."""
+        """Check the inputs of one batch, which may be empty or arrays; these move to the metric's device."""
         if not isinstance(scores, Tensor):
             scores = to_tensor(self.inputs, scores).to(self.device)
         if not isinstance(targets, Tensor):
             targets = to_tensor("targets", targets).to(self.device)
-        logits, probs = (scores, None) if self.inputs == "logits" else (None, scores)
         batch = read_inputs(
-            logits=logits,
-            probs=probs,
+            logits=scores if self.inputs == "logits" else None,
+            probs=scores if self.inputs == "probs" else None,
             targets=targets,
             multilabel=self.num_classes is None,
             ignore_index=self.ignore_index,
@@ -104,7 +94,7 @@ class ScoreMetric(Metric):
         return batch
 
     def add_identity(self, *what: object) -> None:
-        """State that tells metrics apart: a MetricCollection shares one state among metrics whose states look alike.
+        """Add state that distinguishes metrics: a MetricCollection shares state between metrics that look alike.
 
         ``what`` is all that decides, besides the arguments known here, what an update adds to the state.
         """
@@ -112,21 +102,34 @@ class ScoreMetric(Metric):
         digest = hashlib.sha256(repr(known).encode()).digest()
         self.add_state("identity", torch.tensor(list(digest[:16])), dist_reduce_fx="max")
 
+    def warn_if_none(self, samples: int) -> None:
+        """Warn if a value is computed over no samples (it is then NaN)."""
+        if not samples:
+            warn(f"{type(self).__name__} was computed over no samples: its value is NaN.")
+
+
+class BinMetric(ScoreMetric):
+    """A `ScoreMetric` whose state is the integers of `BinStatistics`: they add up exactly over batches and ranks."""
+
+    counts: Tensor
+    correct_sums: Tensor
+    confidence_units: Tensor
+
     def add_bin_state(self, *shape: int, of: str) -> None:
-        """State of integers ``(..., M)`` that adds up exactly over batches and ranks; ``of`` says what they count."""
+        """Add state ``(..., M)``; ``of`` names what is counted."""
         self.add_identity(of, tuple(map(int, shape)))
         for name in ("counts", "correct_sums", "confidence_units"):
             self.add_state(name, torch.zeros(shape, dtype=torch.int64), dist_reduce_fx="sum")
 
     def add_bins(self, statistics: BinStatistics) -> None:
-        """Add a batch's statistics to the bin state."""
+        """Add a batch's statistics."""
         self.counts = self.counts + statistics.counts
         self.correct_sums = self.correct_sums + statistics.correct_sums
         self.confidence_units = self.confidence_units + statistics.confidence_units
 
     def bins(self) -> BinStatistics:
-        """The bin state."""
-        warn_if_none(self, int(self.counts.sum()))
+        """Statistics of all batches."""
+        self.warn_if_none(int(self.counts.sum()))
         if int(self.counts.max()) > MOST_SAMPLES:
             raise InvalidValueError(
                 f"A bin must hold at most {MOST_SAMPLES} samples for its sum to be exact, got {int(self.counts.max())}."
@@ -134,63 +137,63 @@ class ScoreMetric(Metric):
         edges = equal_width_edges(self.counts.shape[-1], self.counts.device)
         return BinStatistics(self.counts, self.correct_sums, self.confidence_units, edges)
 
+
+class SampleMetric(ScoreMetric):
+    """A `ScoreMetric` whose state keeps every sample's confidence and correctness (5 bytes for float32 scores)."""
+
+    confidences: list[Tensor]
+    correct: list[Tensor]
+
     def add_sample_state(self) -> None:
-        """State that keeps every sample's confidence and correctness (5 bytes per sample for float32 scores)."""
+        """Add lists of confidences and correctness."""
         self.add_identity("samples")
         self.add_state("confidences", [], dist_reduce_fx="cat")
         self.add_state("correct", [], dist_reduce_fx="cat")
 
-    def add_samples(self, batch: Inputs) -> None:
-        """Add a batch to the sample state."""
-        confidences, correct = confidence_and_correctness(batch)
+    def update(self, scores: Tensor, targets: Tensor) -> None:
+        """Add a batch."""
+        confidences, correct = confidence_and_correctness(self.read(scores, targets))
         self.confidences.append(confidences)
         self.correct.append(correct)
 
     def samples(self) -> tuple[Tensor, Tensor]:
         """Confidences and correctness of all samples so far."""
         confidences, correct = (_joined(state, self.device) for state in (self.confidences, self.correct))
-        warn_if_none(self, len(confidences))
+        self.warn_if_none(len(confidences))
         return confidences, correct.bool()
 
     def _sync_dist(self, *args: Any, **kwargs: Any) -> None:
-        """Gather over ranks; all send the same dtypes, a rank that saw no samples too."""
+        """Gather over ranks with the same dtypes, also from a rank without samples."""
         if "confidences" in self._reductions:
             self.confidences = [_joined(self.confidences, self.device).double()]
             self.correct = [_joined(self.correct, self.device).to(torch.uint8)]
         super()._sync_dist(*args, **kwargs)
 
+
+class MeanMetric(ScoreMetric):
+    """A `ScoreMetric` whose state is a float64 sum and a count."""
+
+    total: Tensor
+    count: Tensor
+
     def add_mean_state(self, of: str) -> None:
-        """State of a float64 sum and a count of what ``of`` names."""
+        """Add sum and count of what ``of`` names."""
         self.add_identity(of)
         self.add_state("total", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("count", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
 
     def add_to_mean(self, total: Tensor, count: Tensor) -> None:
-        """Add a batch to the mean state."""
+        """Add a batch."""
         self.total, self.count = self.total + total, self.count + count
 
-    def mean(self) -> Tensor:
-        """The mean so far."""
-        warn_if_none(self, int(self.count))
+    def compute(self) -> Tensor:
+        """The mean over all samples so far, float64."""
+        self.warn_if_none(int(self.count))
         return self.total / self.count
 
 
-class SampleMetric(ScoreMetric):
-    """A `ScoreMetric` whose state keeps every sample's confidence and correctness."""
-
-    def update(self, scores: Tensor, targets: Tensor) -> None:
-        """Add a batch."""
-        self.add_samples(self.read(scores, targets))
-
-
 def _joined(state: list[Tensor] | Tensor, device: torch.device) -> Tensor:
-    """A list state as one tensor: it is a list before, and a tensor after, a reduction over ranks."""
+    """Return a list state as one tensor; it already is one after a reduction over ranks."""
     if isinstance(state, Tensor):
         return state
     return torch.cat(state) if state else torch.zeros(0, device=device)
-
-
-def warn_if_none(metric: Metric, samples: int) -> None:
-    """Say so when a value is computed over no samples at all (it is then NaN)."""
-    if not samples:
-        warn(f"{type(metric).__name__} was computed over no samples: its value is NaN.")

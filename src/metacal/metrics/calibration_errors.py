@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from metacal.functional.arguments import check_choice, check_num_bins, check_threshold
+from metacal.functional.arguments import NORMS, check_choice, check_num_bins, check_threshold
 from metacal.functional.binning import calibration_error, equal_mass_statistics
 from metacal.functional.calibration_errors import (
     class_statistics,
@@ -17,10 +17,10 @@ from metacal.functional.calibration_errors import (
     smooth_error,
     sweep_statistics,
 )
-from metacal.metrics.base import SampleMetric, ScoreMetric
+from metacal.metrics.base import BinMetric, SampleMetric
 
 
-class ExpectedCalibrationError(ScoreMetric):
+class ExpectedCalibrationError(BinMetric):
     """Streaming `metacal.functional.expected_calibration_error`; see there.
 
     The state is 3 M integers, so memory does not grow, and the value is the same to the bit however the samples are
@@ -39,7 +39,7 @@ class ExpectedCalibrationError(ScoreMetric):
     def __init__(self, num_classes: int | None = None, *, num_bins: int = 15, norm: str = "l1", **kwargs: Any) -> None:
         super().__init__(num_classes, **kwargs)
         check_num_bins(num_bins)
-        check_choice("norm", norm, ("l1", "l2", "max"))
+        check_choice("norm", norm, NORMS)
         self.num_bins, self.norm = num_bins, norm
         self.add_bin_state(num_bins, of="confidence")
 
@@ -52,7 +52,7 @@ class ExpectedCalibrationError(ScoreMetric):
         return calibration_error(self.bins(), self.norm)
 
 
-class ClasswiseCalibrationError(ScoreMetric):
+class ClasswiseCalibrationError(BinMetric):
     """Streaming `metacal.functional.classwise_calibration_error`; see there. The state is 3 K M integers."""
 
     def __init__(
@@ -66,7 +66,7 @@ class ClasswiseCalibrationError(ScoreMetric):
     ) -> None:
         super().__init__(num_classes, **kwargs)
         check_num_bins(num_bins)
-        check_choice("norm", norm, ("l1", "l2", "max"))
+        check_choice("norm", norm, NORMS)
         check_threshold(threshold)
         self.num_bins, self.norm, self.threshold = num_bins, norm, threshold
         self.add_bin_state(self.num_classes or self.num_labels or 1, num_bins, of=f"classes above {threshold}")
@@ -80,7 +80,7 @@ class ClasswiseCalibrationError(ScoreMetric):
         return calibration_error(self.bins(), self.norm).nanmean()
 
 
-class DebiasedCalibrationError(SampleMetric):
+class DebiasedCalibrationError(BinMetric, SampleMetric):
     """`metacal.functional.debiased_calibration_error` over all batches; see there.
 
     With equal-width bins the state is 3 M integers.
@@ -114,9 +114,9 @@ class DebiasedCalibrationError(SampleMetric):
 
     def compute(self) -> Tensor:
         """The error over all samples so far, float64."""
-        if self.binning == "equal_width":
-            return debiased_error(self.bins(), self.norm)
-        return debiased_error(equal_mass_statistics(*self.samples(), self.num_bins), self.norm)
+        is_binned = self.binning == "equal_width"
+        statistics = self.bins() if is_binned else equal_mass_statistics(*self.samples(), self.num_bins)
+        return debiased_error(statistics, self.norm)
 
 
 class AdaptiveCalibrationError(SampleMetric):
@@ -125,7 +125,7 @@ class AdaptiveCalibrationError(SampleMetric):
     def __init__(self, num_classes: int | None = None, *, num_bins: int = 15, norm: str = "l1", **kwargs: Any) -> None:
         super().__init__(num_classes, **kwargs)
         check_num_bins(num_bins)
-        check_choice("norm", norm, ("l1", "l2", "max"))
+        check_choice("norm", norm, NORMS)
         self.num_bins, self.norm = num_bins, norm
         self.add_sample_state()
 
@@ -139,7 +139,7 @@ class SweepCalibrationError(SampleMetric):
 
     def __init__(self, num_classes: int | None = None, *, norm: str = "l1", **kwargs: Any) -> None:
         super().__init__(num_classes, **kwargs)
-        check_choice("norm", norm, ("l1", "l2", "max"))
+        check_choice("norm", norm, NORMS)
         self.norm = norm
         self.add_sample_state()
 

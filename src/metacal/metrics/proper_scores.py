@@ -5,10 +5,10 @@ from typing import Any
 from torch import Tensor
 
 from metacal.functional.proper_scores import brier_sums, likelihood_sums
-from metacal.metrics.base import ScoreMetric
+from metacal.metrics.base import MeanMetric
 
 
-class NegativeLogLikelihood(ScoreMetric):
+class NegativeLogLikelihood(MeanMetric):
     """Streaming `metacal.functional.negative_log_likelihood`; see there, and `ScoreMetric` for the arguments."""
 
     def __init__(self, num_classes: int | None = None, **kwargs: Any) -> None:
@@ -19,12 +19,8 @@ class NegativeLogLikelihood(ScoreMetric):
         """Add a batch."""
         self.add_to_mean(*likelihood_sums(self.read(scores, targets)))
 
-    def compute(self) -> Tensor:
-        """The mean over all samples so far, float64."""
-        return self.mean()
 
-
-class BrierScore(ScoreMetric):
+class BrierScore(MeanMetric):
     """Streaming `metacal.functional.brier_score`; see there, and `ScoreMetric` for the arguments."""
 
     def __init__(self, num_classes: int | None = None, **kwargs: Any) -> None:
@@ -34,7 +30,3 @@ class BrierScore(ScoreMetric):
     def update(self, scores: Tensor, targets: Tensor) -> None:
         """Add a batch."""
         self.add_to_mean(*brier_sums(self.read(scores, targets)))
-
-    def compute(self) -> Tensor:
-        """The mean over all samples so far, float64."""
-        return self.mean()

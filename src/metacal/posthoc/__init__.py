@@ -1,4 +1,4 @@
-"""Post-hoc calibrators: fitted on held-out logits or probabilities, they correct a finished model's confidence.
+"""Post-hoc calibrators: fitted on held-out logits or probabilities, they correct a trained model's confidence.
 
 | calibrator | parameters | keeps the predicted class |
 |---|---|---|

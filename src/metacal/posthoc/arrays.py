@@ -1,4 +1,4 @@
-"""Scores on their way in and out: NumPy arrays come back as NumPy arrays, tensors as tensors, in the same shape."""
+"""Converts scores: NumPy arrays are returned as NumPy arrays, tensors as tensors, in the same shape."""
 
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -17,7 +17,7 @@ Array = TypeVar("Array", Tensor, NDArray[Any])
 
 @dataclass(frozen=True)
 class Given:
-    """Checked scores ``(n, K)`` in float32 or float64, and in what form the caller passed them."""
+    """Checked scores ``(n, K)`` in float32 or float64, and the form in which they were passed."""
 
     scores: Tensor
     is_logits: bool
@@ -26,7 +26,7 @@ class Given:
 
     @property
     def name(self) -> str:
-        """The keyword that the scores were passed by."""
+        """The keyword of the scores."""
         return "logits" if self.is_logits else "probs"
 
     @property
@@ -36,12 +36,12 @@ class Given:
 
     @property
     def probs(self) -> Tensor:
-        """Probabilities in float64; given ones may be off by rounding and are made to sum to 1."""
+        """Probabilities in float64, normalised to sum to 1."""
         wide = self.scores.double()  # a map that is steep or jumps would make much of a float32's rounding
         return torch.softmax(wide, dim=1) if self.is_logits else wide / wide.sum(dim=1, keepdim=True)
 
     def give_back(self, probs: Tensor) -> Any:
-        """Probabilities ``(n, K)`` in the kind, dtype and shape of what was passed."""
+        """Return probabilities ``(n, K)`` in the kind, dtype and shape of the input."""
         out = probs.to(self.scores.dtype)
         out = out[:, 1] if self.is_flat else out
         return out if self.is_tensor else out.numpy()
@@ -50,7 +50,7 @@ class Given:
 def read_scores(
     logits: Any, probs: Any, targets: Any = None, *, num_classes: int | None = None
 ) -> tuple[Given, Tensor | None]:
-    """Check scores (and targets, in a fit) and bring them into one form."""
+    """Check scores (and targets, in a fit) and convert them to one form."""
     if (logits is None) == (probs is None):
         given = "neither" if logits is None else "both"
         raise InvalidValueError(f"Exactly one of `logits` and `probs` must be given, got {given}.")

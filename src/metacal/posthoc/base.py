@@ -1,4 +1,4 @@
-"""`Calibrator`: what all post-hoc calibrators share: fit, predict_proba, parameters, save and load.
+"""`Calibrator`, the base of all post-hoc calibrators: fit, predict_proba, parameters, save and load.
 
 Names are scikit-learn's (``fit(X, y)``, ``predict_proba(X)``, ``get_params``, fitted attributes end in an underscore),
 but a calibrator is no scikit-learn estimator: its X has one column for each class, which the estimator checks, with
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
@@ -31,13 +32,15 @@ METADATA_KEY = "metacal.posthoc"
 LARGEST = 1e100
 """No fit gives a parameter that is larger, and its products with scores would be beyond any float."""
 
-
 FEW = 256
 """Rows that are checked together for a first mistake."""
 
+MANY = 10_000_000
+"""Scores from which a fit runs on all of torch's threads."""
+
 
 class FitReport(NamedTuple):
-    """How a fit went.
+    """The outcome of a fit.
 
     Attributes:
         iterations: of the optimiser; 1 where the fit is a direct computation.
@@ -50,6 +53,12 @@ class FitReport(NamedTuple):
     converged: bool = True
     at_bound: bool = False
     warning: str | None = None
+
+    @classmethod
+    def of(cls, iterations: int, converged: bool) -> FitReport:
+        """Build a report from an optimiser's result; warn if it did not converge."""
+        stopped = f"The fit did not converge in {iterations} iterations: the weights may be improved on."
+        return cls(iterations, converged, warning=None if converged else stopped)
 
 
 class Calibrator:
@@ -117,7 +126,8 @@ class Calibrator:
         assert labels is not None
         scores = given.logits if self.reads == "logits" else given.probs
         names = _check_names(class_names, scores.shape[1])
-        report = self._fit(scores, labels)
+        with one_thread(scores):
+            report = self._fit(scores, labels)
         self.num_classes_, self.class_names_, self.fit_report_ = scores.shape[1], names, report
         self.fitted_on_ = given.name
         message = self._degeneracy(scores, labels, report)
@@ -130,7 +140,7 @@ class Calibrator:
     def predict_proba(
         self, X: Array | None = None, *, logits: Array | None = None, probs: Array | None = None
     ) -> Array:
-        """Calibrated probabilities, in the kind (NumPy or torch, device) and shape of the scores (see `fit`).
+        """Return calibrated probabilities, in the kind (NumPy or torch, device) and shape of the scores (see `fit`).
 
         float64 scores give float64, all others float32: narrower probabilities would not sum to 1.
         """
@@ -149,7 +159,7 @@ class Calibrator:
         return result
 
     def _by_name(self, X: Any, logits: Any, probs: Any) -> tuple[Any, Any]:
-        """Logits and probabilities; ``X`` is what the calibrator reads."""
+        """Return logits and probabilities; ``X`` is the kind that the calibrator reads."""
         if X is None:
             return logits, probs
         if logits is not None or probs is not None:
@@ -158,16 +168,16 @@ class Calibrator:
 
     @classmethod
     def _defaults(cls) -> dict[str, Any]:
-        """The arguments of ``__init__`` with their defaults."""
+        """Return the arguments of ``__init__`` with their defaults."""
         found = inspect.signature(cls).parameters.values()
         return {each.name: each.default for each in found}
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The arguments it was made with; for `sklearn.base.clone` and searches over a classifier that has it."""
+        """Return the constructor arguments, for `sklearn.base.clone` and searches."""
         return {name: getattr(self, name) for name in self._defaults()}
 
     def set_params(self, **params: Any) -> Self:
-        """Change arguments; what is fitted stays."""
+        """Change constructor arguments; fitted attributes stay."""
         for name, value in params.items():
             check_choice("name", name, tuple(self._defaults()))
             setattr(self, name, value)
@@ -179,7 +189,7 @@ class Calibrator:
         return f"{type(self).__name__}({', '.join(changed)})"
 
     def save(self, path: str | Path) -> None:
-        """Write parameters and fitted arrays to one safetensors file, whole or not at all: opening it runs no code.
+        """Atomically write parameters and fitted arrays to a safetensors file, which runs no code when opened.
 
         Raises:
             NotFittedError: there is nothing to write yet.
@@ -209,7 +219,7 @@ class Calibrator:
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read a calibrator that `save` wrote; `Calibrator.load` reads any kind.
+        """Read a calibrator written by `save`; `Calibrator.load` reads any kind.
 
         Raises:
             InvalidValueError: no such file, not a saved calibrator, one of another kind, or values that no fit gives.
@@ -238,7 +248,7 @@ class Calibrator:
 
     @classmethod
     def _restore(cls, about: dict[str, Any], arrays: dict[str, NDArray[np.float64]]) -> Self:
-        """A calibrator from what `save` wrote; all is checked, since anyone may have written the file."""
+        """Rebuild a calibrator from a file; everything is checked, because the file may come from anyone."""
         names = [name[:-1] for name in cls.fitted]
         if "uniform_share" in names:  # files that were written before it was kept have none
             arrays = {"uniform_share": np.zeros(())} | arrays
@@ -259,7 +269,7 @@ class Calibrator:
         return calibrator
 
     def _degeneracy(self, scores: Tensor, targets: Tensor, report: FitReport) -> str | None:
-        """One sentence if the samples cannot tell how confident the model should be."""
+        """Return a sentence if the samples do not determine how confident the model should be."""
         if bool((targets == targets[0]).all()):
             return f"All {len(targets)} targets are of class {int(targets[0])}: the fit knows no other."
         if report.warning is not None:
@@ -283,7 +293,7 @@ class Calibrator:
         """Raise if a parameter is outside its domain; checked in fit, as scikit-learn does."""
 
     def _check_fitted(self) -> None:
-        """Raise if an array named in ``fitted`` has a shape or holds values that no fit leaves behind."""
+        """Raise if an array named in ``fitted`` has a shape or values that no fit can produce."""
         raise NotImplementedError
 
     def _fit(self, scores: Tensor, targets: Tensor) -> FitReport:
@@ -293,6 +303,20 @@ class Calibrator:
     def _apply(self, scores: Tensor) -> Tensor:
         """Probabilities ``(n, K)`` of scores ``(n, K)``."""
         raise NotImplementedError
+
+
+@contextmanager
+def one_thread(scores: Tensor) -> Iterator[None]:
+    """Fit few scores on one thread: a fit is many short operations, slower on threads that wait for a busy core."""
+    threads = torch.get_num_threads()
+    if threads == 1 or scores.device.type != "cpu" or scores.numel() > MANY:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _check_names(class_names: Sequence[str] | None, num_classes: int) -> tuple[str, ...] | None:
@@ -326,14 +350,8 @@ def check_fitted(
         raise InvalidValueError(f"`{name}` must be finite and in [{least:g}, {most:g}], got {wrong[0]:g}.")
 
 
-def not_converged(converged: bool, iterations: int) -> str | None:
-    """One sentence if the optimiser stopped short."""
-    stopped = f"The fit did not converge in {iterations} iterations: the weights may be improved on."
-    return None if converged else stopped
-
-
 def to_array(values: Tensor) -> NDArray[np.float64]:
-    """A fitted parameter as a float64 NumPy array: few numbers, kept in host memory wherever the data are."""
+    """Return a fitted parameter as a float64 NumPy array in host memory."""
     array: NDArray[np.float64] = values.detach().double().cpu().numpy()
     return array
 

@@ -1,4 +1,4 @@
-"""Beta calibration: each class's probability through a curve of three parameters."""
+"""Beta calibration: maps each class's probability through a curve with three parameters."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from metacal.posthoc.base import Calibrator, FitReport, check_fitted, like, not_converged, to_array
+from metacal.posthoc.base import Calibrator, FitReport, check_fitted, like, to_array
 from metacal.posthoc.one_against_rest import OneAgainstRest, is_class
 
 LEAST = 1e-12
@@ -56,7 +56,7 @@ class BetaCalibration(OneAgainstRest, Calibrator):
                 break
             is_free &= ~is_negative
         self.coefficients_ = to_array(coefficients)
-        return FitReport(iterations, converged, warning=not_converged(converged, iterations))
+        return FitReport.of(iterations, converged)
 
     def _check_maps(self) -> None:
         check_fitted("coefficients", self.coefficients_, (self.num_classes_, 3))
@@ -84,7 +84,7 @@ def _losses(at: Tensor, start: Tensor, features: Sequence[Tensor], outcomes: Ten
 
 
 def _newton(features: Sequence[Tensor], outcomes: Tensor, is_free: Tensor) -> tuple[Tensor, int, bool]:
-    """Best a, b, c of all classes at once, iterations, and whether they converged.
+    """Return the best a, b, c of all classes, the iterations, and whether they converged.
 
     Newton steps, halved for classes whose loss would grow. Coefficients that are not free ``(K, 3)`` stay 0.
     """

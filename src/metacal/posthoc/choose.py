@@ -1,4 +1,4 @@
-"""Choosing a calibrator: the simplest whose likelihood on other samples than its own is within noise of the best."""
+"""Chooses the simplest calibrator whose cross-validated likelihood is within noise of the best."""
 
 import warnings
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ HOPELESS = 4.0
 
 
 class Trial(NamedTuple):
-    """How one calibrator did on held-out folds.
+    """The cross-validated result of one calibrator.
 
     Attributes:
         name: in `metacal.posthoc.CALIBRATORS`, or ``"none"`` for the scores as they are.
@@ -42,7 +42,7 @@ class Trial(NamedTuple):
 
 
 class _Race:
-    """The losses of one candidate so far; NaN where it was not scored yet."""
+    """The losses of one candidate so far; NaN if not scored yet."""
 
     def __init__(self, name: str, calibrator: Calibrator | None, targets: Tensor) -> None:
         self.name, self.calibrator = name, calibrator
@@ -52,14 +52,14 @@ class _Race:
         self.is_out = False
 
     def score(self, given: Given, targets: Tensor, held_out: Tensor) -> None:
-        """Fit on all samples but these, and take the losses of these."""
+        """Fit on all other samples, and store the losses of these."""
         said = held_out_probs(self.calibrator, given, targets, held_out, self.notes)
         labels = targets[held_out]
         self.losses[held_out] = -said.double().gather(1, labels.unsqueeze(1)).squeeze(1).clamp(max=1.0).log()
         self.right[held_out] = said.argmax(dim=1) == labels
 
     def behind(self, other: "_Race") -> tuple[float, float]:
-        """Mean and standard error of the difference in loss, on samples that both were scored on."""
+        """Mean and standard error of the difference in loss, on samples scored by both."""
         differences = self.losses - other.losses
         differences = differences[~differences.isnan()]
         if not bool(differences.isfinite().all()):
@@ -76,7 +76,7 @@ class _Race:
 def choose_calibrator(
     *, logits: Any = None, probs: Any = None, targets: Any, folds: int = FOLDS, seed: int = 0
 ) -> tuple[str, list[Trial]]:
-    """Name of the simplest calibrator with a cross-validated NLL within one standard error of the best, and all trials.
+    """Return the simplest calibrator with a CV NLL within one standard error of the best, and all trials.
 
     The standard error is that of the difference in loss, sample by sample. Simplest first: none, then the order of
     `CALIBRATORS`. One that is four standard errors behind after a fold is not tried on the others. Calibrators with a
@@ -121,16 +121,17 @@ def choose_calibrator(
                 race.is_out = True
                 race.notes.insert(0, f"dropped after {number} of {folds} folds")
     best = min((race for race in races if not race.is_out), key=lambda race: race.mean)
-    chosen = next(race for race in races if not race.is_out and _is_level(*race.behind(best)))
+    behind = {race.name: race.behind(best) for race in races if not race.is_out}
+    chosen = next(name for name, (difference, error) in behind.items() if difference <= error)
     found = {race.name: _trial(race, best) for race in races}
     note = f"not tried: {parameters:,} parameters for {len(labels):,} samples"
     for name in untried:
         found[name] = Trial(name, None, CALIBRATORS[name].keeps_predictions, note=note)
-    return chosen.name, [found[name] for name in (NONE, *CALIBRATORS)]
+    return chosen, [found[name] for name in (NONE, *CALIBRATORS)]
 
 
 def draw_folds(targets: Tensor, folds: int = FOLDS, seed: int = 0) -> list[Tensor]:
-    """Sample numbers of each fold."""
+    """Draw the sample numbers of each fold."""
     if len(targets) < 2 * folds:
         raise InvalidValueError(f"`targets` must hold at least {2 * folds} samples to choose by, got {len(targets)}.")
     order = torch.randperm(len(targets), generator=torch.Generator().manual_seed(seed)).to(targets.device)
@@ -140,7 +141,7 @@ def draw_folds(targets: Tensor, folds: int = FOLDS, seed: int = 0) -> list[Tenso
 def held_out_probs(
     calibrator: Calibrator | None, given: Given, targets: Tensor, held_out: Tensor, notes: list[str] | None = None
 ) -> Tensor:
-    """Probabilities of some samples by a fit on all others; new warnings of the fit are added to the notes."""
+    """Return probabilities of some samples by a fit on all others; new warnings are added to the notes."""
     if calibrator is None:
         return Given(given.scores[held_out], given.is_logits, is_tensor=True, is_flat=False).probs
     is_used = torch.ones_like(targets, dtype=torch.bool)
@@ -153,10 +154,6 @@ def held_out_probs(
         notes += [text for each in caught if (text := str(each.message)) not in notes]
     said: Tensor = calibrator.predict_proba(**{given.name: given.scores[held_out]})
     return said
-
-
-def _is_level(difference: float, error: float) -> bool:
-    return difference <= error
 
 
 def _is_hopeless(race: _Race, running: list[_Race]) -> bool:

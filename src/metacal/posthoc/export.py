@@ -1,4 +1,4 @@
-"""Calibrators on their way out: as a module after a model, as a `torch.export` program, as ONNX, as a layer's weights.
+"""Exports calibrators: as a module after a model, a `torch.export` program, ONNX, or weights of a layer.
 
 What is written is run and compared with the library first, on random and on extreme inputs (`compare_onnx`).
 """
@@ -40,7 +40,7 @@ EXTREME = 1e30
 
 
 class CalibratedModel(nn.Module):
-    """A model with a calibrator after it; its output is probabilities ``(n, K)``.
+    """A model followed by a calibrator; its output is probabilities ``(n, K)``.
 
     Args:
         calibrator: a fitted one; None if it is in the model already, whose scores are then the output.
@@ -72,7 +72,7 @@ class CalibratedModel(nn.Module):
 
 
 def scores_of(output: Any) -> Tensor:
-    """The scores in what a model returns."""
+    """Return the scores in a model's output."""
     if isinstance(output, Mapping):
         output = output["logits"] if "logits" in output else next(iter(output.values()))
     output = getattr(output, "logits", output)
@@ -84,7 +84,7 @@ def scores_of(output: Any) -> Tensor:
 
 
 def check_gives(calibrator: Calibrator, gives: str) -> None:
-    """Raise if a calibrator would be given probabilities that was fitted on logits, or vice versa, where it matters."""
+    """Raise if a calibrator fitted on logits would be given probabilities, or vice versa, and it matters."""
     if calibrator.shift_matters and calibrator.fitted_on_ not in (None, gives):
         raise InvalidValueError(
             f"{type(calibrator).__name__} must be given `{calibrator.fitted_on_}`, as in fit, got `{gives}`; fit it on "
@@ -93,13 +93,13 @@ def check_gives(calibrator: Calibrator, gives: str) -> None:
 
 
 def export_program(model: nn.Module, inputs: Inputs, free: Inputs) -> "ExportedProgram":
-    """The graph of a model, traced with these inputs; ``free`` has the sizes of each that may vary."""
+    """Trace a model with these inputs; ``free`` has the dynamic sizes of each."""
     with quiet(), torch.no_grad():
         return torch.export.export(model, *inputs, dynamic_shapes=tuple(filter(None, free)))
 
 
 def write_onnx(program: "ExportedProgram", path: Path, about: Mapping[str, str], inputs: Sequence[str] | None) -> None:
-    """Write a program as ONNX, with what is known about it as metadata."""
+    """Write a program as ONNX with metadata."""
     with needs("onnx"), quiet():
         import onnxscript  # noqa: F401
 
@@ -110,7 +110,7 @@ def write_onnx(program: "ExportedProgram", path: Path, about: Mapping[str, str],
 
 
 def compare_onnx(path: Path, model: CalibratedModel, samples: Sequence[Inputs]) -> float:
-    """The largest difference between onnxruntime's output and a module's, over all inputs; NaN and inf must agree."""
+    """Return the largest difference of onnxruntime's output from a module's; NaN and inf must agree."""
     with needs("onnx"):
         import onnxruntime
     options = onnxruntime.SessionOptions()
@@ -126,14 +126,14 @@ def compare_onnx(path: Path, model: CalibratedModel, samples: Sequence[Inputs]) 
 
 
 def compare_program(program: "ExportedProgram", model: CalibratedModel, samples: Sequence[Inputs]) -> float:
-    """The same for an exported program."""
+    """Return the largest difference of an exported program's output from a module's."""
     runs = program.module()
     with torch.no_grad():
         return max(difference(runs(*args, **keywords), model, args, keywords) for args, keywords in samples)
 
 
 def difference(said: Tensor, model: CalibratedModel, args: tuple[Any, ...], keywords: dict[str, Any]) -> float:
-    """Largest difference between an output and the model's, rows at an edge of histogram binning left out."""
+    """Return the largest difference of two outputs, excluding rows at an edge of histogram binning."""
     with torch.no_grad():
         wanted = model(*args, **keywords).double()
     if said.shape != wanted.shape:
@@ -152,7 +152,7 @@ def difference(said: Tensor, model: CalibratedModel, args: tuple[Any, ...], keyw
 
 
 def sample_scores(num_classes: int, gives: Kind, rows: int = 500, seed: int = 0) -> Tensor:
-    """Scores to compare on: random ones of many sizes, ties, certain ones, and logits as large as floats can be."""
+    """Return scores to compare on: random of many sizes, ties, certainties, and the largest finite logits."""
     generator = torch.Generator().manual_seed(seed)
     normal = torch.randn(rows, num_classes, generator=generator)
     logits = torch.cat([size * normal for size in (0.01, 1.0, 5.0, 50.0, 1e4)])
@@ -164,7 +164,7 @@ def sample_scores(num_classes: int, gives: Kind, rows: int = 500, seed: int = 0)
 
 
 class Folded(NamedTuple):
-    """Weights with a calibrator in one layer, and how far its probabilities are from the calibrator's."""
+    """Weights with a folded calibrator, and the difference of their probabilities from the calibrator's."""
 
     weights: dict[str, Any]
     layer: str
@@ -172,7 +172,7 @@ class Folded(NamedTuple):
 
 
 def fold_into_layer(weights: Mapping[str, Any], calibrator: Calibrator, layer: str | None = None) -> Folded:
-    """Weights of a model whose last layer gives calibrated logits: ``softmax`` of them is what the calibrator says.
+    """Fold a calibrator into a model's last layer, so that ``softmax`` of its logits is calibrated.
 
     Exact for temperature scaling, and for vector and matrix scaling that were fitted on logits; all else is no linear
     map of the logits.
@@ -239,7 +239,7 @@ def find_layer(weights: Mapping[str, Any], num_classes: int) -> str:
 
 @contextmanager
 def quiet() -> "Iterator[None]":
-    """Keep to itself what torch's exporters log and warn of."""
+    """Silence the logs and warnings of torch's exporters."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from metacal.functional.arguments import check_not_negative
 from metacal.functional.temperature import fit_temperature
-from metacal.posthoc.base import Calibrator, FitReport, check_fitted, like, not_converged, to_array
+from metacal.posthoc.base import Calibrator, FitReport, check_fitted, like, to_array
 from metacal.posthoc.regression import Regression, minimise
 
 RIDGE = 1e-6
@@ -20,7 +20,7 @@ TOLERANCE = 1e-7
 
 
 class LinearMap:
-    """What the calibrators here share; each says what ``W`` looks like, what it maps, and what it is penalised by."""
+    """Base of the linear calibrators; each defines the form of ``W``, its features and its penalty."""
 
     reads: ClassVar[Literal["logits", "probs"]] = "logits"
     fitted: ClassVar[tuple[str, ...]] = ("weight_", "bias_")
@@ -41,7 +41,7 @@ class LinearMap:
         precisions = regression.precisions(weak, weak + 2.0 * samples * others, weak + 2.0 * samples * bias)
         fit = minimise(regression, precisions, tolerance=TOLERANCE * samples)
         self.weight_, self.bias_ = map(to_array, regression.split(fit.parameters))
-        return FitReport(fit.iterations, fit.converged, warning=not_converged(fit.converged, fit.iterations))
+        return FitReport.of(fit.iterations, fit.converged)
 
     def _check_fitted(self) -> None:
         check_fitted("weight", self.weight_, (self.num_classes_,) * (2 if self._is_matrix else 1))

@@ -15,7 +15,7 @@ from metacal.posthoc.base import Calibrator, FitReport, check_fitted, like, to_a
 
 
 class OneAgainstRest:
-    """What they share: a map for each class, divided by the sum over classes, and a little of the uniform distribution.
+    """Base: a map for each class, normalised over classes and mixed with a little of the uniform distribution.
 
     The result is ``(1 - s) p + s / K`` with ``s = 1 / (n + 1)``: no probability is 0. A row in which every map gives 0
     says nothing; it keeps the probabilities that it came with.
@@ -47,7 +47,7 @@ class OneAgainstRest:
         raise NotImplementedError
 
     def _map(self, probs: Tensor) -> Tensor:
-        """What each class's map makes of its float64 probabilities, ``(n, K)``."""
+        """Map each class's float64 probabilities ``(n, K)``."""
         raise NotImplementedError
 
 

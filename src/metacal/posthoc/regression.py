@@ -1,10 +1,13 @@
 """Multinomial regression ``softmax((d I + U) x + b)`` under Gaussian priors, by L-BFGS that starts from the curvature.
 
 All of vector, matrix, Dirichlet and structured scaling are this one convex problem; they differ in x, in d, in whether
-U is diagonal, and in the precisions of the priors that hold U and b near 0.
+U is diagonal, and in the precisions of the priors that hold U and b near 0. Scores are computed in the dtype of x, sums
+over chunks and parameters are float64.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -18,8 +21,8 @@ MEMORY = 10
 CHUNK = 65_536
 """Scores that are worked on at a time: what is made of them stays in the cache."""
 
-CURVATURE_ROWS = 512
-"""Of more rows (and more than four a parameter) some, at equal distances, give the curvature: the optimum stays."""
+CURVATURE_ROWS, CURVATURE_SHARE = 512, 8
+"""At least so many rows, at least four a parameter, and one row in eight give the curvature: the optimum stays."""
 
 APART = 10.0
 """Where priors of other weights are so many times as precise, diagonal and bias have a curvature of their own."""
@@ -28,7 +31,8 @@ WHOLE = 300
 """Parameters of a matrix up to which its whole curvature is computed."""
 
 
-class Curvature(NamedTuple):
+@dataclass
+class Curvature:
     """Second derivatives of the total NLL.
 
     Attributes:
@@ -41,11 +45,16 @@ class Curvature(NamedTuple):
     inputs: Tensor
     whole: Tensor | None
 
-    @property
-    def outputs(self) -> Tensor:
-        """``(K, K)``, of b: ``outputs`` and ``inputs`` as a Kronecker product stand for the curvature of a full U."""
+    @cached_property
+    def axes(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Eigenvectors for outputs and inputs of a full U, and the curvature along each pair of them, ``(K, K + 1)``.
+
+        The curvature is taken for the Kronecker product of that of b with ``inputs``.
+        """
         num_classes = len(self.vector) // 2
-        return self.vector[num_classes:, num_classes:]
+        sizes, axes = torch.linalg.eigh(self.vector[num_classes:, num_classes:].to(self.inputs))
+        input_sizes, input_axes = torch.linalg.eigh(self.inputs)
+        return axes, input_axes, torch.outer(sizes.clamp(min=0.0), input_sizes.clamp(min=0.0))
 
 
 class Fit(NamedTuple):
@@ -64,13 +73,12 @@ class Regression:
         self.num_classes = num_classes = features.shape[1]
         self.num_weights = num_classes**2 if is_matrix else num_classes
         of_target = features if is_matrix else features.gather(1, self.targets).squeeze(1)
-        sums = features.new_zeros(num_classes, *of_target.shape[1:]).index_add_(0, targets, of_target)
-        counts = torch.bincount(targets, minlength=num_classes).to(features)
-        self.observed = torch.cat((sums.reshape(-1), counts))
-        one = torch.eye(num_classes).to(features) if is_matrix else features.new_ones(num_classes)
-        self.anchor = diagonal * one
+        sums = of_target.new_zeros(num_classes, *of_target.shape[1:], dtype=torch.float64)
+        sums.index_add_(0, targets, of_target.double())
+        self.observed = torch.cat((sums.reshape(-1), torch.bincount(targets, minlength=num_classes)))
+        one = torch.eye(num_classes).to(sums) if is_matrix else sums.new_ones(num_classes)
+        self.anchor, self.is_diagonal = diagonal * one, one.reshape(-1) != 0.0
         self._last: tuple[Tensor, tuple[Tensor, Tensor]] | None = None
-        self.is_diagonal = one.reshape(-1) != 0.0
 
     def split(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
         """Weight ``d I + U`` and bias."""
@@ -80,59 +88,53 @@ class Regression:
     def precisions(self, diagonal: float, others: float, bias: float) -> Tensor:
         """One for each parameter."""
         weights = torch.where(self.is_diagonal, diagonal, others)
-        return torch.cat((weights, torch.full_like(weights[: self.num_classes], bias))).to(self.features)
+        return torch.cat((weights, torch.full_like(weights[: self.num_classes], bias))).to(self.observed)
 
     def at(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
         """Total NLL and its gradient; where it was asked for the last time costs nothing."""
         if self._last is not None and self._last[0] is parameters:
             return self._last[1]
-        weight, bias = self.split(parameters)
-        nll, bias_sums, weight_sums = bias.new_zeros(()), torch.zeros_like(bias), torch.zeros_like(weight)
+        weight, bias = (each.to(self.features) for each in self.split(parameters))
+        nll, gradient = parameters.new_zeros(()), -self.observed
         rows = max(1, CHUNK // self.num_classes)
         for x, y in zip(torch.split(self.features, rows), torch.split(self.targets, rows), strict=True):
             probs = torch.softmax(self._scores(x, weight, bias), dim=1)
-            nll -= probs.gather(1, y).clamp_(min=torch.finfo(probs.dtype).tiny).log_().sum()
-            bias_sums += probs.sum(dim=0)
-            weight_sums += probs.T @ x if self.is_matrix else torch.linalg.vecdot(probs, x, dim=0)
-        found = nll, torch.cat((weight_sums.reshape(-1), bias_sums)) - self.observed
-        self._last = parameters, found
-        return found
+            nll -= probs.gather(1, y).clamp_(min=torch.finfo(probs.dtype).tiny).double().log_().sum()
+            weight_sums = probs.T @ x if self.is_matrix else torch.linalg.vecdot(probs, x, dim=0)
+            gradient += torch.cat((weight_sums.reshape(-1), probs.sum(dim=0)))
+        self._last = parameters, (nll, gradient)
+        return nll, gradient
 
     def _scores(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return torch.addmm(bias, x, weight.T) if self.is_matrix else torch.addcmul(bias, x, weight)
 
     def curvature(self, parameters: Tensor) -> Curvature:
-        """Of all rows, or of some of them, scaled."""
-        weight, bias = self.split(parameters)
-        num_classes = self.num_classes
+        """Of all rows, or of some of them, at equal distances, scaled."""
+        weight, bias = (each.to(self.features) for each in self.split(parameters))
+        num_classes, samples = self.num_classes, len(self.features)
         is_whole = self.is_matrix and len(parameters) <= WHOLE
-        x = self.features[
-            :: max(1, len(self.features) // max(CURVATURE_ROWS, 4 * (len(parameters) if is_whole else num_classes)))
-        ]
-        scale = len(self.features) / len(x)
+        fewest = max(CURVATURE_ROWS, 4 * (len(parameters) if is_whole else num_classes), samples // CURVATURE_SHARE)
+        x = self.features[:: max(1, samples // fewest)]
         probs = torch.softmax(self._scores(x, weight, bias), dim=1)
         weighted = probs * x
         both = torch.cat((weighted, probs), dim=1)
-        vector = both.T @ both
-        vector.neg_()
-        corner = vector[:num_classes, num_classes:].diagonal(), vector[num_classes:, :num_classes].diagonal()
-        for part in corner:
-            part += weighted.sum(dim=0)
+        vector = (both.T @ both).double().neg_()
+        sums = weighted.sum(dim=0)
+        vector[:num_classes, num_classes:].diagonal().add_(sums)
+        vector[num_classes:, :num_classes].diagonal().add_(sums)
         vector.diagonal().add_(torch.cat((torch.linalg.vecdot(weighted, x, dim=0), probs.sum(dim=0))))
-        inputs, whole = bias.new_zeros(num_classes + 1, num_classes + 1), None
+        inputs, whole, scale = x.new_zeros(()), None, samples / len(x)
         extended = torch.cat((x, torch.ones_like(x[:, :1])), dim=1) if self.is_matrix else x
         if self.is_matrix:
             undecided = 1.0 - torch.linalg.vecdot(probs, probs, dim=1)
-            inputs = (extended * undecided.unsqueeze(1)).T @ extended / undecided.sum().clamp(min=1e-300)
+            inputs = (extended * undecided.unsqueeze(1)).T @ extended / undecided.sum().clamp(min=1e-30)
         if is_whole:
             pairs = (probs.unsqueeze(2) * extended.unsqueeze(1)).flatten(1)  # (n, K * (K + 1)), one class after another
-            whole = pairs.T @ pairs
-            whole.neg_()
             blocks = (pairs.T @ extended).view(num_classes, num_classes + 1, num_classes + 1)
-            whole += torch.block_diag(*blocks)  # type: ignore[no-untyped-call]
+            whole = torch.block_diag(*blocks) - pairs.T @ pairs  # type: ignore[no-untyped-call]
             places = torch.arange(len(whole), device=x.device).view(num_classes, num_classes + 1)
             order = torch.cat((places[:, :-1].reshape(-1), places[:, -1]))
-            whole = scale * whole[order][:, order]
+            whole = scale * whole[order][:, order].double()
         return Curvature(scale * vector, inputs, whole)
 
 
@@ -150,14 +152,15 @@ def minimise(
         regression: the likelihood.
         precisions: of the priors, one for each parameter.
         start: 0 by default.
-        curvature: at the start, if it is known.
+        curvature: at or near the start, if it is known.
         tolerance: Newton decrement, about twice what the total NLL can still fall by, at which it ends.
     """
     parameters = torch.zeros_like(precisions) if start is None else start
 
     def at(point: Tensor) -> tuple[Tensor, Tensor]:
         nll, gradient = regression.at(point)
-        return nll + 0.5 * (precisions * point.square()).sum(), gradient + precisions * point
+        pull = precisions * point
+        return nll + 0.5 * (pull @ point), gradient + pull
 
     value, gradient = at(parameters)
     pairs: list[tuple[Tensor, Tensor, Tensor]] = []
@@ -187,35 +190,39 @@ def minimise(
 
 
 def preconditioner(regression: Regression, curvature: Curvature, precisions: Tensor) -> Callable[[Tensor], Tensor]:
-    """A gradient to a step: Newton's where the curvature is known; a large matrix's is taken for a Kronecker product.
+    """A gradient to a step: Newton's where the curvature is known, along the axes of `Curvature` for a large matrix.
 
-    Two small eigenvalue problems give its inverse. Where priors hold diagonal and bias less, they are apart.
+    Where priors hold diagonal and bias less than the rest, these are apart.
     """
     num_classes, num_weights = regression.num_classes, regression.num_weights
     if curvature.whole is not None:
-        root, _ = torch.linalg.cholesky_ex(curvature.whole + torch.diag(precisions))
-        return lambda gradient: torch.cholesky_solve(gradient.unsqueeze(1), root).squeeze(1)
-    is_vector = torch.cat((regression.is_diagonal, torch.ones_like(regression.is_diagonal[:num_classes])))
-    factor, _ = torch.linalg.cholesky_ex(curvature.vector + torch.diag(precisions[is_vector]))
+        return _solver(curvature.whole, precisions)
     if not regression.is_matrix:
-        return lambda gradient: torch.cholesky_solve(gradient.unsqueeze(1), factor).squeeze(1)
-    sizes, axes = torch.linalg.eigh(curvature.outputs)
-    input_sizes, input_axes = torch.linalg.eigh(curvature.inputs)
-    damped = torch.outer(sizes.clamp(min=0.0), input_sizes.clamp(min=0.0)) + precisions[1]  # place 1 of row 0
-    is_apart = bool(precisions[1] > APART * precisions[0])  # priors hold the diagonal much less than the rest
+        return _solver(curvature.vector, precisions)
+    is_vector = torch.cat((regression.is_diagonal, torch.ones_like(regression.is_diagonal[:num_classes])))
+    solve = _solver(curvature.vector, precisions[is_vector])
+    axes, input_axes, sizes = curvature.axes
+    damped = sizes + precisions[1].to(sizes)  # place 1 of row 0: not on the diagonal
+    is_apart = bool(precisions[1] > APART * precisions[0])
 
     def precondition(gradient: Tensor) -> Tensor:
-        rows = torch.cat((gradient[:num_weights].view(num_classes, -1), gradient[num_weights:].unsqueeze(1)), dim=1)
+        narrow = gradient.to(axes)
+        rows = torch.cat((narrow[:num_weights].view(num_classes, -1), narrow[num_weights:].unsqueeze(1)), dim=1)
         if is_apart:
             rows[:, -1] = 0.0
             rows.diagonal().zero_()
         turned = axes @ ((axes.T @ rows @ input_axes) / damped) @ input_axes.T
-        out = torch.cat((turned[:, :-1].reshape(-1), turned[:, -1]))
+        out = torch.cat((turned[:, :-1].reshape(-1), turned[:, -1])).to(gradient)
         if is_apart:
-            out[is_vector] = torch.cholesky_solve(gradient[is_vector].unsqueeze(1), factor).squeeze(1)
+            out[is_vector] = solve(gradient[is_vector])
         return out
 
     return precondition
+
+
+def _solver(curvature: Tensor, precisions: Tensor) -> Callable[[Tensor], Tensor]:
+    root, _ = torch.linalg.cholesky_ex(curvature + torch.diag(precisions))
+    return lambda gradient: torch.cholesky_solve(gradient.unsqueeze(1), root).squeeze(1)
 
 
 def _direction(

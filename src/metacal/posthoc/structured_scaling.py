@@ -6,22 +6,28 @@ import torch
 from torch import Tensor
 
 from metacal.functional.temperature import HIGHEST, LOWEST, fit_temperature
-from metacal.posthoc.base import Calibrator, FitReport, check_fitted, not_converged, to_array
+from metacal.posthoc.base import Calibrator, FitReport, check_fitted, to_array
 from metacal.posthoc.linear_scaling import LinearMap
 from metacal.posthoc.regression import Curvature, Regression, minimise
 
-ROUNDS = 2
+VECTOR_ROUNDS, MATRIX_ROUNDS = 2, 1
 """How often the widths of the priors are estimated anew."""
 
 PRIOR_WEIGHT = 2.0
 """Parameters' worth of trust in the first width of a prior."""
 
-LOOSE, TIGHT = 1e-5, 1e-7
+LOOSE, TIGHT = 1e-3, 1e-7
 """How much the mean NLL may still fall by, about, where a fit ends: in between, and the last."""
+
+MANY = 20_000
+"""Scores from which a fit multiplies in float32, at half the time; its sums are float64."""
+
+MOVED = 3
+"""Steps of a fit after which the next one needs a new curvature."""
 
 
 class StructuredScaling(LinearMap):
-    """What the two share: temperature, a little of the uniform distribution, then ``softmax(W x + b)`` under priors.
+    """Base: temperature, a little of the uniform distribution, then ``softmax(W x + b)`` under priors.
 
     The features x are the logarithms of ``(1 - s) softmax(logits / T) + s / K`` with ``s = 1 / (n + 1)``, so that no
     probability is 0 and no feature infinite. W is the identity and b is 0 but for what the samples show: Gaussian
@@ -36,10 +42,11 @@ class StructuredScaling(LinearMap):
     def _fit(self, scores: Tensor, targets: Tensor) -> FitReport:
         found = fit_temperature(logits=scores, targets=targets, validate=False)
         self.temperature_, self.uniform_share_ = found.temperature, 1.0 / (len(targets) + 1)
-        fit = fit_structured(self._features(scores), targets, is_matrix=self._is_matrix)
+        features = self._features(scores)
+        features = features.float() if features.numel() > MANY else features.double()
+        fit = fit_structured(features, targets, is_matrix=self._is_matrix)
         self.weight_, self.bias_ = to_array(fit.weight), to_array(fit.bias)
-        converged = found.converged and fit.converged
-        return FitReport(fit.iterations, converged, warning=not_converged(converged, fit.iterations))
+        return FitReport.of(fit.iterations, found.converged and fit.converged)
 
     def _check_fitted(self) -> None:
         check_fitted("temperature", self.temperature_, (), LOWEST, HIGHEST)
@@ -47,13 +54,12 @@ class StructuredScaling(LinearMap):
         super()._check_fitted()
 
     def _features(self, scores: Tensor) -> Tensor:
-        wide = scores.detach().double()
-        probs = torch.softmax((wide - wide.amax(dim=1, keepdim=True)) / self.temperature_, dim=1)
+        probs = torch.softmax((scores - scores.amax(dim=1, keepdim=True)).div_(self.temperature_), dim=1)
         return probs.mul_(1.0 - self.uniform_share_).add_(self.uniform_share_ / scores.shape[1]).log_()
 
 
 class StructuredVectorScaling(StructuredScaling, Calibrator):
-    """Temperature scaling with a weight and a bias for each class that are held near 1 and 0 (Berta et al. 2025).
+    """Temperature scaling with a weight and a bias per class, under priors near 1 and 0 (Berta et al. 2025).
 
     Needs logits (of probabilities their logarithms serve) and some hundred samples: how far the classes may differ is
     estimated from the samples, so that few of them give about temperature scaling. No probability is 0. May change the
@@ -80,7 +86,7 @@ class StructuredVectorScaling(StructuredScaling, Calibrator):
 
 
 class StructuredMatrixScaling(StructuredScaling, Calibrator):
-    """Structured vector scaling with a weight for every pair of classes, held near 0 (Berta et al. 2025).
+    """Structured vector scaling with a weight for every pair of classes, under a prior (Berta et al. 2025).
 
     Needs logits (of probabilities their logarithms serve) and some hundred samples; how large the weights between
     classes may be is estimated from the samples. No probability is 0. May change the predicted class.
@@ -115,24 +121,27 @@ class StructuredFit(NamedTuple):
 
 
 def fit_structured(features: Tensor, targets: Tensor, *, is_matrix: bool) -> StructuredFit:
-    """Weight and bias with the best penalised likelihood, and priors as wide as the samples make likely.
+    """Fit weight and bias by penalised likelihood, with the width of the priors estimated from the samples.
 
     The priors are first those of Berta et al.: precision ``2 K`` of diagonal and bias, ``2 K (K - 1)`` of the other
-    weights. Then, `ROUNDS` times, the widths are estimated from the fit (MacKay's evidence) and the fit goes on from
-    where it was: those of diagonal and bias for a vector, that of the other weights for a matrix.
+    weights. Then the widths are estimated from the fit (MacKay's evidence) and the fit goes on from where it was:
+    those of diagonal and bias for a vector, that of the other weights for a matrix.
     """
     regression = Regression(features, targets, is_matrix=is_matrix)
-    own = 2.0 * regression.num_classes
+    own, rounds = 2.0 * regression.num_classes, MATRIX_ROUNDS if is_matrix else VECTOR_ROUNDS
     first = precisions = regression.precisions(own, own * (regression.num_classes - 1), own)
-    parameters, iterations = torch.zeros_like(first), 0
-    for number in range(ROUNDS + 1):
-        curvature = regression.curvature(parameters)
-        if number:
-            precisions = estimate_precisions(regression, curvature, parameters, precisions, first)
-        tolerance = max(TIGHT * len(targets), 1e-6) if number == ROUNDS else max(LOOSE * len(targets), 1e-3)
-        fit = minimise(regression, precisions, start=parameters, curvature=curvature, tolerance=tolerance)
-        parameters, iterations = fit.parameters, iterations + fit.iterations
-    return StructuredFit(*regression.split(parameters), iterations, fit.converged, precisions)
+    curvature = regression.curvature(torch.zeros_like(first))
+    fit = minimise(regression, precisions, curvature=curvature, tolerance=LOOSE * len(targets))
+    iterations = fit.iterations
+    for tolerance in (*(LOOSE,) * (rounds - 1), TIGHT):
+        if fit.iterations >= MOVED:
+            curvature = regression.curvature(fit.parameters)
+        precisions = estimate_precisions(regression, curvature, fit.parameters, precisions, first)
+        fit = minimise(
+            regression, precisions, start=fit.parameters, curvature=curvature, tolerance=tolerance * len(targets)
+        )
+        iterations += fit.iterations
+    return StructuredFit(*regression.split(fit.parameters), iterations, fit.converged, precisions)
 
 
 def estimate_precisions(
@@ -155,9 +164,7 @@ def estimate_precisions(
             new[part] = _precision(determined[part].sum(), parameters[part], first[part][0])
         return new
     others = ~regression.is_diagonal
-    weights, spreads = parameters[: num_classes**2][others], curvature.outputs.diagonal()
-    variances = torch.linalg.eigvalsh(curvature.inputs[:-1, :-1]).clamp(min=0.0)
-    information = torch.outer(spreads, variances)
+    weights, information = parameters[: num_classes**2][others], curvature.axes[2]
     determined = information / (information + precisions[1])  # place 1 of row 0: not on the diagonal
     share = (num_classes - 1) / num_classes
     new[: num_classes**2][others] = _precision(share * determined.sum(), weights, first[1])

@@ -1,4 +1,4 @@
-"""Temperature scaling: all logits divided by one number."""
+"""Temperature scaling: divides all logits by one number."""
 
 import torch
 from torch import Tensor
@@ -12,10 +12,12 @@ from metacal.functional.temperature import (
     fit_temperature,
     fit_temperature_by_grid,
     fit_temperature_by_lbfgs,
+    temperature_with_prior,
 )
 from metacal.posthoc.base import Calibrator, FitReport, check_fitted
 
-METHODS = ("nll", "grid", "lbfgs")
+METHODS = ("nll", "prior", "grid", "lbfgs")
+PRIOR_ITERATIONS = 40
 
 
 class TemperatureScaling(Calibrator):
@@ -25,9 +27,11 @@ class TemperatureScaling(Calibrator):
     Changes confidences, never the predicted class: accuracy stays.
 
     Args:
-        method: ``"nll"``, the best likelihood, found exactly (`metacal.functional.fit_temperature`); ``"grid"``, the
-            first of 0.1, 0.2, ... 10.0 with the least ECE; ``"lbfgs"``, the recipe that published comparisons used,
-            which often stops short (`metacal.functional.fit_temperature_by_lbfgs`).
+        method: ``"nll"``, the best likelihood, found exactly (`metacal.functional.fit_temperature`); ``"prior"``, the
+            same, but a T below 1 has a weak prior (`metacal.functional.temperature_with_prior`), which keeps it near 1
+            where a few samples are all right; ``"grid"``, the first of 0.1, 0.2, ... 10.0 with the least ECE;
+            ``"lbfgs"``, the recipe that published comparisons used, which often stops short
+            (`metacal.functional.fit_temperature_by_lbfgs`).
         num_bins: of the ECE, for ``"grid"``.
         max_iterations: for ``"lbfgs"``: 50, or 10.
 
@@ -61,8 +65,12 @@ class TemperatureScaling(Calibrator):
         check_integer("max_iterations", self.max_iterations, 1)
 
     def _fit(self, scores: Tensor, targets: Tensor) -> FitReport:
-        if self.method == "nll":
+        if self.method in ("nll", "prior"):
             fit = fit_temperature(logits=scores, targets=targets, validate=False)
+            if self.method == "prior" and fit.temperature < 1.0:
+                wide, passes = scores.double(), PRIOR_ITERATIONS
+                best = float(temperature_with_prior(logits=wide, targets=targets, iterations=passes))
+                fit = TemperatureFit(max(best, LOWEST), fit.iterations + passes, converged=True, at_bound=False)
         elif self.method == "grid":
             best = fit_temperature_by_grid(logits=scores, targets=targets, num_bins=self.num_bins, validate=False)
             fit = TemperatureFit(best, len(GRID), converged=True, at_bound=best in (GRID[0], GRID[-1]))

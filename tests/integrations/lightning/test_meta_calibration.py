@@ -79,8 +79,8 @@ def test_it_is_the_loop_by_hand(tmp_path, kind, through):
     assert found.calibrator.through == through
     assert_same(module, found, by_hand(through=through))
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
-    assert "meta-loss" in found.summary()
-    assert len(found.export()["soft_labels"]) == K
+    assert "meta-loss" in found.calibrator.summary()
+    assert len(found.calibrator.export()["soft_labels"]) == K
     assert {"meta/meta_loss", "meta/strength"} <= set(fit.logged_metrics)
     assert kind is Manual or len(module.losses) == 8  # no other batch gets further than the head
 
@@ -321,7 +321,7 @@ def test_a_temperature_is_folded_at_the_end(tmp_path, caplog, monkeypatch):
     torch.testing.assert_close(logits_of(module), logits_of(plain) / found.finished.temperature, rtol=1e-4, atol=1e-5)
     assert found.finished.after.nll < found.finished.before.nll
     assert str(found.finished) in caplog.text
-    assert found.summary() in caplog.text
+    assert found.calibrator.summary() in caplog.text
     fit.save_checkpoint(tmp_path / "end.ckpt")
     saved = torch.load(tmp_path / "end.ckpt", weights_only=True)["state_dict"]
     assert saved.keys() == plain.state_dict().keys()
@@ -479,8 +479,7 @@ def test_a_head_that_nobody_trains(tmp_path):
 
 
 def test_before_any_fit():
-    with pytest.raises(InvalidValueError, match="must have been used in a fit"):
-        callback().summary()
+    assert callback().calibrator is None
     assert callback().state_dict() == {}
     with pytest.raises(InvalidValueError, match="`finish` must be"):
         callback(finish="last")

@@ -15,12 +15,13 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from torch.nn.functional import cross_entropy
 
 from metacal import Finish, OuterStep
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.functional import expected_calibration_error, negative_log_likelihood
 from metacal.integrations.sklearn import MetaCalibratedClassifier
-from metacal.integrations.sklearn.head_training import RowBatches, Rows, build_adamw, build_network, plain_loss, train
+from metacal.integrations.sklearn.head_training import RowBatches, Rows, build_network, train
 
 
 def every(steps):
@@ -75,8 +76,8 @@ def test_an_overconfident_classifier_becomes_calibrated():
     ours.fit(X[:500], y[:500])
     network = build_network([20, 64, 3], 0, torch.device("cpu"))
     rows = Rows(X[:500], torch.from_numpy(y[:500]), torch.device("cpu"))
-    optimizer = build_adamw(network, 0.01, 1e-4)
-    train(network, optimizer, plain_loss(network), rows, batch_size=32, epochs=40, seed=0)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=0.01, weight_decay=1e-4)
+    train(network, optimizer, lambda x, y: cross_entropy(network(x), y), rows, batch_size=32, epochs=40, seed=0)
     with torch.no_grad():
         plain = network(torch.from_numpy(X[500:]))
     targets = torch.from_numpy(y[500:])

@@ -55,8 +55,21 @@ def test_it_is_the_calibrator_itself(digits):
     X, y = digits
     bayes = GaussianNB().fit(X[:700], y[:700])
     found = PosthocCalibratedClassifier(bayes).fit(X[700:1300], y[700:1300])
-    scaling = TemperatureScaling().fit(probs=bayes.predict_proba(X[700:1300]), targets=y[700:1300])
+    scaling = TemperatureScaling(method="prior").fit(probs=bayes.predict_proba(X[700:1300]), targets=y[700:1300])
     np.testing.assert_array_equal(found.predict_proba(X), scaling.predict_proba(probs=bayes.predict_proba(X)))
+
+
+def test_few_separable_samples_keep_the_temperature_near_1():
+    """The likelihood alone falls all the way to its bound, .001."""
+    X = np.array([[-3.0], [-2.0], [2.0], [3.0]] * 5)
+    y = (X[:, 0] > 0).astype(int)
+    logistic = LogisticRegression().fit(X, y)
+    with pytest.warns(MetacalWarning, match="All 6 samples are right after the fit"):
+        found = PosthocCalibratedClassifier(logistic).fit(X[:6], y[:6])
+    assert 0.5 < found.calibrator_.temperature_ < 1.0
+    with pytest.warns(MetacalWarning, match="its lower bound"):
+        plain = PosthocCalibratedClassifier(logistic, TemperatureScaling()).fit(X[:6], y[:6])
+    assert plain.calibrator_.temperature_ == pytest.approx(1e-3)
 
 
 @pytest.mark.parametrize("load", [load_digits, load_breast_cancer])

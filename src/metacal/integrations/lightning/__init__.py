@@ -1,4 +1,4 @@
-"""Lightning: a callback that meta-calibrates an unchanged LightningModule, and one that watches its calibration."""
+"""Lightning: a callback that meta-calibrates an unchanged LightningModule, and one that monitors calibration."""
 
 from metacal.errors import needs
 

@@ -4,7 +4,6 @@ import copy
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -44,13 +43,12 @@ MOST_SAMPLES = 50_000
 
 
 class MetaCalibration(Callback):
-    """Meta-calibrates whatever ``training_step`` does, as long as its loss is the cross-entropy of the logits.
+    """Meta-calibrates any ``training_step`` whose loss is the cross-entropy of the logits.
 
     Before each backward pass the callback takes a meta step, if one is due, and exchanges the gradient that flows into
-    the logits for that of the learned loss. The module's loss, and what it logs, stay what they are: cross-entropy with
-    hard labels. Terms that do not depend on the logits (weight penalties, auxiliary losses of other layers) stay too.
-    Held-out batches go through the module's own steps as far as the logits. When training ends, one temperature is
-    fitted on the held-out samples and folded into the last layer.
+    the logits for that of the learned loss. The loss itself, what is logged, and terms that do not depend on the logits
+    stay what they are. Held-out batches go through the module's own steps as far as the logits. When training ends, one
+    temperature is fitted on the held-out samples and folded into the last layer.
 
     Works with automatic and manual optimisation (``self.manual_backward``), gradient accumulation, mixed precision,
     DDP; omega and the place among the held-out samples are saved in, and resumed from, the trainer's checkpoints.
@@ -61,8 +59,8 @@ class MetaCalibration(Callback):
         head: attribute path of the layer that returns the logits, such as ``"model.fc"``. None finds the one whose
             output ``forward`` returns, or the module's only network where ``forward`` is not defined.
         hyperparameters: what is learned; default `metacal.LogitPenalty`.
-        targets: where the labels of a batch are: a key, a position, or a function of the batch. None inspects the
-            second of a pair, or at the usual keys of a dictionary.
+        targets: where the labels of a batch are: a key, a position, or a function of the batch. None takes the second
+            of a pair, or the usual keys of a dictionary.
         finish: fold a temperature at the end; ``"best"`` first loads the weights of `ModelCheckpoint`'s best
             checkpoint; False leaves the module as training leaves it.
         logs: log the meta-loss and the mean strengths with ``self.log`` as ``meta/...``.
@@ -96,7 +94,7 @@ class MetaCalibration(Callback):
         self.calibrator: MetaCalibrator | None = None
         self.finished: Finish | None = None
         self._saved: dict[str, Any] | None = None
-        self._watch: ExitStack | None = None
+        self._watch = ExitStack()
         self._calls: list[Any] = []
         self._batch: Any = None
         self._labels: Tensor | None = None
@@ -104,7 +102,7 @@ class MetaCalibration(Callback):
         self._unseen = 0
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Refuse what cannot work before anything is trained."""
+        """Refuse unsupported settings before training."""
         strategy = type(trainer.strategy).__name__
         if strategy in SHARDED:
             raise InvalidValueError(f"`strategy` must keep the model in one piece (DDP does), got {strategy}.")
@@ -114,7 +112,7 @@ class MetaCalibration(Callback):
             raise InvalidValueError("`finish` must be True or False without a ModelCheckpoint callback, got 'best'.")
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Make the calibrator: by now there are optimizers and loaders, and a checkpoint is restored."""
+        """Build the calibrator: optimizers and loaders exist now, and a checkpoint has been restored."""
         batches, is_validation = find_held_out(self.meta, trainer, pl_module)
         meta = MetaStream(batches, seed=self.seed, split=partial(with_labels, targets=self.targets))
         (few,), _ = meta.peek()
@@ -129,7 +127,7 @@ class MetaCalibration(Callback):
             self._saved = None
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        """Listen to the head."""
+        """Start recording the head."""
         self._batch, self._labels = batch, labels_of(batch, self.targets)
         accumulates = pl_module.automatic_optimization and (batch_idx + 1) % trainer.accumulate_grad_batches != 0
         self._boundary = not accumulates or trainer.is_last_batch
@@ -137,8 +135,8 @@ class MetaCalibration(Callback):
         self._listen()
 
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
-        """Take a meta step, if one is due, and exchange the gradient."""
-        if self._watch is None or self._labels is None:
+        """Take a meta step, if one is due, and replace the gradient."""
+        if self._labels is None:
             return
         if not self._calls and not pl_module.automatic_optimization:
             return  # of another loss in a step by hand, such as a penalty or that of another network
@@ -150,7 +148,7 @@ class MetaCalibration(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Stop listening; log."""
+        """Stop recording, and log."""
         self._stop_listening()
         if self._unseen >= PATIENCE and not pl_module.automatic_optimization:
             raise InvalidValueError(
@@ -163,7 +161,7 @@ class MetaCalibration(Callback):
                 pl_module.log_dict(figures, on_step=True, on_epoch=False, batch_size=1)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Fold a temperature; say what was learned and done."""
+        """Fold a temperature, and log what was learned and done."""
         calibrator = self._at_work()
         best = trainer.checkpoint_callback.best_model_path if self.finish == "best" else ""  # type: ignore[union-attr]
         if best:  # none, if nothing was saved
@@ -172,48 +170,37 @@ class MetaCalibration(Callback):
         rank_zero_info("\n".join(map(str, filter(None, (calibrator.summary(), self.finished)))))
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Leave the module as it was."""
+        """Restore the module."""
         self._stop_listening()
         if self.calibrator is not None:
             self.calibrator.remove()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Leave the module as it was."""
+        """Restore the module."""
         self.on_fit_end(trainer, pl_module)
 
     def state_dict(self) -> dict[str, Any]:
-        """Omega, its optimizer, and the place among the held-out samples."""
+        """Omega, its optimizer, and the position in the held-out samples."""
         return {} if self.calibrator is None else self.calibrator.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Kept until training begins."""
+        """Keep the state until training starts."""
         self._saved = state_dict or None
 
-    def export(self, path: str | Path | None = None) -> dict[str, Any]:
-        """What was learned; see `metacal.MetaCalibrator.export`."""
-        return self._at_work().export(path)
-
-    def summary(self) -> str:
-        """One line on how the learning went."""
-        return self._at_work().summary()
-
     def _at_work(self) -> MetaCalibrator:
-        if self.calibrator is None:
-            raise InvalidValueError("The callback must have been used in a fit: pass it to Trainer(callbacks=[...]).")
+        assert self.calibrator is not None
         return self.calibrator
 
     def _listen(self) -> None:
-        self._watch = ExitStack()
         self._calls = self._watch.enter_context(self._at_work().watching())
 
     def _stop_listening(self) -> None:
-        if self._watch is not None:
-            self._watch.close()
-        self._watch = self._batch = self._labels = None
+        self._watch.close()
+        self._batch = self._labels = None
 
 
 class CalibrationMonitor(Callback):
-    """Watches the logits of the validation set: numbers through ``self.log``, figures to the loggers.
+    """Monitors validation logits: numbers through ``self.log``, figures to the loggers.
 
     The numbers are ``val_ece``, ``val_nll`` and ``val_refined_nll``, the NLL after the best temperature (of the first
     50,000 samples of each process): what to choose a checkpoint by, ``ModelCheckpoint(monitor="val_refined_nll")``, if
@@ -244,21 +231,20 @@ class CalibrationMonitor(Callback):
         self.head, self.targets, self.num_bins = head, targets, num_bins
         self.class_names, self.every_n_epochs = class_names, every_n_epochs
         self._tap: HeadTap | None = None
-        self._watch: ExitStack | None = None
+        self._watch = ExitStack()
         self._metrics: dict[str, Any] = {}
         self._kept: list[tuple[Tensor, Tensor]] = []
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Start anew."""
+        """Reset the statistics."""
         self._tap, self._metrics, self._kept = None, {}, []
 
     def on_validation_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        """Listen to the head."""
+        """Start recording the head."""
         if self._tap is None:
             self._tap = HeadTap(find_logits_layer(pl_module, self.head, batch))
-        self._watch = ExitStack()
         self._watch.enter_context(self._tap.listening())
 
     def on_validation_batch_end(
@@ -270,8 +256,8 @@ class CalibrationMonitor(Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        """Count the batch."""
-        assert self._tap is not None and self._watch is not None
+        """Add the batch."""
+        assert self._tap is not None
         self._watch.close()
         logits = class_logits(as_rows(self._tap.take()[1].detach().float()))
         labels = labels_of(batch, self.targets).reshape(-1).to(logits.device)
@@ -287,33 +273,30 @@ class CalibrationMonitor(Callback):
             self._kept.append((logits.cpu(), labels.cpu()))
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Log, draw."""
+        """Log numbers and figures."""
         self._leave()
         if trainer.sanity_checking or not self._metrics:
             return
-        for name, metric in self._metrics.items():
-            pl_module.log(name, metric.compute(), on_step=False, on_epoch=True, batch_size=1)
         logits, targets = (torch.cat(parts) for parts in zip(*self._kept, strict=True))
         rows = joint_rows(logits.to(pl_module.device), targets.to(pl_module.device))[:2]
-        refined = AfterTemperature(CrossEntropyLoss())(*rows)
-        pl_module.log("val_refined_nll", refined, on_step=False, on_epoch=True, batch_size=1)
+        figures = {name: metric.compute() for name, metric in self._metrics.items()}
+        figures["val_refined_nll"] = AfterTemperature(CrossEntropyLoss())(*rows)
+        pl_module.log_dict(figures, on_step=False, on_epoch=True, batch_size=1)
         is_due = self.every_n_epochs and (trainer.current_epoch + 1) % self.every_n_epochs == 0
         if not is_due or not trainer.is_global_zero:
             return
-        at_work = [callback for callback in trainer.callbacks if isinstance(callback, MetaCalibration)]  # type: ignore[attr-defined]
+        learning = [each.calibrator for each in trainer.callbacks if isinstance(each, MetaCalibration)]  # type: ignore[attr-defined]
         for logger in trainer.loggers:
             log_reliability(logger, Predictions.from_logits(logits, targets), step=trainer.global_step)
-            for callback in at_work:
-                if callback.calibrator is not None:
-                    log_smoothing(logger, callback.calibrator.hyperparameters, trainer.global_step, self.class_names)
+            for calibrator in filter(None, learning):
+                log_smoothing(logger, calibrator.hyperparameters, trainer.global_step, self.class_names)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Leave the module as it was."""
+        """Restore the module."""
         self._leave()
 
     def _leave(self) -> None:
-        if self._watch is not None:
-            self._watch.close()
+        self._watch.close()
         if self._tap is not None:
             self._tap.remove()
             self._tap = None

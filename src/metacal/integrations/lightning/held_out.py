@@ -1,8 +1,8 @@
-"""Held-out batches of a LightningModule, their labels, and its own steps run on them as far as the logits."""
+"""Held-out batches of a LightningModule, their labels, and its own steps run on them up to the logits."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -27,11 +27,7 @@ Targets = str | int | Callable[[Any], Tensor] | None
 
 
 def find_held_out(meta: Any, trainer: Trainer, module: LightningModule) -> tuple[Any, bool]:
-    """Held-out batches: a loader or another iterable, and whether they are the ones that are validated on.
-
-    What was given; where that is None, that of ``meta_dataloader`` of the datamodule or module, and then the validation
-    loader.
-    """
+    """Find held-out batches: as given, from the hook, or the validation loader; and whether it is the last."""
     owners = (getattr(trainer, "datamodule", None), module)
     hook = next((getattr(owner, HOOK) for owner in owners if hasattr(owner, HOOK)), None)
     if meta is None and hook is not None:
@@ -51,7 +47,7 @@ def find_held_out(meta: Any, trainer: Trainer, module: LightningModule) -> tuple
 
 
 def labels_of(batch: Any, targets: Targets = None) -> Tensor:
-    """The labels of a batch.
+    """Return the labels of a batch.
 
     Examples:
         >>> import torch
@@ -84,18 +80,15 @@ def labels_of(batch: Any, targets: Targets = None) -> Tensor:
 
 
 def with_labels(batch: Any, targets: Targets = None) -> tuple[tuple[Any], Tensor]:
-    """A batch as ``(batch,)``, the input of `UpToHead`, and its labels."""
+    """Return a batch as ``(batch,)``, the input of `UpToHead`, and its labels."""
     return (batch,), labels_of(batch, targets)
 
 
 def find_logits_layer(module: LightningModule, head: str | None, batch: Any) -> nn.Module:
-    """The part of a module that returns the logits.
+    """Find the submodule that returns the logits, by its path ``head`` or by running the module on a batch.
 
-    Args:
-        module: the user's.
-        head: its attribute path; None runs ``forward``, or the module's one part with parameters where there is no
-            ``forward``, and takes the innermost layer whose output is returned.
-        batch: as a step is given it.
+    What is run is ``forward``, or the module's one part with parameters where there is no ``forward``; taken is the
+    innermost layer whose output is returned.
     """
     if head is not None:
         return find_head(module, head)
@@ -117,7 +110,7 @@ def find_logits_layer(module: LightningModule, head: str | None, batch: Any) -> 
 
 
 class HeadReachedError(BaseException):
-    """The head has returned; not an `Exception`, so that no ``except Exception`` of the module stops it."""
+    """Stops a step after the head; not an `Exception`, so that no ``except Exception`` catches it."""
 
     def __init__(self, output: Any) -> None:
         super().__init__()
@@ -125,7 +118,7 @@ class HeadReachedError(BaseException):
 
 
 class UpToHead(nn.Module):
-    """Takes a batch the way the module does, without anything behind the head: loss, metrics, logging, backward.
+    """Runs a step of the module only up to the head: no loss, metrics, logging or backward.
 
     Args:
         module: the user's.
@@ -140,7 +133,7 @@ class UpToHead(nn.Module):
         self.validates = validates and type(module).validation_step is not LightningModule.validation_step
 
     def forward(self, batch: Any, is_trained_on: bool = False) -> Any:
-        """What the head returns; a step is run until then.
+        """Run a step until the head returns, and return its output.
 
         Args:
             batch: a held-out batch as its loader gives it.
@@ -149,10 +142,7 @@ class UpToHead(nn.Module):
         handle = self.head.register_forward_hook(_stop)
         try:
             with _nothing_else_happens(self.module):
-                if is_trained_on:
-                    self._training_step(batch)
-                else:
-                    self._held_out_step(batch)
+                self._run(batch, is_trained_on)
         except HeadReachedError as reached:
             return reached.output
         finally:
@@ -162,43 +152,34 @@ class UpToHead(nn.Module):
             f"pass held-out samples as `meta` to run them through `training_step`."
         )
 
-    def _training_step(self, batch: Any) -> None:
-        precision = self.trainer.precision_plugin.train_step_context()
-        with precision, torch.autocast(self.module.device.type, enabled=False):
-            _call(self.module.training_step, batch)
-
-    def _held_out_step(self, batch: Any) -> None:
+    def _run(self, batch: Any, is_trained_on: bool) -> None:
+        plugin = self.trainer.precision_plugin
+        if is_trained_on:
+            with plugin.train_step_context(), torch.autocast(self.module.device.type, enabled=False):
+                _call(self.module.training_step, batch)
+            return
         with _validating(self.trainer) if self.validates else nullcontext():
             batch = as_steps_get_it(batch, self.module, self.trainer)
-            plugin = self.trainer.precision_plugin
             with plugin.val_step_context() if self.validates else plugin.train_step_context():
                 _call(self.module.validation_step if self.validates else self.module.training_step, batch)
 
 
 def as_steps_get_it(batch: Any, module: LightningModule, trainer: Trainer) -> Any:
-    """A loader's batch after the conversions and hooks of the trainer, on the module's device."""
+    """Return a loader's batch after the trainer's conversions and hooks, on the module's device."""
     batch = module._on_before_batch_transfer(trainer.precision_plugin.convert_input(batch), dataloader_idx=0)
     return trainer.strategy.batch_to_device(batch, module.device, dataloader_idx=0)
 
 
 class IdleOptimizer:
-    """An optimizer that does nothing, and otherwise is like another."""
+    """A stand-in for an optimizer that does nothing."""
 
     def __init__(self, optimizer: Any) -> None:
         self._optimizer = optimizer
+        self.zero_grad = self.step = lambda *_, **__: None
+        self.toggle_model = lambda *_, **__: nullcontext()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._optimizer, name)
-
-    def zero_grad(self, *_: Any, **__: Any) -> None:
-        """Nothing."""
-
-    def step(self, *_: Any, **__: Any) -> None:
-        """Nothing."""
-
-    def toggle_model(self, *_: Any, **__: Any) -> AbstractContextManager[None]:
-        """Nothing."""
-        return nullcontext()
 
 
 def _stop(head: nn.Module, given: Any, output: Any) -> None:
@@ -206,7 +187,7 @@ def _stop(head: nn.Module, given: Any, output: Any) -> None:
 
 
 def _call(step: Callable[..., Any], batch: Any) -> None:
-    """Call a step with a batch, and 0 for the numbers of batch and loader that it asks for."""
+    """Call a step with a batch, and 0 for batch and loader indices."""
     parameters = inspect.signature(step).parameters.values()
     named = [one for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD and one.default is one.empty]
     takes_any = any(one.kind is one.VAR_POSITIONAL for one in parameters)
@@ -215,7 +196,7 @@ def _call(step: Callable[..., Any], batch: Any) -> None:
 
 @contextmanager
 def _validating(trainer: Trainer) -> Iterator[None]:
-    """The trainer says that it validates, as hooks that augment training batches ask it."""
+    """Make the trainer report validation, for hooks that augment training batches."""
     stage = trainer.state.stage
     trainer.validating = True
     try:
@@ -226,19 +207,19 @@ def _validating(trainer: Trainer) -> Iterator[None]:
 
 @contextmanager
 def _nothing_else_happens(module: LightningModule) -> Iterator[None]:
-    """Logging, optimizers and backward are idle inside: a step by hand often begins with ``zero_grad``."""
-    own = vars(module)
-    before = {name: own[name] for name in (*SILENCED, "optimizers") if name in own}
-    optimizers = module.optimizers
+    """Disable logging, optimizers and backward inside: manual steps often begin with ``zero_grad``."""
+    own, optimizers = vars(module), module.optimizers
 
     def idle(*args: Any, **kwargs: Any) -> Any:
         found = optimizers(*args, **kwargs)
         return [IdleOptimizer(one) for one in found] if isinstance(found, list) else IdleOptimizer(found)
 
-    own.update(dict.fromkeys(SILENCED, lambda *_, **__: None), optimizers=idle)
+    changed = {**dict.fromkeys(SILENCED, lambda *_, **__: None), "optimizers": idle}
+    before = {name: own[name] for name in changed if name in own}
+    own.update(changed)
     try:
         yield
     finally:
-        for name in (*SILENCED, "optimizers"):
+        for name in changed:
             del own[name]
         own.update(before)

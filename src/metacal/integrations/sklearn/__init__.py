@@ -1,4 +1,4 @@
-"""scikit-learn: a classifier that is meta-calibrated as it is fitted, and calibrators around any fitted one."""
+"""scikit-learn: a meta-calibrated classifier, and post-hoc calibrators around any classifier."""
 
 from metacal.integrations.sklearn.meta_calibrated_classifier import MetaCalibratedClassifier
 from metacal.integrations.sklearn.posthoc_calibrated_classifier import PosthocCalibratedClassifier

@@ -1,4 +1,4 @@
-"""Training a linear model or MLP on rows of a dense or sparse matrix, plainly or meta-calibrated."""
+"""Trains a linear model or MLP on rows of a dense or sparse matrix, plainly or meta-calibrated."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -20,9 +20,6 @@ AT_ONCE = 8192
 TRAIN, META = 1, 2
 """Set the orders of training and held-out batches apart."""
 
-BatchLoss = Callable[[Tensor, Tensor], Tensor]
-"""Features and class numbers to a loss."""
-
 
 @dataclass(frozen=True)
 class Rows:
@@ -42,17 +39,17 @@ class Rows:
         return len(self.labels)
 
     def features(self, index: Tensor) -> Tensor:
-        """Inputs of the samples with these numbers."""
+        """Return the inputs of the samples with these numbers."""
         taken = self.inputs[index.numpy()]
         dense = taken.toarray() if scipy.sparse.issparse(taken) else taken
         return torch.from_numpy(np.ascontiguousarray(dense)).to(self.device)
 
     def select(self, index: Tensor) -> "Rows":
-        """A part of them."""
+        """Return a subset of the rows."""
         return Rows(self.inputs[index.numpy()], self.labels[index], self.device)
 
     def joined(self, others: "Rows") -> "Rows":
-        """These and others."""
+        """Return these rows followed by others."""
         pair = [self.inputs, others.inputs]
         inputs = scipy.sparse.vstack(pair, format="csr") if scipy.sparse.issparse(self.inputs) else np.vstack(pair)
         return Rows(inputs, torch.cat((self.labels, others.labels)), self.device)
@@ -60,7 +57,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class RowBatches:
-    """Batches of rows; each pass, known by its number, has an order of its own."""
+    """Batches of rows, in a new order in each pass."""
 
     rows: Rows
     batch_size: int
@@ -73,14 +70,14 @@ class RowBatches:
         return self.epoch(0)
 
     def epoch(self, number: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-        """One pass, from a batch on."""
+        """Yield the batches of one pass, from a start on."""
         order = torch.randperm(len(self.rows), generator=generator(self.seed, number))
         for index in torch.split(order, self.batch_size)[start:]:
             yield self.rows.features(index), self.rows.labels[index].to(self.rows.device)
 
 
 def draw_held_out(labels: NDArray[Any], share: float, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Sorted sample numbers to fit on and to hold out, at least one of each; stratified where classes allow that."""
+    """Draw sorted sample numbers to fit on and to hold out, at least one each; stratified if possible."""
     samples, counts = len(labels), np.unique(labels, return_counts=True)[1]
     size = min(max(round(share * samples), 1), samples - 1)
     is_stratified = counts.min() > 1 and min(size, samples - size) >= len(counts)
@@ -91,7 +88,7 @@ def draw_held_out(labels: NDArray[Any], share: float, seed: int) -> tuple[NDArra
 
 
 def split_rows(rows: Rows, share: float, seed: int) -> tuple[Rows, Rows]:
-    """Rows to train on and rows set aside, at least one where some class has two samples.
+    """Split rows into training and held-out rows, at least one if some class has two samples.
 
     A class with one sample only is trained on.
     """
@@ -105,7 +102,7 @@ def split_rows(rows: Rows, share: float, seed: int) -> tuple[Rows, Rows]:
 
 
 def build_network(widths: list[int], seed: int, device: torch.device) -> nn.Sequential:
-    """Linear layers of these widths with ReLU between them; the weights are a function of the seed."""
+    """Build linear layers of these widths with ReLU between them; the seed determines the weights."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(mixed(seed))
         layers: list[nn.Module] = []
@@ -114,20 +111,10 @@ def build_network(widths: list[int], seed: int, device: torch.device) -> nn.Sequ
     return nn.Sequential(*layers[:-1]).to(device)
 
 
-def build_adamw(network: nn.Module, lr: float, weight_decay: float) -> torch.optim.Optimizer:
-    """Adam with decoupled weight decay."""
-    return torch.optim.AdamW(network.parameters(), lr=lr, weight_decay=weight_decay)
-
-
-def plain_loss(network: nn.Module) -> BatchLoss:
-    """Cross-entropy, with nothing learned."""
-    return lambda x, y: nn.functional.cross_entropy(network(x), y)
-
-
 def train(
     network: nn.Module,
     optimizer: torch.optim.Optimizer,
-    loss_of: BatchLoss,
+    loss_of: Callable[[Tensor, Tensor], Tensor],
     rows: Rows,
     *,
     batch_size: int,
@@ -135,7 +122,7 @@ def train(
     seed: int,
     decays: bool = True,
 ) -> float:
-    """Train for some passes over the rows; the learning rate goes down to 0 along a cosine if it ``decays``.
+    """Train for some passes on a loss of features and class numbers; with ``decays``, by a cosine schedule to 0.
 
     Returns:
         Mean loss of the last pass.
@@ -159,7 +146,7 @@ def train(
 
 @torch.no_grad()
 def compute_logits(network: nn.Module, rows: Rows) -> Tensor:
-    """``(n, K)`` float64 in host memory; computed in float64, so that a row's do not depend on its batch."""
+    """Compute logits ``(n, K)`` in float64 in host memory, so that a row does not depend on its batch."""
     wide = copy.deepcopy(network).double()
     indices = torch.split(torch.arange(len(rows)), AT_ONCE)
     return torch.cat([wide(rows.features(index).double()).cpu() for index in indices])

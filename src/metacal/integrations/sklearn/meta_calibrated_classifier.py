@@ -1,4 +1,4 @@
-"""`MetaCalibratedClassifier`: a linear model or MLP with scikit-learn's interface, calibrated as it is fitted."""
+"""`MetaCalibratedClassifier`: a meta-calibrated linear model or MLP with scikit-learn's interface."""
 
 from __future__ import annotations
 
@@ -188,12 +188,12 @@ class MetaCalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         options: dict[str, Any],
         saved: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Train, learning on held-out rows if there are any; returns states to continue from.
+        """Train, with meta-calibration if there are held-out rows; return states to continue from.
 
         A temperature is folded into the network, but not into its state.
         """
-        optimizer = head_training.build_adamw(network, self._lr(), self.weight_decay)
-        loss_of, calibrator = head_training.plain_loss(network), None
+        optimizer = torch.optim.AdamW(network.parameters(), lr=self._lr(), weight_decay=self.weight_decay)
+        calibrator: MetaCalibrator | None = None
         if saved is not None:
             network.load_state_dict(saved["network"])
             optimizer.load_state_dict(saved["optimizer"])
@@ -204,7 +204,7 @@ class MetaCalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             calibrator = MetaCalibrator(network, optimizer, batches, learned, **settings)
             if saved is not None and saved["calibrator"] is not None:
                 calibrator.load_state_dict(saved["calibrator"])
-            loss_of = calibrator.step
+        loss_of = (lambda x, y: nn.functional.cross_entropy(network(x), y)) if calibrator is None else calibrator.step
         self.loss_ = head_training.train(network, optimizer, loss_of, rows, **options)
         states = {"network": copy.deepcopy(network.state_dict()), "optimizer": optimizer.state_dict()}
         if calibrator is None:
@@ -217,7 +217,7 @@ class MetaCalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         return states
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
-        """Logits ``(n, K)``; of two classes the difference, ``(n,)``."""
+        """Return logits ``(n, K)``; for two classes their difference, ``(n,)``."""
         logits = self._logits(X)
         return np.asarray(logits[:, 1] - logits[:, 0] if len(self.classes_) == 2 else logits)
 
@@ -226,7 +226,7 @@ class MetaCalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         return np.asarray(torch.softmax(torch.from_numpy(self._logits(X)), dim=1).numpy())
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The most likely label of each sample."""
+        """Return the most likely label of each sample."""
         logits = self._logits(X)
         return np.asarray(self.classes_[logits.argmax(axis=1)])
 
@@ -293,7 +293,7 @@ class MetaCalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
 
 @contextmanager
 def silent_about_twins() -> Iterator[None]:
-    """No warning of shared samples inside: of rows that we have split, these are samples that the data holds twice."""
+    """Suppress the warning about shared samples: after our own split, these are duplicates in the data."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="A meta batch shares samples")
         yield

@@ -1,4 +1,4 @@
-"""`PosthocCalibratedClassifier`: any of metacal's post-hoc calibrators around any scikit-learn classifier."""
+"""`PosthocCalibratedClassifier`: any post-hoc calibrator around any scikit-learn classifier."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, indexable
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.functional.arguments import check_choice, check_inside
 from metacal.integrations.sklearn.head_training import draw_held_out
-from metacal.posthoc import CALIBRATORS, Calibrator, choose_calibrator
+from metacal.posthoc import CALIBRATORS, Calibrator, TemperatureScaling, choose_calibrator
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -35,7 +35,8 @@ class PosthocCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstim
         estimator: the classifier.
         method: ``"temperature"``, ``"structured_vector"``, ``"structured_matrix"``, ``"beta"``, ``"vector"``,
             ``"dirichlet"``, ``"matrix"``, ``"isotonic"``, ``"histogram"``; ``"auto"``, the one with the best
-            cross-validated likelihood, or none; or a `metacal.posthoc.Calibrator`.
+            cross-validated likelihood, or none; or a `metacal.posthoc.Calibrator`. A temperature below 1 has a weak
+            prior.
         calibration_share: share of the samples for the calibrator, if the classifier has to be fitted too.
         random_state: of that split.
 
@@ -69,7 +70,7 @@ class PosthocCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstim
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Fit the calibrator on samples that the classifier was not fitted on (or both, see above)."""
+        """Fit the calibrator on samples that the classifier was not fitted on (or fit both, see above)."""
         self._check_params()
         X, y = indexable(X, y)
         y = column_or_1d(y, warn=True)
@@ -135,7 +136,7 @@ class PosthocCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstim
         check_inside("calibration_share", self.calibration_share)
 
     def _split(self, y: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Sample numbers to fit the classifier on, and those for the calibrator."""
+        """Return sample numbers for the classifier and for the calibrator."""
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         classes, numbers = np.unique(y, return_inverse=True)
         if len(y) < 2:
@@ -146,7 +147,7 @@ class PosthocCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstim
         return np.sort(np.concatenate((train, held_out[is_missing]))), held_out[~is_missing]
 
     def _scores(self, X: Any) -> dict[str, Any]:
-        """What the classifier says, as keyword of a calibrator: probabilities, or decision values taken as logits."""
+        """Return the classifier's probabilities, or its decision values as logits, by keyword of a calibrator."""
         if hasattr(self.estimator_, "predict_proba"):
             return {"probs": np.asarray(self.estimator_.predict_proba(X), dtype=np.float64)}
         values = np.asarray(self.estimator_.decision_function(X), dtype=np.float64)
@@ -165,6 +166,8 @@ class PosthocCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstim
         name = self.method
         if name == "auto":
             name, _ = choose_calibrator(**scores, targets=targets)
+        if name == "temperature":
+            return name, TemperatureScaling(method="prior")  # few samples that are all right do not make T tiny
         return name, CALIBRATORS[name]() if name in CALIBRATORS else None
 
 
