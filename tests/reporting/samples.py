@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import torch
 
-from metacal.evaluation import Predictions
-from metacal.evaluation.group_labels import GroupLabels
+from metacal.evaluation import GroupLabels, Predictions
 from metacal.reporting import RunView, prepare_report
 
 CIFAR_10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")

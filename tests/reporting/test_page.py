@@ -47,6 +47,19 @@ def page():
     return report, render_page(report, "1.2.3")
 
 
+def test_an_interval_below_its_figure_is_said_to_be_of_the_true_value():
+    report = quick_report([some_predictions(samples=60)])
+    summary = report.subjects[0].predictions.summary
+    below = [row for row in summary.scores if row.high < row.value - 1e-9]
+    assert below
+    html = render_page(report)
+    for row in (row for row in summary.scores if row.bound != "lower"):
+        label = "true value " if row in below else ""
+        digits, unit = (f"{row.high * 100:.2f}", "\u00a0%") if row.is_share else (f"{row.high:.4f}", "")
+        low = f"{row.low * 100:.2f}{unit} to " if row.is_share else f"{row.low:.4f} to "
+        assert f"<small>{label}{'at most ' if row.bound == 'upper' else low}{digits}{unit}</small>" in html, row.key
+
+
 def test_one_sided_intervals_are_said_to_be_so():
     report = quick_report([some_predictions(samples=400, sharpness=1.0), some_predictions(samples=400, name="sharp")])
     fair, sharp = (subject.predictions.summary.scores[3] for subject in report.subjects)
@@ -106,7 +119,7 @@ def test_numbers_are_printed(page):
 def test_figures_have_names_and_tables(page):
     elements = Elements(page[1])
     figures = [value for _, name, value in elements.attributes if name == "data-figure"]
-    assert {"given", "scaled", "temperature", "classes", "risk", "error", "ece", "loss", "agreement"} <= set(figures)
+    assert {"given", "scaled", "temperature", "classes", "risk", "error", "ece", "loss"} <= set(figures)
     assert {"strengths", "smoothing", "superclasses", "l2", "compared-ece", "compared-risk"} <= set(figures)
     labels = [value for _, name, value in elements.attributes if name == "aria-label"]
     assert sum("Arrow keys" in label for label in labels) == len(figures)

@@ -12,7 +12,6 @@ from metacal.reporting import runs as module
 from metacal.reporting.runs import (
     L2_BINS,
     learning_rate_drops,
-    prepare_agreement,
     prepare_curves,
     prepare_l2,
     prepare_smoothing,
@@ -75,7 +74,7 @@ def test_what_was_not_measured_is_a_gap():
 
 @pytest.mark.parametrize("epochs", [{}, {"lr": [0.1, 0.1]}, {"val_ece": [math.nan]}])
 def test_no_curves(epochs):
-    assert prepare_curves(view(epochs)) is None and prepare_agreement(view(epochs)) is None
+    assert prepare_curves(view(epochs)) is None
 
 
 @pytest.mark.parametrize(
@@ -91,20 +90,6 @@ def test_no_curves(epochs):
 )
 def test_drops_are_told_from_decay(rates, drops):
     assert learning_rate_drops(view({"lr": rates})) == drops
-
-
-def test_agreement_pairs_what_was_measured_together():
-    agreement = prepare_agreement(view({"val_ece": [0.1, math.nan, 0.3, 0.2], "val_dece": [0.2, 0.9, 0.6, 0.4]}))
-    assert (agreement.part, agreement.epochs) == ("validation", [1, 3, 4])
-    assert (agreement.ece, agreement.dece) == ([0.1, 0.3, 0.2], [0.2, 0.6, 0.4])
-    assert agreement.correlation == pytest.approx(1.0)
-    assert prepare_agreement(view({"val_ece": [0.1], "train_dece": [0.1]})) is None
-    assert prepare_agreement(view({"train_ece": [0.1], "train_dece": [0.1]})).part == "training"
-
-
-@pytest.mark.parametrize("dece", [[0.1, 0.2], [0.3, 0.3, 0.3]])
-def test_no_correlation_without_spread(dece):
-    assert prepare_agreement(view({"val_ece": dece, "val_dece": dece})).correlation is None
 
 
 def test_strengths():

@@ -9,12 +9,12 @@ from PIL import Image
 from tests.reporting.samples import CIFAR_10, HOSTILE, grouped_predictions, quick_report, some_predictions, some_run
 
 from metacal.errors import StorageError
-from metacal.reporting.prediction_plots import plot_reliability, plot_risk_coverage, plot_temperatures
-from metacal.reporting.run_plots import plot_smoothing, plot_strengths
+from metacal.reporting.prediction_plots import plot_reliability, plot_risk_coverage
+from metacal.reporting.run_plots import plot_smoothing
 from metacal.reporting.static_figures import write_figures
 
-PREDICTION_KINDS = ("reliability", "temperature", "classes", "risk-coverage")
-RUN_KINDS = ("curves", "dece-against-ece", "strengths", "smoothing", "superclasses", "l2")
+PREDICTION_KINDS = ("reliability", "risk-coverage")
+RUN_KINDS = ("smoothing", "superclasses", "l2")
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def test_all_of_them_inside_the_folder(written):
 
 def test_groups_and_the_positive_class_have_figures(tmp_path):
     written = write_figures(quick_report([grouped_predictions()]), tmp_path)
-    kinds = ("reliability", "temperature", "groups", "positive", "classes", "risk-coverage")
+    kinds = ("reliability", "groups", "positive", "risk-coverage")
     assert [path.name for path in written if path.suffix == ".png"] == [f"grouped-{kind}.png" for kind in kinds]
     texts = {text.text for text in ElementTree.parse(tmp_path / "grouped-groups.svg").iter() if text.text}
     assert {"south", "north", "east", "ECE"} <= texts
@@ -92,12 +92,8 @@ def test_axes_show_the_prepared_numbers(report):
     assert [height for _, height in bars] == held
     assert [bar.get_height() for bar in lower.patches] == [n / 300 for n in part.reliability.given.counts]
     assert "At temperature" in after.get_title()
-    (axis,) = plot_temperatures(part.reliability).axes
-    assert axis.lines[0].get_ydata().tolist() == [bins.ece for bins in part.reliability.scaled]
     (axis,) = plot_risk_coverage([("one", part.risk_coverage)]).axes
     assert axis.lines[0].get_ydata().tolist() == part.risk_coverage.risks
-    (axis,) = plot_strengths(run.strengths).axes
-    assert len(axis.lines) == 10 + 1 + 2  # classes, mean, drops
     assert plot_smoothing(run.smoothing).axes[0].images[0].get_array().tolist() == run.smoothing.values
 
 

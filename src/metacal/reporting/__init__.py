@@ -1,4 +1,4 @@
-"""Reports: ``prepare_*`` works out the numbers, ``plot_*`` and the page draw exactly those."""
+"""Reports: ``prepare_*`` computes the numbers, ``plot_*`` and the page draw exactly those."""
 
 from metacal.reporting.page import render_page, write_report
 from metacal.reporting.prediction_plots import reliability_curves, reliability_diagram

@@ -26,7 +26,7 @@ DIGITS = 7
 
 
 def render_page(report: Report, version: str = "") -> str:
-    """The page's HTML.
+    """Return the page's HTML.
 
     Text from data is escaped in markup by the template engine and in the embedded JSON by `embedded_json`; the page's
     own policy (CSP) allows no script or style but the two that ship with it, and no request at all.
@@ -37,33 +37,27 @@ def render_page(report: Report, version: str = "") -> str:
     """
     if not isinstance(report, Report):
         raise InvalidTypeError(f"`report` must be what prepare_report returns, got {type(report).__name__}.")
-    _, script = page_assets()
-    return render(
-        "report.html.j2",
-        report=report,
-        data=embedded_json(report.as_dict()),
-        script=script,
-        script_hash=policy_hash(script),
-        version=version,
-    )
+    data, script = embedded_json(report.as_dict()), page_assets()[1]
+    found = {"script": script, "script_hash": policy_hash(script), "version": version}
+    return render("report.html.j2", report=report, data=data, **found)
 
 
 def write_report(subjects: Sequence[Predictions | Evaluation], path: str | Path) -> Path:
-    """Prepare predictions, side by side if there are several, and write their page; the path it was written to."""
+    """Prepare predictions, side by side if there are several, write their page and return its path."""
     report = replace(prepare_report(subjects), origin=Origin(datetime.now(timezone.utc).date().isoformat()))
     write_text(Path(path), render_page(report, installed_version("metacal")))
     return Path(path)
 
 
 def render(template: str, **values: Any) -> str:
-    """A template of this package with the style sheet and these values."""
+    """Render a template of this package with the style sheet and these values."""
     style, _ = page_assets()
     found = template_environment().get_template(template)
     return found.render(style=style, style_hash=policy_hash(style), **values)
 
 
 def embedded_json(value: Any) -> str:
-    r"""JSON for a ``<script>`` element: nothing in it can close the element or open a comment.
+    r"""Return JSON for a ``<script>`` element that cannot close the element or open a comment.
 
     Floats keep seven significant digits: what a page shows, at half the size.
 
@@ -87,33 +81,28 @@ def _shortened(value: Any) -> Any:
 
 @lru_cache(maxsize=1)
 def page_assets() -> tuple[str, str]:
-    """The style sheet and the scripts, joined into one that keeps its names to itself."""
+    """Return the style sheet and the scripts, joined in one scope."""
     folder = files("metacal.reporting") / "templates"
     scripts = "".join((folder / name).read_text(encoding="utf-8") for name in SCRIPTS)
     return (folder / "report.css").read_text(encoding="utf-8"), f'(() => {{\n"use strict";\n{scripts}}})();\n'
 
 
 def policy_hash(text: str) -> str:
-    """What a page's policy names a style or script by."""
+    """Return the hash of a style or script for the page's security policy."""
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 @lru_cache(maxsize=1)
 def template_environment() -> "Environment":
-    """Templates of this package, text from data escaped."""
+    """Return the templates of this package, which escape text from data."""
     with needs("cli"):
         from jinja2 import Environment, PackageLoader, StrictUndefined
-    environment = Environment(
-        loader=PackageLoader("metacal.reporting"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    rules: dict[str, Any] = {"autoescape": True, "undefined": StrictUndefined, "trim_blocks": True}
+    environment = Environment(loader=PackageLoader("metacal.reporting"), lstrip_blocks=True, **rules)
     environment.filters |= {
         "number": _number,
         "percent": _percent,
-        "figure": lambda value, is_share: _percent(value, 2) if is_share else _number(value),
+        "figure": lambda value, is_share, digits=2: _percent(value, digits) if is_share else _number(value),
         "difference": _difference,
         "near_end": _near_end,
         "points": lambda value: _difference(value, True, digits=1),

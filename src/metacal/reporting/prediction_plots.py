@@ -1,4 +1,4 @@
-"""Static figures of predictions: each ``plot_*`` draws what the ``prepare_*`` of the same thing has worked out."""
+"""Static figures of predictions: each ``plot_*`` draws the numbers of the corresponding ``prepare_*``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from metacal.functional.boundary import public
 from metacal.functional.calibration_errors import bin_statistics, confidence_statistics
 from metacal.functional.inputs import ScoreArguments
 from metacal.reporting.mistakes import RiskCoverageCurve
-from metacal.reporting.reliability import Bins, Classes, PositiveClass, Reliability, to_bins
+from metacal.reporting.reliability import Bins, PositiveClass, Reliability, to_bins
 from metacal.reporting.style import (
     BAR,
     BLUE,
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MOST_CLASSES = 100
-FEW = 10
-"""Samples below which a bin says little, and is drawn faint."""
+FEW, FAINT = 10, 0.3
+"""A bin of fewer samples says little, and is drawn faint."""
 
-FAINT = 0.3
+OVER_GAP = ("over-confident", OVER, OVER_FILL, "////")
+UNDER_GAP = ("under-confident", UNDER, UNDER_FILL, "\\\\\\\\")
 
 
 @public
@@ -61,7 +61,7 @@ def reliability_diagram(
     bins = to_bins(statistics)
     with house_style():
         axis = new_axis(5.0, 4.8)[1] if ax is None else ax
-        draw_bins(axis, statistics.edges.tolist(), bins, whiskers=True)
+        draw_bins(axis, statistics.edges.tolist(), bins)
         label_axes(axis)
         axis.set_title(f"{title}: {ece_in_words(bins)}".removeprefix(": "), parse_math=False)
         if axis.get_legend_handles_labels()[1]:
@@ -78,21 +78,21 @@ def reliability_curves(models: Sequence[Predictions], num_bins: int = 15, ax: Ax
 
 
 def plot_reliability(reliability: Reliability) -> Figure:
-    """Reliability diagrams as given and at the temperature of best likelihood, with where the samples are."""
+    """Plot reliability diagrams as given and at the temperature of best likelihood, with sample shares."""
     step = reliability.fitted_step
     scaled = {f"At temperature {reliability.temperatures[step]:.1f}": reliability.scaled[step]}
     return plot_diagrams(reliability.edges, {"As given": reliability.given, **scaled})
 
 
 def plot_positive(positive: PositiveClass) -> Figure:
-    """The reliability diagram of a binary model's class 1."""
+    """Plot the reliability diagram of a binary model's class 1."""
     return plot_diagrams(positive.edges, {short(positive.name): positive.bins}, "Probability", "Frequency")
 
 
 def plot_diagrams(
     edges: Sequence[float], diagrams: Mapping[str, Bins], scale: str = "Confidence", share: str = "Accuracy"
 ) -> Figure:
-    """Reliability diagrams side by side by title, with where the samples are below each."""
+    """Plot reliability diagrams side by side by title, with sample shares below."""
     figure = new_figure(4.0 * len(diagrams), 5.2)
     axes = figure.subplots(2, len(diagrams), sharex=True, height_ratios=(4, 1), squeeze=False)
     for (upper, lower), (title, bins) in zip(axes.T, diagrams.items(), strict=True):
@@ -103,43 +103,8 @@ def plot_diagrams(
     return figure
 
 
-def plot_temperatures(reliability: Reliability) -> Figure:
-    """ECE over the grid of temperatures."""
-    figure, axis = new_axis(6.0, 2.8)
-    errors = [bins.ece or 0.0 for bins in reliability.scaled]
-    axis.plot(reliability.temperatures, errors, color=BLUE)
-    fitted = reliability.temperatures[reliability.fitted_step]
-    axis.axvline(fitted, color=INK, linewidth=0.9, linestyle="--")
-    axis.annotate(
-        f"best likelihood {fitted:.1f}", (fitted, max(errors)), (5, -9), textcoords="offset points", color=INK
-    )
-    axis.set(title="ECE over temperature", xlabel="Temperature", ylabel="ECE", ylim=(0.0, None))
-    in_percent(axis)
-    return figure
-
-
-def plot_classes(classes: Classes) -> Figure:
-    """A small reliability diagram for each predicted class, the worst first (at most `MOST_CLASSES`)."""
-    numbers = classes.worst_first[:MOST_CLASSES]
-    columns = min(5 if len(numbers) <= 30 else 10, len(numbers))
-    rows = -(-len(numbers) // columns)
-    figure = new_figure(1.6 * columns, 1.75 * rows)
-    for place, number in enumerate(numbers):
-        axis = figure.add_subplot(rows, columns, place + 1)
-        row = classes.rows[number]
-        if row.bins is not None:
-            draw_bins(axis, classes.edges, row.bins, whiskers=False)
-        axis.set_title(short(row.name, 18), fontsize=8)
-        is_left, is_low = place % columns == 0, place + columns >= len(numbers)
-        axis.set_xticks((0.0, 0.5, 1.0), ("0 %", "50 %", "100 %") if is_low else ("", "", ""))
-        axis.set_yticks((0.0, 0.5, 1.0), ("0 %", "50 %", "100 %") if is_left else ("", "", ""))
-    figure.supxlabel("Confidence", fontsize=9)
-    figure.supylabel("Accuracy", fontsize=9)
-    return figure
-
-
 def plot_risk_coverage(curves: Sequence[tuple[str, RiskCoverageCurve]]) -> Figure:
-    """Share wrong against share answered, a line for each name."""
+    """Plot risk against coverage, a line for each name."""
     figure, axis = new_axis(6.0, 3.6)
     for number, (name, curve) in enumerate(curves):
         colour, line = SERIES[number % len(SERIES)]
@@ -153,14 +118,14 @@ def plot_risk_coverage(curves: Sequence[tuple[str, RiskCoverageCurve]]) -> Figur
 
 
 def plot_compared_reliability(named: Sequence[tuple[str, Reliability]]) -> Figure:
-    """Accuracy against confidence, a line for each name."""
+    """Plot accuracy against confidence, a line for each name."""
     figure, axis = new_axis(5.0, 4.8)
     draw_curves(axis, [(name, reliability.given) for name, reliability in named])
     return figure
 
 
 def plot_errors(compared: Comparison | GroupPart) -> Figure:
-    """ECE of each model or group with its interval."""
+    """Plot the ECE of each model or group with its interval."""
     names = [short(name, 40) for name in compared.names]
     figure, axis = new_axis(6.0, 1.2 + 0.35 * len(names))
     score = next(score for score in compared.scores if score.key == "ece")
@@ -179,7 +144,7 @@ def plot_errors(compared: Comparison | GroupPart) -> Figure:
 
 
 def draw_curves(axis: Axes, named: Sequence[tuple[str, Bins]]) -> None:
-    """Accuracy over confidence, a line for each name; faint where a bin holds few samples."""
+    """Draw accuracy by confidence, a line for each name; faint for bins with few samples."""
     draw_diagonal(axis)
     for number, (name, bins) in enumerate(named):
         colour, line = SERIES[number % len(SERIES)]
@@ -203,13 +168,13 @@ def label_axes(axis: Axes, scale: str = "Confidence", share: str = "Accuracy") -
 
 
 def ece_in_words(bins: Bins) -> str:
-    """For the title of a diagram."""
+    """Return the ECE for the title of a diagram."""
     return f"ECE {(bins.ece or 0.0) * 100:.2f} %"
 
 
 def draw_diagram(upper: Axes, lower: Axes, edges: Sequence[float], bins: Bins) -> None:
-    """A reliability diagram above, the share of samples in each bin below."""
-    draw_bins(upper, edges, bins, whiskers=True)
+    """Draw a reliability diagram above, and the share of samples in each bin below."""
+    draw_bins(upper, edges, bins)
     total = sum(bins.counts)
     shares = [count / total for count in bins.counts]
     lower.bar(edges[:-1], shares, 0.94 * (edges[1] - edges[0]), align="edge", color=COUNT)
@@ -217,49 +182,25 @@ def draw_diagram(upper: Axes, lower: Axes, edges: Sequence[float], bins: Bins) -
     in_percent(lower)
 
 
-def draw_bins(axis: Axes, edges: Sequence[float], bins: Bins, whiskers: bool) -> None:
-    """Bars of accuracy, the hatched gap to confidence, and the accuracy's interval; faint where samples are few."""
-    for is_few in (False, True):
-        held = [place for place, count in enumerate(bins.counts) if count and (count < FEW) == is_few]
-        if held:
-            _draw_some(axis, edges, bins, held, whiskers, FAINT if is_few else None)
+def draw_bins(axis: Axes, edges: Sequence[float], bins: Bins) -> None:
+    """Draw bars of accuracy, the hatched gap to confidence, and intervals; faint for bins with few samples."""
+    width = 0.94 * (edges[1] - edges[0])
+    columns = zip(edges, bins.counts, bins.accuracies, bins.confidences, bins.lows, bins.highs, strict=False)
+    for left, count, accuracy, confidence, low, high in columns:
+        if accuracy is None or confidence is None or low is None or high is None:
+            continue
+        alpha = FAINT if count < FEW else None
+        label, edge, fill, hatch = OVER_GAP if confidence > accuracy else UNDER_GAP
+        bar: dict[str, Any] = {"width": width, "align": "edge", "alpha": alpha}
+        axis.bar(left, accuracy, color=BAR, **bar)
+        known = axis.get_legend_handles_labels()[1]
+        gap: dict[str, Any] = {"facecolor": fill, "edgecolor": edge, "hatch": hatch, "linewidth": 0.5}
+        bottom, height = min(accuracy, confidence), abs(accuracy - confidence)
+        axis.bar(left, height, bottom=bottom, label=None if label in known else label, **bar, **gap)
+        axis.hlines(accuracy, left, left + width, color=BLUE, linewidth=1.6, alpha=alpha)
+        # Where all are right or all wrong, an end of the interval is the share itself, but for rounding.
+        ends = [[max(accuracy - low, 0.0)], [max(high - accuracy, 0.0)]]
+        whisker: dict[str, Any] = {"color": INK, "capsize": 2.0, "linewidth": 0.9, "linestyle": "none", "alpha": alpha}
+        axis.errorbar(left + width / 2, accuracy, ends, **whisker)
     draw_diagonal(axis)
     axis.set(xlim=(0.0, 1.0), ylim=(0.0, 1.0))
-
-
-def _draw_some(
-    axis: Axes, edges: Sequence[float], bins: Bins, held: Sequence[int], whiskers: bool, alpha: float | None
-) -> None:
-    width = 0.94 * (edges[1] - edges[0])
-    left = [edges[place] for place in held]
-    columns = (bins.accuracies, bins.confidences, bins.lows, bins.highs)
-    accuracies, confidences, lows, highs = ([column[place] or 0.0 for place in held] for column in columns)
-    axis.bar(left, accuracies, width=width, align="edge", color=BAR, alpha=alpha)
-    gap_styles = (("over-confident", OVER, OVER_FILL, "////"), ("under-confident", UNDER, UNDER_FILL, "\\\\\\\\"))
-    for label, edge, fill, hatch in gap_styles:
-        gaps = [
-            (x, min(accuracy, confidence), abs(accuracy - confidence))
-            for x, accuracy, confidence in zip(left, accuracies, confidences, strict=True)
-            if (confidence > accuracy) == (label == "over-confident")
-        ]
-        if gaps:
-            x, bottom, height = zip(*gaps, strict=True)
-            style: dict[str, Any] = {
-                "facecolor": fill,
-                "edgecolor": edge,
-                "hatch": hatch,
-                "linewidth": 0.5,
-                "alpha": alpha,
-            }
-            known = axis.get_legend_handles_labels()[1]
-            bars = axis.bar(x, height, bottom=bottom, width=width, align="edge", **style)
-            if label not in known:
-                bars.set_label(label)
-    if whiskers:
-        axis.hlines(accuracies, left, [x + width for x in left], color=BLUE, linewidth=1.6, alpha=alpha)
-        # Where all are right or all wrong, an end of the interval is the share itself, but for rounding.
-        below = [max(accuracy - low, 0.0) for accuracy, low in zip(accuracies, lows, strict=True)]
-        above = [max(high - accuracy, 0.0) for accuracy, high in zip(accuracies, highs, strict=True)]
-        middles = [x + width / 2 for x in left]
-        ends: dict[str, Any] = {"color": INK, "capsize": 2.0, "linewidth": 0.9, "linestyle": "none", "alpha": alpha}
-        axis.errorbar(middles, accuracies, [below, above], **ends)

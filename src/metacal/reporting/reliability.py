@@ -1,4 +1,4 @@
-"""Numbers of reliability diagrams: as given, at each temperature of a grid, and of each predicted class."""
+"""Numbers of reliability diagrams: as given, at each temperature of a grid, and by predicted class."""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metacal.evaluation.binary import Threshold
+from metacal.evaluation.decisions import Threshold
 from metacal.evaluation.predictions import Predictions
 from metacal.functional.binning import (
     BinStatistics,
@@ -30,14 +30,14 @@ MOST_SHOWN = 200
 
 @dataclass(frozen=True)
 class Bins:
-    """One reliability diagram: a value a bin, None where a bin is empty."""
+    """One reliability diagram: a value per bin, None if a bin is empty."""
 
-    counts: list[int]  # samples
-    confidences: list[float | None]  # their mean confidence
-    accuracies: list[float | None]  # the share of them that was right
-    lows: list[float | None]  # lower end of the accuracy's 95 % interval (see `share_interval`)
-    highs: list[float | None]  # upper end of it
-    ece: float | None  # expected calibration error over these bins; None without samples
+    counts: list[int]
+    confidences: list[float | None]
+    accuracies: list[float | None]
+    lows: list[float | None]  # ends of the accuracy's 95 % interval (see `share_interval`)
+    highs: list[float | None]
+    ece: float | None  # over these bins; None without samples
     chance: float  # the ECE that chance alone would give a perfectly calibrated model (see `noise_floor`)
 
 
@@ -45,40 +45,48 @@ class Bins:
 class Reliability:
     """Reliability as given, and at each temperature of the grid."""
 
-    edges: list[float]  # M + 1 edges of the bins
-    given: Bins  # the diagram of the predictions as they are
-    temperatures: list[float]  # the grid
-    scaled: list[Bins]  # a diagram for each temperature
-    nll: list[float]  # mean negative log-likelihood at each temperature, nats
-    # the temperature with the best likelihood on these very samples; None where it lies at a bound
-    fitted: float | None
+    edges: list[float]
+    given: Bins
+    temperatures: list[float]
+    scaled: list[Bins]
+    nll: list[float]
+    fitted: float | None  # the temperature with the best likelihood on these samples; None where it lies at a bound
     fitted_step: int  # the place in the grid nearest to it: where the slider starts
     best_step: int  # the place in the grid with the least ECE, the first of equals
 
 
 @dataclass(frozen=True)
 class ClassReliability:
-    """One class."""
+    """Reliability of one class; None if it is never predicted, or never occurs."""
 
-    name: str  # of the class
+    name: str
     support: int  # samples of this class
     predicted: int  # samples that the model takes for this class
-    accuracy: float | None  # the share of those that it is right about (precision); None where it never says this class
-    confidence: float | None  # its mean confidence in them; None where it never says this class
-    recall: float | None  # the share of this class's samples that it finds; None where the class does not occur
-    classwise_ece: float  # calibration error of this class's probability over all samples, one against the rest
-    ece: float | None  # calibration error of the samples that the model takes for this class; None without such samples
+    accuracy: float | None  # share of these that are right (precision)
+    confidence: float | None  # mean confidence in these
+    recall: float | None
+    classwise_ece: float  # of this class's probability over all samples, one against the rest
+    ece: float | None  # of the samples that the model takes for this class
     bins: Bins | None  # their reliability diagram; None for classes that are not among the `MOST_SHOWN` worst
 
 
 @dataclass(frozen=True)
 class Classes:
-    """All classes."""
+    """All classes in order, and the predicted classes by calibration error, largest first."""
 
-    edges: list[float]  # M + 1 edges of the bins
-    rows: list[ClassReliability]  # one a class, in their order
-    # numbers of the classes that were ever predicted, the largest calibration error first, at most `MOST_SHOWN`
+    edges: list[float]
+    rows: list[ClassReliability]
     worst_first: list[int]
+
+
+@dataclass(frozen=True)
+class PositiveClass:
+    """Class 1 of a binary model: its reliability and a table of thresholds."""
+
+    name: str
+    edges: list[float]
+    bins: Bins  # "accuracy" is how often it occurs
+    thresholds: list[dict[str, Any]]  # see `metacal.evaluation.Threshold`
 
 
 def prepare_reliability(predictions: Predictions, num_bins: int = 15) -> Reliability:
@@ -89,8 +97,6 @@ def prepare_reliability(predictions: Predictions, num_bins: int = 15) -> Reliabi
         >>> reliability = prepare_reliability(said)
         >>> round(reliability.given.ece, 3), round(reliability.fitted, 2)
         (0.232, 3.64)
-        >>> reliability.temperatures[reliability.best_step]
-        3.6
     """
     targets, logits = predictions.targets, predictions.logits
     given = bin_statistics(
@@ -116,38 +122,15 @@ def prepare_reliability(predictions: Predictions, num_bins: int = 15) -> Reliabi
     )
 
 
-@dataclass(frozen=True)
-class PositiveClass:
-    """Class 1 of a binary model: its probability against how often it occurs, and what thresholds on it give."""
-
-    name: str  # of the class
-    edges: list[float]  # M + 1 edges of the bins
-    bins: Bins  # of its probability; "accuracy" is how often it occurs
-    thresholds: list[dict[str, Any]]  # see `metacal.evaluation.binary.Threshold`
-
-
 def prepare_positive(predictions: Predictions, thresholds: Sequence[Threshold], num_bins: int = 15) -> PositiveClass:
-    """Bin the probability of class 1 of a binary model.
-
-    Examples:
-        >>> said = Predictions.from_probs(torch.tensor([0.9, 0.9, 0.2]), torch.tensor([1, 0, 0]), ("no", "yes"))
-        >>> prepare_positive(said, []).bins.accuracies[13], prepare_positive(said, []).name
-        (0.5, 'yes')
-    """
+    """Bin the probability of class 1 of a binary model."""
     statistics = equal_width_statistics(predictions.probs[:, 1], predictions.targets == 1, num_bins)
     rows = [threshold._asdict() for threshold in thresholds]
     return PositiveClass(predictions.class_names[1], statistics.edges.tolist(), to_bins(statistics), rows)
 
 
 def prepare_classes(predictions: Predictions, num_bins: int = 10) -> Classes:
-    """Reliability of each class among the samples predicted as it, with the worst singled out.
-
-    Examples:
-        >>> probs = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]])
-        >>> first, second = prepare_classes(Predictions.from_probs(probs, torch.tensor([0, 1, 1]))).rows
-        >>> first.predicted, first.accuracy, second.recall
-        (2, 0.5, 0.5)
-    """
+    """Reliability of each class among the samples predicted as it, with the worst singled out."""
     targets, size = predictions.targets, predictions.num_classes
     confidences, correct = confidence_and_correctness(predictions.inputs)
     index = equal_width_index(confidences, num_bins) + predictions.predicted * num_bins
@@ -179,7 +162,7 @@ def prepare_classes(predictions: Predictions, num_bins: int = 10) -> Classes:
 
 
 def to_bins(statistics: BinStatistics) -> Bins:
-    """One diagram's numbers from one set of bin statistics."""
+    """Return the numbers of one diagram from bin statistics."""
     lows, highs = share_interval(statistics.correct_sums, statistics.counts)
     held = statistics.counts > 0
     return Bins(
@@ -194,13 +177,13 @@ def to_bins(statistics: BinStatistics) -> Bins:
 
 
 def rows_of(statistics: BinStatistics) -> list[BinStatistics]:
-    """The rows of statistics ``(R, M)``, one by one."""
+    """Yield the rows of statistics ``(R, M)``."""
     columns = (statistics.counts, statistics.correct_sums, statistics.confidence_units)
     return [BinStatistics(*row, statistics.edges) for row in zip(*columns, strict=True)]
 
 
 def finite(values: Sequence[float]) -> list[float | None]:
-    """Values with None for what is not finite, as JSON has it."""
+    """Replace values that are not finite by None, for JSON."""
     return [float(value) if math.isfinite(value) else None for value in values]
 
 

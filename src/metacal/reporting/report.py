@@ -1,4 +1,4 @@
-"""`prepare_report`: every number of a report, from predictions and runs, before anything is drawn."""
+"""`prepare_report`: computes every number of a report from predictions and runs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -11,6 +11,7 @@ from metacal.evaluation.evaluation import Evaluation, evaluate_predictions
 from metacal.evaluation.predictions import Predictions
 from metacal.evaluation.scores import RESAMPLES
 from metacal.functional.arguments import check_integer
+from metacal.reporting import runs
 from metacal.reporting.mistakes import Mistakes, RiskCoverageCurve, prepare_mistakes, prepare_risk_coverage
 from metacal.reporting.reliability import (
     Classes,
@@ -20,21 +21,7 @@ from metacal.reporting.reliability import (
     prepare_positive,
     prepare_reliability,
 )
-from metacal.reporting.runs import (
-    Agreement,
-    Curves,
-    Histogram,
-    RunView,
-    SmoothingMatrix,
-    Strengths,
-    SuperclassSmoothing,
-    prepare_agreement,
-    prepare_curves,
-    prepare_l2,
-    prepare_smoothing,
-    prepare_strengths,
-    prepare_superclasses,
-)
+from metacal.reporting.runs import RunView
 from metacal.reporting.shift import Shift, prepare_shift
 from metacal.reporting.summary import (
     Comparison,
@@ -61,16 +48,15 @@ class PredictionPart:
 
 @dataclass(frozen=True)
 class RunPart:
-    """Everything shown of one run beside its predictions; what it did not record is None or empty."""
+    """Everything shown of one run besides its predictions; unrecorded parts are None or empty."""
 
     method: str
     dataset: str
-    curves: Curves | None
-    agreement: Agreement | None
-    strengths: Strengths | None
-    smoothing: SmoothingMatrix | None
-    superclasses: SuperclassSmoothing | None
-    l2: list[Histogram]
+    curves: runs.Curves | None
+    strengths: runs.Strengths | None
+    smoothing: runs.SmoothingMatrix | None
+    superclasses: runs.SuperclassSmoothing | None
+    l2: list[runs.Histogram]
     shifts: list[Shift]
 
     @property
@@ -81,7 +67,7 @@ class RunPart:
 
 @dataclass(frozen=True)
 class Subject:
-    """One file or run of the report, under a name that no other subject has."""
+    """One file or run of the report, with a unique name."""
 
     name: str
     run: RunPart | None
@@ -90,25 +76,25 @@ class Subject:
 
 @dataclass(frozen=True)
 class Source:
-    """A file that was read."""
+    """A file that was read, and a description of what was read."""
 
-    file: str  # its path
-    sha256: str  # of its bytes
-    description: str  # rows, columns, and how it was decided what they hold, in words
+    file: str
+    sha256: str
+    description: str
 
 
 @dataclass(frozen=True)
 class Origin:
-    """How a report came about."""
+    """The origin of a report; the date is in ISO 8601."""
 
-    date: str  # ISO 8601
+    date: str
     command: str | None = None
     sources: tuple[Source, ...] = ()
 
 
 @dataclass(frozen=True)
 class Report:
-    """A whole report: plain numbers and names, nothing drawn."""
+    """A whole report: plain numbers and names."""
 
     title: str
     subjects: list[Subject]
@@ -116,7 +102,7 @@ class Report:
     origin: Origin | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Every number behind a figure, for JSON."""
+        """Return every plotted number, for JSON."""
         return asdict(self)
 
 
@@ -127,7 +113,7 @@ def prepare_report(
     progress: Callable[[str], None] | None = None,
     problem: str | None = None,
 ) -> Report:
-    """Work out every number of a report.
+    """Compute every number of a report.
 
     Args:
         subjects: predictions, evaluated or not, and runs, in the order they are shown.
@@ -158,11 +144,9 @@ def prepare_report(
         said = subject.predictions if isinstance(subject, RunView) else subject
         part = None
         if said is not None:
-            evaluation = (
-                said if isinstance(said, Evaluation) else evaluate_predictions(said, num_resamples=num_resamples)
-            )
-            evaluations.append(replace(evaluation, name=name))
-            part = _prepare_predictions(evaluation, num_resamples)
+            found = said if isinstance(said, Evaluation) else evaluate_predictions(said, num_resamples=num_resamples)
+            evaluations.append(replace(found, name=name))
+            part = _prepare_predictions(found, num_resamples)
         parts.append(Subject(name, run, part))
     named = [(part.name, part.predictions.summary) for part in parts if part.predictions is not None]
     paired = PairedComparison(evaluations, problem=problem)
@@ -172,43 +156,31 @@ def prepare_report(
 
 
 def _prepare_predictions(evaluation: Evaluation, num_resamples: int) -> PredictionPart:
-    predictions = evaluation.class_predictions
+    said, groups = evaluation.class_predictions, evaluation.groups
+    is_binary = said.num_classes == 2
     return PredictionPart(
         summary=prepare_summary(evaluation, num_resamples),
-        reliability=prepare_reliability(predictions),
-        classes=prepare_classes(predictions),
-        mistakes=prepare_mistakes(predictions),
-        risk_coverage=prepare_risk_coverage(predictions),
-        positive=prepare_positive(predictions, evaluation.thresholds) if predictions.num_classes == 2 else None,
-        groups=None if evaluation.groups is None else prepare_groups(evaluation.groups),
+        reliability=prepare_reliability(said),
+        classes=prepare_classes(said),
+        mistakes=prepare_mistakes(said),
+        risk_coverage=prepare_risk_coverage(said),
+        positive=prepare_positive(said, evaluation.thresholds) if is_binary else None,
+        groups=None if groups is None else prepare_groups(groups),
     )
 
 
 def _prepare_run(run: RunView) -> RunPart:
     smoothing = superclasses = None
     if run.smoothing is not None:
-        smoothing = prepare_smoothing(run.smoothing, run.class_names, run.superclasses)
+        smoothing = runs.prepare_smoothing(run.smoothing, run.class_names, run.superclasses)
         if run.superclasses is not None:
-            superclasses = prepare_superclasses(run.smoothing, run.class_names, run.superclasses)
-    return RunPart(
-        method=run.method,
-        dataset=run.dataset,
-        curves=prepare_curves(run),
-        agreement=prepare_agreement(run),
-        strengths=prepare_strengths(run),
-        smoothing=smoothing,
-        superclasses=superclasses,
-        l2=prepare_l2(run.l2 or {}),
-        shifts=[prepare_shift(study) for study in run.shifts],
-    )
+            superclasses = runs.prepare_superclasses(run.smoothing, run.class_names, run.superclasses)
+    curves, strengths, l2 = runs.prepare_curves(run), runs.prepare_strengths(run), runs.prepare_l2(run.l2 or {})
+    shifts = [prepare_shift(study) for study in run.shifts]
+    return RunPart(run.method, run.dataset, curves, strengths, smoothing, superclasses, l2, shifts)
 
 
 def unused_name(name: str, taken: set[str], pattern: str = "{} ({})") -> str:
-    """The name, or the first of ``name (2)``, ``name (3)``, ... that is not taken.
-
-    Examples:
-        >>> unused_name("run", {"run", "run (2)"})
-        'run (3)'
-    """
+    """Return the name, or the first unused of ``name (2)``, ``name (3)``, ..."""
     candidates = chain([name], (pattern.format(name, number) for number in count(2)))
     return next(candidate for candidate in candidates if candidate not in taken)

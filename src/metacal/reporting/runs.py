@@ -1,6 +1,5 @@
-"""Numbers of one training run, a `RunView`: learning curves, DECE against ECE, and what was learned."""
+"""Numbers of one training run, a `RunView`: learning curves and learned hyper-parameters."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,16 +14,14 @@ from metacal.reporting.reliability import finite
 
 PARTS = {"train": "training", "val": "validation", "test": "test"}
 MOST_LINES = 100
-MOST_CLASSES = 100
-"""Classes that the smoothing matrix shows: ten thousand cells are as many as an eye and a page can hold."""
-DROP = 0.5
-"""A learning rate that falls to this share of the last epoch's or less has dropped, not decayed."""
+MOST_CLASSES = 100  # of a smoothing matrix
+DROP = 0.5  # a learning rate that falls to this share of the last epoch's or less has dropped, not decayed
 L2_BINS = 40
 
 
 @dataclass(frozen=True, eq=False)
 class RunView:
-    """One training run as a report shows it; shapes are checked when it is made, and what is None is not shown.
+    """One training run as a report shows it; shapes are checked on construction, and None is not shown.
 
     Attributes:
         name: what to call the run.
@@ -63,17 +60,17 @@ class RunView:
         lengths = {name: len(column) for name, column in self.epochs.items()}
         if len(set(lengths.values())) > 1:
             raise InvalidValueError(f"`epochs` must have columns of one length, got {lengths}.")
-        for name in ("strengths", "smoothing"):
-            value = getattr(self, name)
-            if value is not None and not isinstance(value, Tensor):
-                raise InvalidTypeError(f"`{name}` must be a tensor or None, got {type(value).__name__}.")
         size = self.num_classes
-        if self.strengths is not None and (self.strengths.ndim != 2 or self.strengths.shape[1] not in (1, size)):
-            raise InvalidValueError(
-                f"`strengths` must have shape (epochs, {size}) or (epochs, 1), got {tuple(self.strengths.shape)}."
-            )
-        if self.smoothing is not None and self.smoothing.shape != (size, size):
-            raise InvalidValueError(f"`smoothing` must have shape ({size}, {size}), got {tuple(self.smoothing.shape)}.")
+        rules = {"strengths": f"(epochs, {size}) or (epochs, 1)", "smoothing": f"({size}, {size})"}
+        for name, rule in rules.items():
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if not isinstance(value, Tensor):
+                raise InvalidTypeError(f"`{name}` must be a tensor or None, got {type(value).__name__}.")
+            rows = len(value) if name == "strengths" else size
+            if value.shape != (rows, size) and (name == "smoothing" or value.shape != (rows, 1)):
+                raise InvalidValueError(f"`{name}` must have shape {rule}, got {tuple(value.shape)}.")
         if self.superclasses is not None and len(self.superclasses) != size:
             raise InvalidValueError(
                 f"`superclasses` must give one superclass to each of {size} classes, got {len(self.superclasses)}."
@@ -81,7 +78,7 @@ class RunView:
 
     @property
     def num_epochs(self) -> int:
-        """Epochs that the columns hold."""
+        """Number of epochs in the columns."""
         return len(next(iter(self.epochs.values()), ()))
 
     @property
@@ -92,7 +89,7 @@ class RunView:
 
 @dataclass(frozen=True)
 class Line:
-    """One named line; None where it was not measured."""
+    """One named line; None where nothing was measured."""
 
     name: str
     values: list[float | None]
@@ -110,25 +107,8 @@ class Curves:
 
 
 @dataclass(frozen=True)
-class Agreement:
-    """DECE against ECE on a part of the data, one point an epoch.
-
-    ``correlation`` is Pearson's; None with fewer than three points or without spread.
-    """
-
-    part: str
-    epochs: list[int]
-    ece: list[float]
-    dece: list[float]
-    correlation: float | None
-
-
-@dataclass(frozen=True)
 class Strengths:
-    """Smoothing strength over epochs: a line a class, and mean, lowest and highest over all classes.
-
-    Beyond `MOST_LINES` of ``num_classes``, so many lines from the weakest to the strongest class at the end.
-    """
+    """Smoothing strength over epochs: a line a class (at most `MOST_LINES`), and mean and range over all classes."""
 
     epochs: list[int]
     classes: list[Line]
@@ -141,10 +121,7 @@ class Strengths:
 
 @dataclass(frozen=True)
 class SmoothingMatrix:
-    """Share that each class (row) gives to each other (column); the diagonal is 0.
-
-    Beyond `MOST_CLASSES` of ``num_classes``, only those that give and get the most are shown.
-    """
+    """Share that each class (row) gives to each other (column), of the `MOST_CLASSES` that give and get the most."""
 
     class_names: list[str]
     values: list[list[float]]
@@ -154,7 +131,7 @@ class SmoothingMatrix:
 
 @dataclass(frozen=True)
 class SuperclassRow:
-    """One superclass: its classes, and the mean share its classes give to one class within and one outside it."""
+    """One superclass: its classes, and the mean share these give to one class within and one outside it."""
 
     classes: list[str]
     within: float | None
@@ -163,10 +140,7 @@ class SuperclassRow:
 
 @dataclass(frozen=True)
 class SuperclassSmoothing:
-    """Mean share given to one other class of the same and of another superclass, over all classes and row by row.
-
-    A share is None where there are no such pairs.
-    """
+    """The same over all classes, and row by row; None where there are no such pairs."""
 
     within: float | None
     across: float | None
@@ -175,45 +149,21 @@ class SuperclassSmoothing:
 
 @dataclass(frozen=True)
 class Histogram:
-    """How often learned L2 coefficients of one parameter fall into bins of equal width."""
+    """Learned L2 coefficients of one parameter in bins of equal width."""
 
     name: str
     edges: list[float]
     counts: list[int]
     mean: float
-    negative: float
+    negative: float  # share below 0
 
 
 def prepare_curves(run: RunView) -> Curves | None:
-    """Learning curves of whatever the run measured; None if it measured nothing.
-
-    Examples:
-        >>> run = RunView("r", "MC", "d", ("a", "b"), {"val_ece": [0.2, 0.1], "lr": [0.1, 0.01]})
-        >>> curves = prepare_curves(run)
-        >>> curves.ece, curves.drops
-        ([Line(name='validation', values=[0.2, 0.1])], [2])
-    """
+    """Return learning curves of everything the run measured; None if it measured nothing."""
     error, ece, loss = (_lines(run, measure) for measure in ("error", "ece", "loss"))
     if not (error or ece or loss):
         return None
     return Curves(list(range(1, run.num_epochs + 1)), error, ece, loss, learning_rate_drops(run))
-
-
-def prepare_agreement(run: RunView) -> Agreement | None:
-    """DECE against ECE on the validation data, or on another part if only that has both."""
-    for part in ("val", "test", "train"):
-        ece, dece = run.epochs.get(f"{part}_ece"), run.epochs.get(f"{part}_dece")
-        if ece is None or dece is None:
-            continue
-        both = [
-            (epoch, float(x), float(y))
-            for epoch, (x, y) in enumerate(zip(ece, dece, strict=True), start=1)
-            if math.isfinite(x) and math.isfinite(y)
-        ]
-        if both:
-            epochs, x, y = (list(column) for column in zip(*both, strict=True))
-            return Agreement(PARTS[part], epochs, x, y, _correlation(x, y))
-    return None
 
 
 def prepare_strengths(run: RunView) -> Strengths | None:
@@ -222,14 +172,12 @@ def prepare_strengths(run: RunView) -> Strengths | None:
         return None
     values = run.strengths.detach().double()
     names = run.class_names if values.shape[1] == run.num_classes else ("all classes",)
-    shown = list(range(len(names)))
-    if len(shown) > MOST_LINES:
-        ranked = values[-1].argsort(stable=True)
-        shown = sorted(ranked[torch.linspace(0, len(ranked) - 1, MOST_LINES).round().long()].tolist())
+    ranked = values[-1].argsort(stable=True)  # of many classes some, from the weakest to the strongest at the end
+    kept = torch.linspace(0, len(names) - 1, min(MOST_LINES, len(names))).round().long()
     lines = values.T.tolist()
     return Strengths(
         epochs=list(range(1, len(values) + 1)),
-        classes=[Line(names[number], lines[number]) for number in shown],
+        classes=[Line(names[number], lines[number]) for number in sorted(ranked[kept].tolist())],
         mean=values.mean(dim=1).tolist(),
         lowest=values.amin(dim=1).tolist(),
         highest=values.amax(dim=1).tolist(),
@@ -254,17 +202,23 @@ def prepare_smoothing(
 def prepare_superclasses(
     smoothing: Tensor, class_names: Sequence[str], superclasses: Sequence[int]
 ) -> SuperclassSmoothing:
-    """How much a smoothing matrix ``(K, K)`` gives to classes of the same superclass and to others."""
+    """Compute the smoothing ``(K, K)`` within and across superclasses."""
     values = _off_diagonal(smoothing)
     groups = torch.tensor(superclasses, device=values.device)
     same = groups.unsqueeze(1) == groups
     within = same & ~torch.eye(len(groups), dtype=torch.bool, device=values.device)
+
+    def mean(own: Tensor, mask: Tensor) -> float | None:
+        shares = values[mask & own.unsqueeze(1)]
+        return float(shares.mean()) if len(shares) else None
+
     rows = []
     for group in sorted(set(superclasses)):
         own = groups == group
         members = [name for name, number in zip(class_names, superclasses, strict=True) if number == group]
-        rows.append(SuperclassRow(members, _mean(values[own], within[own]), _mean(values[own], ~same[own])))
-    return SuperclassSmoothing(_mean(values, within), _mean(values, ~same), rows)
+        rows.append(SuperclassRow(members, mean(own, within), mean(own, ~same)))
+    everyone = torch.ones_like(groups, dtype=torch.bool)
+    return SuperclassSmoothing(mean(everyone, within), mean(everyone, ~same), rows)
 
 
 def prepare_l2(learned: Mapping[str, Tensor]) -> list[Histogram]:
@@ -286,33 +240,21 @@ def prepare_l2(learned: Mapping[str, Tensor]) -> list[Histogram]:
 
 def learning_rate_drops(run: RunView) -> list[int]:
     """First epochs (from 1) whose learning rate is at most half the one before; a smooth decay has none."""
-    rates = list(run.epochs.get("lr", ()))
+    rates = run.epochs.get("lr", ())
     return [epoch for epoch, (last, rate) in enumerate(pairwise(rates), start=2) if rate <= DROP * last]
 
 
 def correlation(first: Tensor, second: Tensor) -> Tensor:
-    """Pearson's over the last dimension; 0 where one of them does not vary."""
+    """Pearson correlation over the last dimension; 0 if one of them is constant."""
     a, b = (values - values.mean(dim=-1, keepdim=True) for values in (first, second))
     spread = a.square().sum(dim=-1).sqrt() * b.square().sum(dim=-1).sqrt()
     return (a * b).sum(dim=-1) / spread.clamp(min=1e-30)
 
 
 def _lines(run: RunView, measure: str) -> list[Line]:
-    columns = ((name, run.epochs.get(f"{part}_{measure}")) for part, name in PARTS.items())
-    lines = [Line(name, finite(column)) for name, column in columns if column is not None]
+    lines = [Line(name, finite(run.epochs.get(f"{part}_{measure}", ()))) for part, name in PARTS.items()]
     return [line for line in lines if any(value is not None for value in line.values)]
-
-
-def _correlation(x: list[float], y: list[float]) -> float | None:
-    if len(x) < 3:
-        return None
-    both = torch.tensor([x, y], dtype=torch.float64)
-    return correlation(*both).item() if bool((both.std(dim=1) > 0).all()) else None
 
 
 def _off_diagonal(smoothing: Tensor) -> Tensor:
     return smoothing.detach().double().clone().fill_diagonal_(0.0)
-
-
-def _mean(values: Tensor, mask: Tensor) -> float | None:
-    return float(values[mask].mean()) if bool(mask.any()) else None

@@ -1,4 +1,4 @@
-"""Numbers of the heat map of a run under shift: a row a corruption, a column a severity."""
+"""Numbers of the heat maps of a run under shift: corruptions by severities."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,36 +11,36 @@ SHADES = 10
 
 @dataclass(frozen=True)
 class HeatMap:
-    """One figure over corruptions and severities."""
+    """One figure over corruptions (rows) and severities (columns); fractions."""
 
-    figure: str  # its key
-    title: str  # what it is
-    values: list[list[float]]  # a row a corruption, a value a severity; fractions
+    figure: str
+    title: str
+    values: list[list[float]]
     shades: list[list[int]]  # the same from 0 to `SHADES`, darkest for the highest value
     clean: float  # on clean test data
     by_severity: list[float]  # mean over corruptions
-    average: float  # mean over all domains
-    worst: float  # the highest value
+    average: float
+    worst: float
     worst_at: str  # the domain that has it, ``fog:5``
 
 
 @dataclass(frozen=True)
 class Shift:
-    """A run under one shift."""
+    """A run under one shift, ``real`` or ``generated``."""
 
-    name: str  # of the shift
-    source: str  # ``real`` or ``generated``
+    name: str
+    source: str
     samples: int  # test images of each domain
     temperature: float  # fitted on clean validation data
-    corruptions: list[str]  # names of the rows
-    severities: list[int]  # of the columns
-    maps: list[HeatMap]  # of every figure
+    corruptions: list[str]
+    severities: list[int]
+    maps: list[HeatMap]
     hurt: int  # domains whose ECE the clean temperature makes worse
     reading: str  # what it says, in a sentence or two
 
 
 def prepare_shift(study: Mapping[str, Any]) -> Shift:
-    """The heat maps of what ``metacal shift`` has measured."""
+    """Return the heat maps of the figures of ``metacal shift``."""
     domains = study["domains"]
     corruptions = list(dict.fromkeys(each["corruption"] for each in domains))
     severities = sorted({each["severity"] for each in domains})
@@ -53,17 +53,8 @@ def prepare_shift(study: Mapping[str, Any]) -> Shift:
         f"to {_percent(after.average)} on average over {len(domains)} shifted domains; the worst, {after.worst_at}, is "
         f"left at {_percent(after.worst)}. On {hurt} of {len(domains)} domains it makes ECE worse."
     )
-    return Shift(
-        study["shift"],
-        study["source"],
-        int(study["samples"]),
-        float(study["temperature"]),
-        corruptions,
-        severities,
-        maps,
-        hurt,
-        reading,
-    )
+    about = (study["shift"], study["source"], int(study["samples"]), float(study["temperature"]))
+    return Shift(*about, corruptions, severities, maps, hurt, reading)
 
 
 def _heat_map(figure: str, study: Mapping[str, Any], corruptions: list[str], severities: list[int]) -> HeatMap:

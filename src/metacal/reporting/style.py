@@ -1,4 +1,4 @@
-"""How static figures look and are saved: the page's colours, text from data as it is, the same bytes each time."""
+"""Style and saving of static figures: the page's colours, literal text from data, reproducible bytes."""
 
 from __future__ import annotations
 
@@ -56,27 +56,27 @@ RC: dict[Any, Any] = {
 
 
 def house_style() -> AbstractContextManager[None]:
-    """Draw and save figures inside this: matplotlib's settings are ours for so long."""
+    """Use our matplotlib settings inside."""
     with needs("cli"):
         from matplotlib import rc_context
     return rc_context(RC)
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure, in inches; no global state is touched."""
+    """Return an empty figure, in inches, without global state."""
     with needs("cli"):
         from matplotlib.figure import Figure
     return Figure(figsize=(width, height), layout="constrained")
 
 
 def new_axis(width: float, height: float) -> tuple[Figure, Axes]:
-    """An empty figure with one pair of axes."""
+    """Return an empty figure with one pair of axes."""
     figure = new_figure(width, height)
     return figure, figure.subplots()
 
 
 def white_to_blue() -> Colormap:
-    """The colours of a matrix of shares."""
+    """The colour map of a matrix of shares."""
     from matplotlib.colors import LinearSegmentedColormap
 
     return LinearSegmentedColormap.from_list("white-to-blue", ["#ffffff", BLUE])
@@ -89,17 +89,17 @@ def in_percent(axis: Axes, which: str = "y") -> None:
 
 
 def draw_diagonal(axis: Axes, highest: float = 1.0) -> None:
-    """The line on which the two axes agree."""
+    """Draw the line where both axes agree."""
     axis.plot((0.0, highest), (0.0, highest), color=INK, alpha=0.5, linewidth=0.9, linestyle=(0, (4, 4)))
 
 
 def short(name: str, most: int = 28) -> str:
-    """A name that fits beside an axis."""
+    """Shorten a name to fit beside an axis."""
     return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
 def save_figure(figure: Figure, path: Path) -> None:
-    """Write a figure in the format that the path ends in; folders are made if need be.
+    """Write a figure in the format of the path's extension, creating folders.
 
     Raises:
         StorageError: it could not be written; the message says why.
@@ -109,7 +109,7 @@ def save_figure(figure: Figure, path: Path) -> None:
 
 
 def figure_bytes(figure: Figure, suffix: str) -> bytes:
-    """A figure as the bytes of an image, in one of `FORMATS`."""
+    """Return a figure as image bytes in one of `FORMATS`."""
     held = io.BytesIO()
     with house_style(), warnings.catch_warnings():
         # A class name may need a glyph that the font lacks: the SVG keeps the text, the PNG shows a box.

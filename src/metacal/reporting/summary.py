@@ -1,4 +1,4 @@
-"""The headline: scores with intervals, after temperature scaling, in words, side by side, and group by group."""
+"""The summary of a report: scores with intervals, after temperature scaling, compared, and by group."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 from metacal.evaluation.comparison import TOO_NARROW, Difference
 from metacal.evaluation.comparison import Comparison as PairedComparison
+from metacal.evaluation.decisions import TemperatureGain
 from metacal.evaluation.evaluation import Evaluation
 from metacal.evaluation.groups import Groups
 from metacal.evaluation.scores import RESAMPLES, Bound, figures_with_intervals, only_bound
-from metacal.evaluation.temperature_gain import TemperatureGain
 from metacal.functional.binning import confidence_and_correctness
 
 MEASURES = {
@@ -36,16 +36,12 @@ FEWEST = 20
 """Samples below which no temperature is fitted for the headline."""
 
 WithEnds = tuple[float | None, float | None, float | None, Bound | None]
-"""A value, the ends of its interval, and which bound it is if it is one-sided."""
+"""A value, None if it is infinite, the ends of its 95 % interval, and which bound that is if it is one-sided."""
 
 
 @dataclass(frozen=True)
 class ScoreRow:
-    """One measure: its value, the ends of its 95 % interval where there is one, and the same after temperature.
-
-    A value is None where it is infinite: the NLL of a true class that was given a probability of 0. A one-sided
-    interval says which bound it gives (see `only_bound`).
-    """
+    """One measure as given and after temperature; see `WithEnds`."""
 
     key: str
     label: str
@@ -61,30 +57,28 @@ class ScoreRow:
 
     @property
     def is_share(self) -> bool:
-        """Whether people read it in percent."""
+        """Whether it is shown in percent."""
         return self.key not in NOT_SHARES
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What to know first."""
+    """The headline figures; those after temperature scaling are cross-fitted."""
 
-    samples: int  # n
+    samples: int
     total: int | None  # rows that the samples were drawn from at random; None if they are all there are
-    num_classes: int  # K
-    accuracy: float  # share of right answers
-    confidence: float  # mean confidence
+    num_classes: int
+    accuracy: float
+    confidence: float  # on average
     sentences: list[str]  # over- or under-confidence and what temperature scaling would do, in words
     warning: str | None  # too few samples to tell, or None
-    scores: list[ScoreRow]  # the measures
-    # fitted on all samples; None where there are too few. "After" figures are cross-fitted: each part of the samples
-    # has the temperature of the others.
-    temperature: float | None
+    scores: list[ScoreRow]
+    temperature: float | None  # fitted on all samples; None where there are too few
 
 
 @dataclass(frozen=True)
 class ComparedScore:
-    """One measure over all sets, None where it is infinite; ``best`` share the best value to four digits."""
+    """One measure over all models; ``best`` share the best value to four digits."""
 
     key: str
     label: str
@@ -97,12 +91,12 @@ class ComparedScore:
 
     @property
     def is_share(self) -> bool:
-        """Whether people read it in percent."""
+        """Whether it is shown in percent."""
         return self.key not in NOT_SHARES
 
     @property
     def is_too_narrow(self) -> bool:
-        """Whether intervals of its differences cover less than they should."""
+        """Whether intervals of its differences have too little coverage."""
         return self.key in TOO_NARROW
 
 
@@ -110,37 +104,30 @@ class ComparedScore:
 class GroupPart:
     """Figures of groups of samples, the worst first; see `metacal.evaluation.groups.Groups`."""
 
-    column: str  # what the groups are values of
+    column: str
     sentences: list[str]  # whether groups differ, and how far off they are together, in words
     names: list[str]
     samples: list[int]
-    confidences: list[float]  # mean confidence of each
-    scores: list[ComparedScore]  # accuracy, ECE and NLL of each
+    confidences: list[float]
+    scores: list[ComparedScore]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Several sets of predictions: their names, one row a measure, and how the others differ from the first."""
+    """Several models: one row per measure, and a verdict with its evidence for each model but the first."""
 
     names: list[str]
     scores: list[ComparedScore]
-    verdicts: list[list[str]]  # for each other set, its verdict and then what it rests on, in words
+    verdicts: list[list[str]]
     problem: str | None  # why rows cannot be paired, or None
 
 
 def prepare_summary(evaluation: Evaluation, num_resamples: int = RESAMPLES) -> Summary:
-    """Scores as given and after temperature scaling, and the outcome in words.
+    """Prepare scores as given and after temperature scaling, and a verdict.
 
     Args:
         evaluation: of predictions with scores of every class.
         num_resamples: data sets drawn for the interval of a calibration error after temperature scaling.
-
-    Examples:
-        >>> import torch
-        >>> from metacal import evaluate
-        >>> evaluation = evaluate(probs=[[0.9, 0.1]] * 100, targets=[0] * 60 + [1] * 40, num_resamples=10)
-        >>> prepare_summary(evaluation, num_resamples=10).sentences[0]
-        'Over-confident: it says 90.0 % and is right 60.0 % of the time.'
     """
     predictions, figures = evaluation.class_predictions, evaluation.figures
     gain = evaluation.gain if len(predictions) >= FEWEST else None
@@ -149,10 +136,6 @@ def prepare_summary(evaluation: Evaluation, num_resamples: int = RESAMPLES) -> S
         scaled = replace(predictions, scores=gain.scaled(predictions.logits), is_logits=True)
         after = figures_with_intervals(scaled, num_resamples=num_resamples)
     measures = MEASURES if predictions.num_classes > 2 else MEASURES | BINARY_MEASURES
-    rows = [
-        ScoreRow(key, label, meaning, *_with_ends(figures, key), *_with_ends(after, key))
-        for key, (label, meaning) in measures.items()
-    ]
     return Summary(
         samples=len(predictions),
         total=predictions.total,
@@ -161,7 +144,10 @@ def prepare_summary(evaluation: Evaluation, num_resamples: int = RESAMPLES) -> S
         confidence=float(confidence_and_correctness(predictions.inputs)[0].double().mean()),
         sentences=_sentences(evaluation, gain),
         warning=evaluation.warning,
-        scores=rows,
+        scores=[
+            ScoreRow(key, label, meaning, *_with_ends(figures, key), *_with_ends(after, key))
+            for key, (label, meaning) in measures.items()
+        ],
         temperature=None if gain is None else gain.temperature,
     )
 
@@ -169,7 +155,7 @@ def prepare_summary(evaluation: Evaluation, num_resamples: int = RESAMPLES) -> S
 def prepare_comparison(
     named: Sequence[tuple[str, Summary]], paired: PairedComparison | None = None
 ) -> Comparison | None:
-    """Scores side by side and paired differences from the first; None for fewer than two sets."""
+    """Prepare scores side by side and paired differences from the first; None for fewer than two models."""
     if len(named) < 2:
         return None
     differences = [] if paired is None else paired.differences
@@ -185,9 +171,10 @@ def prepare_comparison(
 
 
 def prepare_groups(groups: Groups) -> GroupPart:
-    """Figures of groups side by side, and what they say together."""
+    """Prepare the figures of groups side by side, and a joint verdict."""
     value, low, high, bound = _with_ends(groups.figures, "multicalibration_error")
     interval = f"at most {_percent(high)}" if bound == "upper" else f"{_percent(low)} to {_percent(high)}"
+    each, keys = groups.groups, ("accuracy", "ece", "nll")
     return GroupPart(
         column=groups.column,
         sentences=[
@@ -195,13 +182,10 @@ def prepare_groups(groups: Groups) -> GroupPart:
             f"Within groups, {groups.of} is off by {_percent(value)} on average (multicalibration error, {interval}).",
             *(f"{note[0].upper()}{note[1:]}." for note in groups.notes),
         ],
-        names=[group.name for group in groups.groups],
-        samples=[group.rows for group in groups.groups],
-        confidences=[group.confidence for group in groups.groups],
-        scores=[
-            _compared(key, [_with_ends(group.figures, key) for group in groups.groups])
-            for key in ("accuracy", "ece", "nll")
-        ],
+        names=[group.name for group in each],
+        samples=[group.rows for group in each],
+        confidences=[group.confidence for group in each],
+        scores=[_compared(key, [_with_ends(group.figures, key) for group in each]) for key in keys],
     )
 
 
@@ -218,7 +202,7 @@ def _percent(value: float | None) -> str:
 
 
 def compared_verdict(differences: Sequence[Difference]) -> list[str]:
-    """Which of two models is better calibrated, by the first difference, and all differences in words.
+    """Say which of two models is better calibrated, by the first difference, with all differences.
 
     Examples:
         >>> compared_verdict([Difference("ece", "B", "A", -0.021, -0.028, -0.014)])
@@ -234,12 +218,10 @@ def compared_verdict(differences: Sequence[Difference]) -> list[str]:
 
 
 def _with_ends(figures: Mapping[str, float] | None, key: str) -> WithEnds:
-    if figures is None or not math.isfinite(figures[key]):
+    value, low, high = ((figures or {}).get(key + end, math.nan) for end in ("", "_low", "_high"))
+    if not math.isfinite(value):
         return None, None, None, None
-    low, high = (figures.get(f"{key}_{end}", math.nan) for end in ("low", "high"))
-    if math.isnan(low):
-        return figures[key], None, None, None
-    return figures[key], low, high, only_bound(figures[key], low, high)
+    return (value, None, None, None) if math.isnan(low) else (value, low, high, only_bound(value, low, high))
 
 
 def _sentences(before: Evaluation, gain: TemperatureGain | None) -> list[str]:

@@ -15,7 +15,6 @@ const drawings = {
     { ...curves, lines: curves.ece, label: "ECE", format: (value) => percent(value, 2) }),
   loss: ({ run: { curves } }) => epochFigure(
     { ...curves, lines: curves.loss, label: "Mean loss", format: compact, inPercent: false }),
-  agreement: ({ run }) => agreementFigure(run.agreement),
   strengths: ({ run: { strengths } }) => epochFigure({
     ...strengths, lines: strengths.classes, thin: strengths.classes.length > 1, label: "Strength",
     format: (value) => percent(value, 2),

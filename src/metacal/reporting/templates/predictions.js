@@ -188,7 +188,7 @@ function intervalFigure(names, score) {
     const space = Math.min(200, host.clientWidth * 0.38);
     const area = panel(host, 52 + 34 * names.length, { left: space, top: 8 });
     const ends = score.values.map((value, i) => score.highs[i] ?? value);
-    const highest = Math.max(largest(ends), 1e-3) * 1.04;
+    const highest = Math.max(largest(ends), largest(score.values), 1e-3) * 1.04;
     const x = linear(0, highest, area.x0, area.x1);
     const y = linear(-0.5, names.length - 0.5, area.y1, area.y0);
     const ticks = niceTicks(0, highest, Math.min(5, (area.x1 - area.x0) / 60));
@@ -205,8 +205,8 @@ function intervalFigure(names, score) {
       const node = draw(group, "circle", { cx: x(score.values[i]), cy: y(i), r: 5, class: `dot series-${i % 6}` });
       return {
         x: x(score.values[i]), y: y(i), node,
-        lines: [name, `${score.label} ${percent(score.values[i], 2)}`,
-          score.bounds[i] === "upper" ? `at most ${percent(high, 2)}` : `${percent(low, 2)} to ${percent(high, 2)}`],
+        lines: [name, `${score.label} ${percent(score.values[i], 2)}`, (high < score.values[i] ? "true value " : "")
+          + (score.bounds[i] === "upper" ? `at most ${percent(high, 2)}` : `${percent(low, 2)} to ${percent(high, 2)}`)],
       };
     });
     return listOfMarks(marks, byY);

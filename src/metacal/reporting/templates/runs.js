@@ -58,30 +58,6 @@ function epochFigure({ epochs, lines, drops, label, format, inPercent = true, th
   };
 }
 
-function agreementFigure({ epochs, ece, dece }) {
-  return (host) => {
-    const area = panel(host, Math.min(host.clientWidth, 360));
-    const highest = largest([...ece, ...dece]) * 1.05 || 1;
-    const x = linear(0, highest, area.x0, area.x1);
-    const y = linear(0, highest, area.y0, area.y1);
-    const ticks = niceTicks(0, highest, 5);
-    yAxis(area, y, ticks, percentTicks(ticks), "DECE");
-    xAxis(area, x, ticks, percentTicks(ticks), "ECE");
-    draw(area.svg, "line", { x1: x(0), y1: y(0), x2: x(highest), y2: y(highest), class: "diagonal" });
-    const marks = epochs.map((epoch, i) => {
-      const age = epochs.length > 1 ? i / (epochs.length - 1) : 1;
-      const node = draw(area.svg, "circle", {
-        cx: x(ece[i]), cy: y(dece[i]), r: 4, class: "dot series-0", "fill-opacity": 0.25 + 0.75 * age,
-      });
-      return {
-        x: x(ece[i]), y: y(dece[i]), node,
-        lines: [`Epoch ${epoch}`, `ECE ${percent(ece[i], 2)}`, `DECE ${percent(dece[i], 2)}`],
-      };
-    });
-    return listOfMarks(marks, byDistance);
-  };
-}
-
 function matrixFigure({ class_names: names, values, highest }) {
   return (host) => {
     const size = names.length;
