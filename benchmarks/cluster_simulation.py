@@ -2,18 +2,24 @@
 
 A run takes one GPU. The next run in the queue goes to the GPU that is free first (list scheduling), in the order of the
 table or longest first. CE hours, and MC hours for the published cost, are those of the paper's table of training times;
-the other methods cost as much as CE; our MC costs CE times the ratio in results/benchmarks/meta_step.json.
+the other methods cost as much as CE; our MC costs CE times the ratio in results/benchmarks/meta_step.json. The same
+hours give an estimate for the whole paper. Then all 210 are planned and executed on Ray nodes: `cluster_runs`.
 """
 
+import argparse
 import heapq
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.report import Part, Row, Target, publish
-from metacal.lab.paper import TABLES
+from benchmarks.cluster_runs import run_on_nodes
+from benchmarks.report import Part, Row, Target, measured, publish
+from metacal.lab.engines.estimate import estimate_seconds
+from metacal.lab.paper import EXHIBITS, TABLES
 from metacal.lab.paper.exhibits import published_figures
+from metacal.lab.training import RunSpec, build_spec
+from metacal.lab.training.run_folder import RunStore
 
 GPUS = (8, 64, 512)
 MEASURED = Path("results/benchmarks/meta_step.json")
@@ -45,7 +51,14 @@ class Schedule:
 
 
 def main() -> None:
-    publish("cluster_simulation", {"simulation": simulate(measured_ratios())})
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.cluster_simulation", description=__doc__)
+    parser.add_argument("--no-ray", action="store_true", help="leave out the runs on Ray, which take some minutes")
+    skips_ray = parser.parse_args().no_ray
+    ratios = measured_ratios()
+    parts = {"simulation": simulate(ratios), "paper": measured(lambda: whole_paper(ratios["every=1"]))}
+    if not skips_ray:
+        parts["nodes"] = run_on_nodes()
+    publish("cluster_simulation", parts, is_whole=not skips_ray)
 
 
 def simulate(ratios: dict[str, dict[int, float]]) -> Part:
@@ -100,6 +113,44 @@ def run_hours(mc_ratios: dict[int, float] | None) -> list[float]:
                 )
             hours += [cost] * len(table.seeds)
     return hours
+
+
+def whole_paper(mc_ratios: dict[int, float]) -> Part:
+    """GPU-hours of every table and figure of the paper, run by run; a run that several need is counted once."""
+    table, published = TABLES["main-ece"], published_figures()
+    known = {}
+    for row in table.rows:
+        spec = build_spec({**row.settings, "method": "ce"})
+        hours = published["time", row.dataset, row.model, "CE", "training_hours"].mean
+        known[spec.dataset, spec.model] = hours / spec.epochs
+    seen: set[str] = set()
+    rows: list[Row] = []
+    whole: list[RunSpec] = []
+    for exhibit in (each for each in EXHIBITS.values() if each.number and each.rows):
+        fresh = [spec for spec in exhibit.specs("full") if spec.hash not in seen]
+        seen |= {spec.hash for spec in fresh}
+        whole += fresh
+        hours = 0.0
+        for spec in fresh:
+            is_learned = bool(spec.method.hyperparameters) and spec.outer == "paper"
+            ratio = mc_ratios[100 if spec.dataset == "cifar100" else 10] if is_learned else 1.0
+            hours += known[spec.dataset, spec.model] * spec.epochs * ratio
+        if fresh:
+            rows.append({"exhibit": exhibit.name, "runs that no other above has": len(fresh), "GPU-hours": hours})
+    total = sum(float(row["GPU-hours"] or 0) for row in rows)
+    here = estimate_seconds(whole, RunStore("none")) / 3600
+    rows.append({"exhibit": "the whole paper", "runs that no other above has": len(whole), "GPU-hours": total})
+    return Part(
+        f"The whole paper: {len(whole)} runs, {total:,.0f} GPU-hours",
+        rows,
+        notes=[
+            "Estimated, not run: an epoch of cross-entropy takes what the paper's table of training times says, on its "
+            "GPUs, and a method that learns takes that times the measured ratio of our steps "
+            "(results/benchmarks/meta_step.json, on a CPU).",
+            f"On this machine the same runs would take about {here:,.0f} hours, from the measured time of a small "
+            "network's step and the operations of each model (engines/estimate.py).",
+        ],
+    )
 
 
 def measured_ratios() -> dict[str, dict[int, float]]:

@@ -122,7 +122,7 @@ def measure_effect(peer: Peer, images: Tensor) -> Part:
     """PSNR of corrupted against clean images on either side; of ours against the peer's where nothing is random."""
     rows: list[Row] = []
     gaps = []
-    for name, corruption in CORRUPTIONS.items():
+    for name in CORRUPTIONS:
         for severity in SEVERITIES:
             ours = corrupt(images, name, severity, seed=0)
             theirs = peer.corrupt(name, severity, keep=True)
@@ -135,7 +135,9 @@ def measure_effect(peer: Peer, images: Tensor) -> Part:
                     "ours to clean, dB": strength,
                     "peer to clean, dB": other,
                     "difference": strength - other,
-                    "ours to peer, dB": None if corruption.is_random else psnr(ours, theirs),
+                    "ours to peer, dB": psnr(ours, theirs)
+                    if torch.equal(ours, corrupt(images, name, severity, seed=1))
+                    else None,
                     "note": NOTES.get(name, ""),
                 }
             )

@@ -4,7 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-from benchmarks.cluster_simulation import measured_ratios, run_hours, schedule, simulate
+from benchmarks.cluster_runs import stand_ins
+from benchmarks.cluster_simulation import measured_ratios, run_hours, schedule, simulate, whole_paper
+
+from metacal.lab.paper import TABLES
 
 ROOT = Path(__file__).parent.parent
 
@@ -39,3 +42,30 @@ def test_the_results_are_what_is_simulated(monkeypatch):
     rows = simulate(measured_ratios()).rows
     saved = json.loads(Path("results/benchmarks/cluster_simulation.json").read_text())
     assert saved["parts"]["simulation"]["rows"] == rows
+
+
+def test_every_run_of_the_main_tables_has_a_short_version_of_its_own():
+    specs = stand_ins()
+    planned = TABLES["main-ece"].specs("full")
+    assert len({spec.hash for spec in specs}) == len(planned) == 210
+    assert [(spec.method.name, spec.seed) for spec in specs] == [(spec.method.name, spec.seed) for spec in planned]
+
+
+def test_the_whole_paper_is_the_main_tables_and_more(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr("benchmarks.cluster_simulation.estimate_seconds", lambda specs, store: 3600.0 * len(specs))
+    ratios = {10: 1.5, 100: 2.0}
+    part = whole_paper(ratios)
+    *exhibits, whole = part.rows
+    main = exhibits[0]
+    assert main["runs that no other above has"] == 210
+    assert main["GPU-hours"] == pytest.approx(sum(run_hours(ratios)))
+    assert whole["GPU-hours"] == pytest.approx(sum(row["GPU-hours"] for row in exhibits))
+    assert f"about {whole['runs that no other above has']} hours" in part.notes[1]
+
+
+def test_all_runs_on_killed_nodes_came_to_their_end():
+    (row,) = json.loads((ROOT / "results/benchmarks/cluster_simulation.json").read_text())["parts"]["nodes"]["rows"]
+    assert row["runs planned"] == row["different runs"] == row["complete"] == 210
+    assert row["nodes killed"] >= 1 and row["resumed from a checkpoint"] >= 1
+    assert row["equal to the bit"] == row["compared with one machine"]

@@ -30,7 +30,6 @@ LEFT_OUT = {
     "metacal data fetch cifar10 svhn": DOWNLOAD,
     "metacal data check cifar10": DOWNLOAD,
     "metacal data fetch cifar10 cifar100 svhn 20newsgroups": DOWNLOAD,
-    "metacal data corrupt cifar10 -o sheet.png": DOWNLOAD,
     "metacal run main-ece --scale smoke": DOWNLOAD,
     "metacal run table-6 figure-2 --rows cifar-10 --seeds 0 --scale cpu --jobs 2 -o out": HOURS,
     "metacal run synthetic synthetic-sweep synthetic-boundary -o out": "fits for minutes",

@@ -1,8 +1,6 @@
 """``metacal data`` as a shell meets it."""
 
-import numpy as np
 import pytest
-from PIL import Image
 from tests.lab.data import files
 from tests.lab.data.test_fetch import server  # noqa: F401
 from typer.testing import CliRunner
@@ -76,7 +74,7 @@ def test_errors_are_one_line_and_status_2(data, tmp_path, monkeypatch, arguments
 
 
 def test_a_source_without_an_address_says_where_its_files_go(data, tmp_path, monkeypatch):
-    own = Source("own", "measured here", load=lambda folder: None, search=lambda folder: (), looked_for="own.bin")
+    own = Source("own", "measured here", load=lambda folder: None, patterns=(("own.bin",),), looked_for="own.bin")
     monkeypatch.setitem(SOURCES, "own", own)
     monkeypatch.setenv("METACAL_DATA", str(tmp_path))
     status, output, errors = data("ls")
@@ -100,20 +98,3 @@ def test_help_has_an_example(verb):
     assert run.exit_code == 0
     assert f"Example: metacal data {verb}" in run.stdout
     assert "--data-dir" in run.stdout
-
-
-def test_a_contact_sheet(metacal, tmp_path):
-    status, output, errors = metacal("data", "corrupt", "digits", "-o", tmp_path / "sheet.png", "--only", "fog,snow")
-    assert status == 0, errors
-    assert "2 corruptions at 5 severities" in output
-    with Image.open(tmp_path / "sheet.png") as image:
-        assert np.asarray(image.convert("L")).std() > 10
-    for words, message in (
-        (("digits", "-o", tmp_path / "sheet.pdf"), ".png or .svg"),
-        (("digits", "-o", tmp_path / "s.png", "--only", "fgo"), "nearest: fog"),
-        (("digits", "-o", tmp_path / "no" / "s.png"), "a file in a folder that exists"),
-        (("simulated", "-o", tmp_path / "s.png"), "`images` must"),
-    ):
-        status, _, errors = metacal("data", "corrupt", *words)
-        assert status == 2
-        assert message in errors

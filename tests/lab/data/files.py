@@ -5,11 +5,12 @@ import io
 import struct
 import tarfile
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 from scipy.io import savemat
 
-from metacal.lab.data.sources import cifar, fashion_mnist, newsgroups
+from metacal.lab.data.sources import SOURCES, cifar, fashion_mnist, newsgroups
 
 RANDOM = np.random.default_rng(0)
 
@@ -59,6 +60,13 @@ def write_svhn(folder, prefix="", suffix=""):
         labels = np.array([10, 1, 2, 9], np.uint8)[:, None]
         images = RANDOM.integers(0, 256, (32, 32, 3, 4), dtype=np.uint8)
         savemat(folder / f"{prefix}{part}_32x32{suffix}.mat", {"X": images, "y": labels}, do_compression=True)
+
+
+def fashion_in(monkeypatch, *places):
+    """Have Fashion-MNIST looked for in these places only, not where this machine has it."""
+    source = replace(fashion_mnist.FASHION_MNIST, patterns=fashion_mnist.in_places(*map(str, places)))
+    monkeypatch.setattr(fashion_mnist, "FASHION_MNIST", source)
+    monkeypatch.setitem(SOURCES, source.name, source)
 
 
 def idx(values):

@@ -157,12 +157,14 @@ def test_a_run_that_another_process_holds_is_left_to_it(jobs, tmp_path):
 
 @pytest.mark.slow
 def test_two_engines_on_one_store_train_each_run_once(tmp_path):
-    runs, store, heard = specs(6, epochs=20), RunStore(tmp_path / "runs"), Record()
+    runs, store = specs(6, epochs=20), RunStore(tmp_path / "runs")
     path = tmp_path / "other.py"
-    epochs = "lambda event: getattr(event, 'figures', None) and print(event.spec.seed, event.epoch, flush=True)"
-    path.write_text(script(store.root, count=6, epochs=20, jobs=1, emit=epochs))
-    with subprocess.Popen([sys.executable, path], stdout=subprocess.PIPE, text=True) as other:
+    # The other one waits after its first epoch, so that there are runs left to train here.
+    tell = "getattr(event, 'figures', None) and (print(event.spec.seed, event.epoch, flush=True), sys.stdin.read())"
+    path.write_text(script(store.root, count=6, epochs=20, jobs=1, emit=f"lambda event: {tell}"))
+    with subprocess.Popen([sys.executable, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         first = other.stdout.readline()
+        heard = Record(lambda event: other.stdin.close() if getattr(event, "figures", None) else None)
         assert engine().execute(runs, store, emit=heard) == {}
         lines = [first, *other.stdout]
     assert other.returncode == 0
@@ -207,7 +209,7 @@ def test_workers_leave_when_their_parent_is_killed(tmp_path):
 
 def script(root, *, count, epochs, jobs, emit):
     return f"""
-import os, signal
+import os, signal, sys
 from pathlib import Path
 from metacal.lab.engines import LocalEngine
 from metacal.lab.training import Hardware, build_spec

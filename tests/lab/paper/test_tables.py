@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import optimize, stats
 from tests.lab.paper.samples import cell
 
 from metacal.lab.cli.run import narrow
@@ -145,3 +146,86 @@ def test_published_ranks_stand_beside_ours(store):
     data = prepare_table(TABLES["main-ece"].plan("smoke"), store)
     assert data.ranks is None and data.published_ranks[-1] == 1.3
     assert "average rank, published" in markdown_table(data) and "average rank, ours" not in markdown_table(data)
+
+
+@pytest.fixture(scope="module")
+def protocol(store):
+    """A table of our own on two seeds, and by method the validation and test predictions of each seed."""
+    (part,) = narrow([TABLES["published-code"]], rows=["cifar-10"], methods=["ce", "mc"], seeds=[0, 1])
+    plan = part.plan("smoke")
+    folders = {cell.column.label: [store.folder(spec) for spec in cell.specs] for cell in plan.cells}
+    predictions = {
+        label: [[folder.read_predictions(name) for name in ("val", "test")] for folder in runs]
+        for label, runs in folders.items()
+    }
+    cells = {line[0].metric: {each.column: each for each in line} for line in prepare_table(plan, store).cells}
+    return cells, predictions
+
+
+def nll(logits, targets):
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    return float((np.log(np.exp(shifted).sum(axis=1)) - shifted[np.arange(len(targets)), targets]).mean())
+
+
+def risks(logits, targets):
+    """Share wrong among the 1, 2, ... most confident."""
+    sure = 1 / np.exp(logits - logits.max(axis=1, keepdims=True)).sum(axis=1)
+    wrong = (logits.argmax(axis=1) != targets)[np.argsort(-sure, kind="stable")]
+    return wrong.cumsum() / np.arange(1, len(wrong) + 1)
+
+
+def coverage(logits, targets):
+    fits = np.flatnonzero(risks(logits, targets) <= 0.01)
+    return 100 * (fits[-1] + 1) / len(targets) if len(fits) else 0.0
+
+
+ORACLES = {
+    "nll": nll,
+    "ece_percent": ece_percent,
+    "aurc_percent": lambda logits, targets: 100 * risks(logits, targets).mean(),
+    "coverage_at_1_risk_percent": coverage,
+}
+
+
+@pytest.mark.parametrize("metric", ORACLES)
+@pytest.mark.parametrize("scaled", [False, True])
+def test_tables_of_our_own_compare_seed_by_seed(protocol, metric, scaled):
+    cells, predictions = protocol
+    name = metric
+    if scaled:
+        name = f"{metric.removesuffix('_percent')}_after_temperature{'_percent' * metric.endswith('_percent')}"
+    figures = {}
+    for label, runs in predictions.items():
+        figures[label] = []
+        for val, test in runs:
+            val_logits, logits = val.logits.double().numpy(), test.logits.double().numpy()
+            if scaled:
+                fit = optimize.minimize_scalar(
+                    lambda slope, logits=val_logits, val=val: nll(logits * slope, val.targets.numpy()),
+                    bounds=(1e-3, 20),
+                    method="bounded",
+                    options={"xatol": 1e-9},
+                )
+                logits = logits * fit.x
+            figures[label].append(ORACLES[metric](logits, test.targets.numpy()))
+        assert cells[name][label].values == pytest.approx(figures[label], rel=1e-3, abs=1e-3)
+    paired = np.subtract(figures["MC"], figures["CE"])
+    mean, half = cells[name]["MC"].paired_interval()
+    assert mean == pytest.approx(paired.mean(), abs=2e-3)
+    assert half == pytest.approx(stats.t.ppf(0.975, 1) * paired.std(ddof=1) / 2**0.5, abs=2e-2)
+    assert cells[name]["CE"].paired_interval() is None
+
+
+def test_a_paired_difference_stands_beside_ours_in_every_format(store):
+    (part,) = narrow([TABLES["published-code"]], rows=["cifar-10"], methods=["ce", "mc"], seeds=[0, 1])
+    data = prepare_table(part.plan("smoke"), store)
+    assert "In brackets: mean difference to CE over the seeds of both" in markdown_table(data)
+    mc = data.cells[0][1]
+    mean, half = mc.paired_interval()
+    assert f"[{mean:+.2f} ± {half:.2f}]".replace("-", "−") in markdown_table(data)
+    lines = list(csv.DictReader(io.StringIO(csv_table(data))))
+    assert [float(line["paired_half_interval"] or "nan") for line in lines[:2]] == pytest.approx(
+        [float("nan"), half], nan_ok=True
+    )
+    (alone,) = narrow([TABLES["published-code"]], rows=["cifar-10"], methods=["mc"], seeds=[0, 1])
+    assert prepare_table(alone.plan("smoke"), store).cells[0][0].paired_interval() is None

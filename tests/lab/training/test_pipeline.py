@@ -10,7 +10,7 @@ import torch
 from lightning_fabric.accelerators import MPSAccelerator
 from pydantic import ValidationError
 
-from metacal.errors import InvalidValueError, TrainingError
+from metacal.errors import InUseError, InvalidValueError, TrainingError
 from metacal.evaluation import score_predictions
 from metacal.functional import expected_calibration_error
 from metacal.lab.data import make_transform
@@ -32,7 +32,7 @@ from metacal.lab.training.build import choose_accelerator
 from metacal.lab.training.events import BatchDone, CheckpointSaved, EpochDone, Notice
 from metacal.lab.training.loop import predict
 from metacal.losses import AdaFocalLoss
-from metacal.metalearning import estimators
+from metacal.metalearning import through_head
 
 SMALL = {
     "dataset": "digits",
@@ -68,7 +68,7 @@ def test_the_papers_methods_take_the_closed_form(method, tmp_path):
     called = set()
 
     def record(frame, event, _):
-        if event == "call" and frame.f_globals.get("__name__") == estimators.__name__:
+        if event == "call" and frame.f_globals.get("__name__") == through_head.__name__:
             called.add(frame.f_code.co_name)
 
     sys.setprofile(record)
@@ -221,7 +221,7 @@ def test_patience(select, what, tmp_path):
     [
         {"method": "mc", "outer": "paper", "meta": "split"},
         {"method": "mc", "outer": "paper", "meta": "split", "published": ["leak", "statistics", "replay"]},
-        {"method": "mc", "outer": "steady", "meta": "split"},
+        {"method": "mc", "outer": "first", "meta": "split"},
         {"method": "meta", "through": "head", "meta_every": 2},
         {"method": "meta", "through": "model", "meta_every": 2},
         {"method": "meta", "through": "model", "optimizer": "adam", "lr": 0.01},
@@ -420,6 +420,12 @@ def test_nothing_is_written_for_a_split_that_cannot_be(tmp_path):
     with pytest.raises(InvalidValueError, match="val"):
         run(settings(val_size=100_000), RunFolder(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_in_use_is_refused_before_any_data_is_loaded(tmp_path):
+    spec = build_spec({"dataset": str(tmp_path / "missing.npz")})
+    with RunFolder(tmp_path).lock(), pytest.raises(InUseError, match="is in use by another process"):
+        run(spec, RunFolder(tmp_path))
 
 
 def test_a_complete_run_is_read_not_run_again(tmp_path):

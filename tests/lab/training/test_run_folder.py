@@ -11,8 +11,8 @@ import torch
 from metacal.errors import InvalidValueError, StorageError
 from metacal.evaluation import Predictions
 from metacal.lab.training import RunFolder, build_spec
-from metacal.lab.training.methods import METHODS
-from metacal.lab.training.run_files import write_tensors
+from metacal.lab.training.run_folder import write_tensors
+from metacal.lab.training.spec import METHODS
 
 SPEC = build_spec({"dataset": "digits", "method": "mc"})
 
@@ -53,7 +53,7 @@ def test_history_is_cut_back(folder):
         folder.add_epoch({"epoch": epoch, "val_ece": epoch / 7}, {"val_logits": torch.zeros(2, 2)})
     folder.drop_epochs(1)
     assert folder.read_history() == [{"epoch": 1.0, "val_ece": 1 / 7}]
-    assert not folder.epoch_file(2).exists()
+    assert not (folder.path / "epochs/0002.safetensors").exists()
     folder.add_epoch({"epoch": 2, "val_ece": 0.5, "strength": 0.1}, {"val_logits": torch.ones(2, 2)})
     assert folder.read_history()[1] == {"epoch": 2.0, "val_ece": 0.5, "strength": 0.1}
     assert torch.equal(folder.read_epoch(2)["val_logits"], torch.ones(2, 2))
@@ -61,7 +61,7 @@ def test_history_is_cut_back(folder):
 
 def test_what_was_being_written_at_a_kill_is_gone_on_resume(folder):
     folder.add_epoch({"epoch": 1, "val_ece": 0.5}, {"val_logits": torch.zeros(2, 2)})
-    for file in (folder.epoch_file(2), folder.path / "history.csv"):
+    for file in ((folder.path / "epochs/0002.safetensors"), folder.path / "history.csv"):
         code = "import os, pathlib; from metacal.files import write_whole\n"
         code += f"write_whole(pathlib.Path({str(file)!r}), lambda file: os._exit(9))"
         assert subprocess.run([sys.executable, "-c", code]).returncode == 9
@@ -69,7 +69,7 @@ def test_what_was_being_written_at_a_kill_is_gone_on_resume(folder):
     assert [len(list(place.glob(".*"))) for place in places] == [1, 1]
     folder.drop_epochs(1)
     assert [list(place.glob(".*")) for place in places] == [[], []]
-    assert folder.epoch_file(1).exists()
+    assert (folder.path / "epochs/0001.safetensors").exists()
     assert len(folder.read_history()) == 1
 
 

@@ -10,7 +10,7 @@ import pytest
 from metacal.errors import InvalidValueError
 from metacal.lab.paper.exhibits import scale_settings
 from metacal.lab.training import METHODS, RunSpec, build_spec, read_assignments
-from metacal.lab.training.spec import NAMED
+from metacal.lab.training.spec import cifar_c
 
 SPEC = build_spec({"dataset": "digits", "method": "mc"})
 CHANGES = {
@@ -27,7 +27,7 @@ CHANGES = {
     "stratified": True,
     "hold_out_meta": True,
     "augment": True,
-    "domains": NAMED["cifar-c"](),
+    "domains": cifar_c(),
     "epochs": 7,
     "batch_size": 32,
     "accumulate": 2,

@@ -45,7 +45,7 @@ def calibrator_of(spec):
                 dense_every=1,
                 adaptive=True,
                 per_unit_step=True,
-                estimator="small_step",
+                looks_ahead=False,
                 memory=512,
             ),
             "confidence",

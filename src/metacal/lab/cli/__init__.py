@@ -1,4 +1,4 @@
-"""Verbs of the lab, one file each, with options that several have; `metacal.cli.app` gathers them."""
+"""Commands of the lab, one file each, and their common options; `metacal.cli.app` adds them."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,7 +18,7 @@ TrustModel = Annotated[
 
 
 def read_run_folder(folder: Path) -> "RunView":
-    """The run in a folder, for ``metacal report``."""
+    """Read the run in a folder, for ``metacal report``."""
     from metacal.lab.training.read_run import read_run
 
     return read_run(folder)

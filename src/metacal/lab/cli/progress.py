@@ -1,4 +1,4 @@
-"""Progress of a training, or of many runs: bars on a terminal, plain lines elsewhere."""
+"""Progress of one training or of many runs: bars on a terminal, plain lines elsewhere."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -7,15 +7,7 @@ from functools import partial
 from typing import Any
 
 import typer
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from metacal.cli.terminal import Console
 from metacal.lab.engines import Listener as RunListener
@@ -34,17 +26,33 @@ Bar = Callable[..., Any]
 """Rich's ``Progress.update`` of one task, which has a field ``figures``."""
 
 
-class TrainingLog:
-    """A line per epoch, and one now and then within an epoch that takes long; with a bar, the same beside the bar."""
+class Log:
+    """Prints lines, or shows them beside a progress bar."""
 
     def __init__(self, say: Say, bar: Bar | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self.say, self.bar, self.clock = say, bar, clock
-        self.epochs = self.batches = 1
-        self.done, self.figures = 0, ""
         self.began = self.last = clock()
 
+    def is_due(self) -> bool:
+        """Whether enough time has passed for another line."""
+        return self.clock() - self.last >= (SAY_EVERY if self.bar is None else DRAW_EVERY)
+
+    def tell(self, line: str, beside: str | None = None, advance: int = 0) -> None:
+        """Print a line, or show it (or another text) beside the bar."""
+        self.last = self.clock()
+        if self.bar is None:
+            self.say(line)
+        else:
+            self.bar(figures=line if beside is None else beside, advance=advance)
+
+
+class TrainingLog(Log):
+    """A line per epoch, and some within a long epoch."""
+
+    epochs, batches, done, figures = 1, 1, 0, ""
+
     def __call__(self, event: Event) -> None:
-        """Take in an event."""
+        """Handle an event."""
         if isinstance(event, TrainingBegan):
             self.epochs, self.batches, self.done = event.epochs, event.batches, event.batch
             if self.bar is not None:
@@ -53,8 +61,7 @@ class TrainingLog:
             self.done += 1
             if self.bar is not None:
                 self.bar(advance=1)
-            if self.clock() - self.last >= (SAY_EVERY if self.bar is None else DRAW_EVERY):
-                # Only then is the loss read: the host waits for the device.
+            if self.is_due():  # only then is the loss read: the host waits for the device
                 self._tell(event.epoch + 1, f"batch {self.done}/{self.batches}  loss {float(event.loss):.4f}")
         elif isinstance(event, EpochDone):
             self.done, self.figures = 0, figures_line(event.record)
@@ -64,60 +71,47 @@ class TrainingLog:
             self.say(event.text)
 
     def _tell(self, epoch: int, text: str) -> None:
-        self.last = self.clock()
         text = f"epoch {epoch}/{self.epochs}  {text}"
-        if self.bar is not None:
-            self.bar(figures=f"{text}  {self.figures}")
-        else:
-            self.say(f"{text}  {self.last - self.began:.0f} s")
+        self.tell(f"{text}  {self.clock() - self.began:.0f} s", beside=f"{text}  {self.figures}")
 
 
-class RunsLog:
-    """A line for each run that starts or ends, and now and then one for an epoch; with a bar, beside the bar."""
+class RunsLog(Log):
+    """A line for each run that starts or ends, and occasionally one for an epoch."""
 
     def __init__(
         self, total: int, say: Say, bar: Bar | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.total, self.say, self.bar, self.clock = total, say, bar, clock
-        self.done, self.last = 0, clock()
+        super().__init__(say, bar, clock)
+        self.total, self.done = total, 0
 
     def __call__(self, event: RunEvent) -> None:
-        """Take in an event."""
+        """Handle an event."""
+        title = event.spec.title
         if isinstance(event, RunStarted):
-            self._tell(f"{event.spec.title}: started")
-        elif isinstance(event, (RunFinished, RunFailed)):
+            self.tell(f"{title}: started")
+        elif isinstance(event, RunFinished | RunFailed):
             self.done += 1
-            self._tell(f"{self.done}/{self.total}  {outcome_line(event)}", advance=1)
-        elif event.figures and self.clock() - self.last >= (SAY_EVERY if self.bar is None else DRAW_EVERY):
-            self._tell(f"{event.spec.title}: epoch {event.epoch}/{event.epochs}  {figures_line(event.figures)}")
-
-    def _tell(self, text: str, advance: int = 0) -> None:
-        self.last = self.clock()
-        if self.bar is not None:
-            self.bar(figures=text, advance=advance)
-        else:
-            self.say(text)
+            if isinstance(event, RunFailed):
+                outcome = f"failed, {event.error}"
+            else:
+                test = event.scores["test"]
+                outcome = f"error {1 - test['accuracy']:.2%}, ECE {test['ece']:.2%}"
+            self.tell(f"{self.done}/{self.total}  {title}: {outcome}", advance=1)
+        elif event.figures and self.is_due():
+            self.tell(f"{title}: epoch {event.epoch}/{event.epochs}  {figures_line(event.figures)}")
 
 
 def figures_line(record: Mapping[str, float]) -> str:
-    """An epoch's figures on one line."""
+    """Return the figures of an epoch as one line."""
     shown = [f"val error {record['val_error']:.2%}", f"ECE {record['val_ece']:.2%}", f"DECE {record['val_dece']:.2%}"]
     if "strength" in record:
         shown.append(f"mean strength {record['strength']:.4f}")
     return "  ".join(shown)
 
 
-def outcome_line(event: RunFinished | RunFailed) -> str:
-    """How a run ended, on one line."""
-    if isinstance(event, RunFailed):
-        return f"{event.spec.title}: failed, {event.error}"
-    test = event.scores["test"]
-    return f"{event.spec.title}: error {1 - test['accuracy']:.2%}, ECE {test['ece']:.2%}"
-
-
 @contextmanager
 def exit_when_stopped(message: str = STOPPED) -> Iterator[StopRequest]:
-    """Take signals as requests to stop: runs save, and the command says so and exits."""
+    """Treat signals as requests to stop: runs save, and the command says so and exits."""
     try:
         with StopRequest().listening() as stop:
             yield stop
@@ -129,7 +123,7 @@ def exit_when_stopped(message: str = STOPPED) -> Iterator[StopRequest]:
 
 @contextmanager
 def watch_training(spec: RunSpec) -> Iterator[Listener]:
-    """A listener to a training; of several processes, only the first one prints."""
+    """Return a listener to a training; of several processes, only the first prints."""
     if is_first_process():
         with watch(spec.title) as (say, bar):
             yield TrainingLog(say, bar)
@@ -139,38 +133,19 @@ def watch_training(spec: RunSpec) -> Iterator[Listener]:
 
 @contextmanager
 def watch_runs(total: int) -> Iterator[RunListener]:
-    """A listener to an engine's runs."""
+    """Return a listener to an engine's runs."""
     with watch("runs", total) as (say, bar):
         yield RunsLog(total, say, bar)
 
 
 @contextmanager
 def watch(title: str, total: int | None = None) -> Iterator[tuple[Say, Bar | None]]:
-    """How to print a line and, on a terminal where there is something to do, how to draw a bar."""
+    """Yield how to print a line and, on a terminal with work to do, a progress bar."""
     console = Console(stderr=True)
     if not console.is_terminal or total == 0:
-        yield lines(console), None
+        yield console.say, None
         return
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
     times = (TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.fields[figures]}", markup=False))
     with Progress(*columns, *times, console=console) as progress:
-        task = progress.add_task(title, total=total, figures="")
-        yield lines(console), partial(progress.update, task)
-
-
-@contextmanager
-def watch_steps() -> Iterator[Say]:
-    """Says what is being done: beside a spinner on a terminal, a line for each step elsewhere."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lines(console)
-        return
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("")
-        yield lambda text: progress.update(task, description=text)
-
-
-def lines(console: Console) -> Say:
-    """Prints lines as they are, each at once."""
-    return partial(console.print, highlight=False, markup=False, soft_wrap=True)
+        yield console.say, partial(progress.update, progress.add_task(title, total=total, figures=""))

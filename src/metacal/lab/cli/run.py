@@ -1,4 +1,4 @@
-"""``metacal run``: which tables and figures a command names, from their runs to what is printed and written."""
+"""``metacal run``: select tables and figures, train their missing runs, print and write them."""
 
 import re
 import shlex
@@ -74,26 +74,25 @@ def run(
       metacal run --all --scale smoke -o tables
     """
     from metacal.functional.arguments import check_choice
-    from metacal.lab.cli.progress import exit_when_stopped, watch_runs, watch_steps
+    from metacal.lab.cli.progress import exit_when_stopped, watch, watch_runs
     from metacal.lab.engines import LocalEngine, RayEngine
     from metacal.lab.paper import EXHIBITS
     from metacal.lab.paper.simulated import DrawStore
 
     check_choice("--engine", engine, ("local", "ray"))
-    names = [word for word in words or [] if "=" not in word]
-    settings = [word for word in words or [] if "=" in word]
+    names, settings = ([word for word in words or [] if ("=" in word) == is_setting] for is_setting in (False, True))
     if bool(names) == everything:
         raise InvalidValueError("`NAME` must be given, or --all, but not both; `metacal ls` lists the names.")
     named = in_order(EXHIBITS.values()) if everything else [found for name in names for found in find_exhibits(name)]
     exhibits = narrow(named, split_words(rows), split_words(methods), read_seeds(seeds))
     selection = select(exhibits, settings, rows=rows, methods=methods, seeds=seeds, scale=scale, store=store)
-    runs = selection.runs
+    runs, draws = selection.runs, selection.draws
     missing = [spec for spec in selection.specs if runs.state(spec) != "complete"]
     chosen = RayEngine(address, gpus=gpus) if engine == "ray" else LocalEngine(jobs)
     with exit_when_stopped() as stop:
-        if selection.draws:
-            with watch_steps() as say:
-                fit_draws(selection.draws, DrawStore(runs.root), stop, say)
+        if draws:
+            with watch("draws") as (say, bar):
+                fit_draws(draws, DrawStore(runs.root), stop, say if bar is None else lambda text: bar(figures=text))
         with watch_runs(len(missing)) as emit:
             failed = chosen.execute(missing, runs, data_dir=data_dir, emit=emit, stop=stop)
     prepared = selection.prepare()
@@ -113,11 +112,7 @@ def fit_draws(
     say: Callable[[str], None] = lambda text: None,
     fit: Callable[..., dict[str, Any]] | None = None,
 ) -> None:
-    """Fit the study's models, by default with `fit_draw`, on every draw that the store does not have.
-
-    Raises:
-        Stopped: it was asked for; the draws before are kept.
-    """
+    """Fit the models on every draw missing from the store; raise `Stopped` on request, keeping finished draws."""
     from metacal.lab.paper.simulated import fit_draw
 
     missing = [draw for draw in draws if not store.has(draw)]
@@ -128,21 +123,21 @@ def fit_draws(
 
 
 def split_words(text: str) -> list[str]:
-    """Words between commas."""
+    """Split words at commas."""
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
 def read_seeds(text: str) -> list[int]:
-    """Numbers between commas."""
-    for word in split_words(text):
-        if not word.isdecimal():
-            raise InvalidValueError(f"`--seeds` must be integers >= 0 with commas between, got {word!r}.")
-    return [int(word) for word in split_words(text)]
+    """Parse numbers separated by commas."""
+    words = split_words(text)
+    if bad := next((word for word in words if not word.isdecimal()), None):
+        raise InvalidValueError(f"`--seeds` must be integers >= 0 with commas between, got {bad!r}.")
+    return list(map(int, words))
 
 
 @dataclass(frozen=True)
 class Selection:
-    """What a command is about: tables and figures with their plans at a scale, and the store of their runs."""
+    """The selected tables and figures with their plans at a scale, and the store of their runs."""
 
     plans: "Sequence[Plan]"
     runs: "RunStore"
@@ -150,27 +145,27 @@ class Selection:
 
     @property
     def specs(self) -> "list[RunSpec]":
-        """Of all runs, each once."""
+        """The specs of all runs, without duplicates."""
         return list({spec.hash: spec for plan in self.plans for spec in plan.specs}.values())
 
     @property
     def draws(self) -> "list[Draw]":
-        """All draws of simulated data, each once."""
+        """All draws of simulated data, without duplicates."""
         return list(dict.fromkeys(draw for plan in self.plans for draw in plan.draws))
 
     def command_of(self, name: str) -> str:
-        """The command that makes a table or figure, or this part of it."""
+        """Return the command that makes a table or figure, or a part of it."""
         return shlex.join(["metacal", "run", name, *self.words])
 
     def prepare(self) -> "list[TableData | FigureData]":
-        """The numbers of every table and figure, as far as their runs are done."""
+        """Prepare the numbers of every table and figure from the completed runs."""
         from metacal.lab.paper.output import prepare_exhibit
 
         found = [(plan.exhibit.name, prepare_exhibit(plan, self.runs)) for plan in self.plans]
         return [replace(data, command=self.command_of(name)) for name, data in found]
 
     def write(self, prepared: "Sequence[TableData | FigureData]", output: Path) -> None:
-        """Write tables and figures to files, on one page, and where they come from."""
+        """Write tables and figures to files and one page, with their provenance."""
         import metacal
         from metacal.lab.paper.output import prepare_provenance, render_paper_page, write_exhibits
 
@@ -183,35 +178,28 @@ class Selection:
 
 
 def select(exhibits: "Iterable[Exhibit]", settings: Sequence[str] = (), **options: str) -> Selection:
-    """Tables and figures with settings for all runs; options are those of the command, ``scale`` and ``store`` too."""
+    """Select tables and figures, with settings for all runs; the options are those of the command."""
     from metacal.lab.training.recipes import read_overrides
+    from metacal.lab.training.run_folder import RunStore
 
-    overrides, scale = read_overrides(settings), options.get("scale", "full")
-    plans = [exhibit.plan(scale, overrides) for exhibit in exhibits]
+    overrides, chosen = read_overrides(settings), {**DEFAULTS, **options}
+    plans = [exhibit.plan(chosen["scale"], overrides) for exhibit in exhibits]
     if overrides and not any(plan.specs for plan in plans):
         raise InvalidValueError(f"`{next(iter(overrides))}` must not be set: nothing that was named has runs.")
     given = {key: value for key, value in options.items() if value not in ("", DEFAULTS.get(key))}
     words = [*settings, *(word for key, value in given.items() for word in (f"--{key}", value))]
-    return Selection(plans, open_store(options.get("store", "runs")), words)
-
-
-def open_store(place: str) -> "RunStore":
-    """The store in a folder; runs in it that cannot be used are named."""
-    from metacal.lab.training.run_folder import RunStore
-
-    runs = RunStore(place)
-    others = runs.of_other_versions()
-    if others:
+    runs = RunStore(chosen["store"])
+    if others := runs.of_other_versions():
         Console(stderr=True).say(
-            f"{len(others)} runs in {place} were written by another version of metacal and are not used, "
+            f"{len(others)} runs in {runs.root} were written by another version of metacal and are not used, "
             f"{others[0]} for one; `metacal validate` names them.",
             "yellow",
         )
-    return runs
+    return Selection(plans, runs, words)
 
 
 def find_exhibits(name: str) -> "list[Exhibit]":
-    """Tables and figures by name (``main-ece``), number (``table-1``), or the beginning of several names (``main``).
+    """Find tables and figures by name (``main-ece``), number (``table-1``), or common prefix (``main``).
 
     Examples:
         >>> [exhibit.name for exhibit in find_exhibits("interleaved")]
@@ -232,14 +220,14 @@ def find_exhibits(name: str) -> "list[Exhibit]":
 
 
 def in_order(exhibits: "Iterable[Exhibit]") -> "list[Exhibit]":
-    """Tables, then figures, each in the order of the paper; what is not in it comes last."""
+    """Sort tables, then figures, in the order of the paper; others come last."""
     return sorted(exhibits, key=lambda each: (not each.number, each.kind != "table", int(each.number or 0)))
 
 
 def narrow(
     exhibits: "Iterable[Exhibit]", rows: Sequence[str] = (), methods: Sequence[str] = (), seeds: Sequence[int] = ()
 ) -> "list[Exhibit]":
-    """The parts of tables and figures with these rows, methods and seeds; nothing named means all of them.
+    """Restrict tables and figures to these rows, methods and seeds; nothing given means all.
 
     Args:
         exhibits: the wholes; those that have none of the rows or methods are left out, and each is taken once.
@@ -251,20 +239,28 @@ def narrow(
     Raises:
         InvalidValueError: a row or method that none of them has, or nothing has all that was asked for.
     """
-    whole = {exhibit.name: exhibit for exhibit in exhibits}.values()
+    whole = list({exhibit.name: exhibit for exhibit in exhibits}.values())
     known_rows = [row.name for exhibit in whole for row in exhibit.rows]
     _check_known("--rows", [row for row in rows if not any(_is_in(row, name) for name in known_rows)], known_rows)
-    columns_of = [column for exhibit in whole for column in exhibit.columns]
-    known_methods = [name for column in columns_of for name in (*_names(column), _method(column)) if name]
+    columns = [column for exhibit in whole for column in exhibit.columns]
+    known_methods = [name for column in columns for name in (*_names(column), _method(column)) if name]
     methods = [_dashed(name) for name in methods]
     _check_known("--methods", [name for name in methods if name not in known_methods], known_methods)
     parts = []
     for exhibit in whole:
-        picked = tuple(row for row in exhibit.rows if not rows or any(_is_in(wanted, row.name) for wanted in rows))
-        columns = _called(methods, exhibit.columns) if methods else exhibit.columns
-        if (picked or not rows) and (columns or not methods):
-            chosen = tuple(dict.fromkeys(seeds)) or exhibit.seeds
-            parts.append(replace(exhibit, rows=picked, columns=columns, seeds=chosen))
+        labels = {name for column in exhibit.columns for name in _names(column)}
+        part = replace(
+            exhibit,
+            rows=tuple(row for row in exhibit.rows if not rows or any(_is_in(wanted, row.name) for wanted in rows)),
+            columns=tuple(
+                column
+                for column in exhibit.columns
+                if not methods or {*_names(column)} & {*methods} or _method(column) in {*methods} - labels
+            ),
+            seeds=tuple(dict.fromkeys(seeds)) or exhibit.seeds,
+        )
+        if (part.rows or not rows) and (part.columns or not methods):
+            parts.append(part)
     if not parts:
         raise InvalidValueError(
             f"`--rows` and `--methods` must leave something, got {', '.join(rows)} with {', '.join(methods)}, "
@@ -274,20 +270,14 @@ def narrow(
 
 
 def _is_in(wanted: str, name: str) -> bool:
-    """Whether a row's name has these words: ``cifar-10`` is in ``cifar-10-c/average``, and not in ``cifar-100/...``."""
+    """Whether a row's name has these words: ``cifar-10`` is in ``cifar-10-c/average`` but not in ``cifar-100/...``."""
     words = re.escape(wanted.lower().strip("/"))
     return re.search(rf"(?<![a-z0-9]){words}(?![a-z0-9])", name) is not None
 
 
-def _called(wanted: Sequence[str], columns: "Sequence[Column]") -> "tuple[Column, ...]":
-    """The columns that are called so, and those of a method that no column is called after."""
-    labels = {name for column in columns for name in _names(column)}
-    return tuple(c for c in columns if {*_names(c)} & {*wanted} or _method(c) in {*wanted} - labels)
-
-
-def _names(column: "Column") -> list[str]:
+def _names(column: "Column") -> tuple[str, str]:
     label = _dashed(column.label)
-    return [*dict.fromkeys((label, label.partition(":")[0]))]
+    return label, label.partition(":")[0]
 
 
 def _dashed(label: str) -> str:
@@ -299,15 +289,15 @@ def _method(column: "Column") -> str:
 
 
 def _check_known(option: str, unknown: list[str], known: list[str]) -> None:
+    if unknown and not known:
+        raise InvalidValueError(f"`{option}` must be left out: what was named has none, got {', '.join(unknown)}.")
     if unknown:
-        if not known:
-            raise InvalidValueError(f"`{option}` must be left out: what was named has none, got {', '.join(unknown)}.")
         near = "; ".join(f"{name!r}, nearest: {nearest(name, known)}" for name in unknown)
         raise InvalidValueError(f"`{option}` must name what the tables and figures have, got {near}.")
 
 
 def print_exhibit(data: "TableData | FigureData", output: Path | None) -> None:
-    """Draw a table; of a figure, say where it is."""
+    """Print a table; for a figure, print where it is."""
     from metacal.lab.paper.tables import TableData
 
     console = Console()
@@ -324,8 +314,8 @@ def print_exhibit(data: "TableData | FigureData", output: Path | None) -> None:
 
 
 def print_table(data: "TableData") -> None:
-    """Draw a table: ours, and the published figure under it."""
-    from metacal.lab.paper.tables import PUBLISHED, best_of, metric_name
+    """Print a table: our figures with the published ones below."""
+    from metacal.lab.paper.tables import best_of, metric_name
 
     console = Console() if Console().is_terminal else Console(width=WIDE)
     drawn = Table()
@@ -341,5 +331,4 @@ def print_table(data: "TableData") -> None:
     for name, ranks in data.rank_lines:
         drawn.add_row(name, "", *ranks)
     console.print(drawn)
-    about = f"{data.note} Dim: {PUBLISHED}"
-    console.print(escape(about), style="dim", highlight=False)
+    console.print(escape(f"{data.note} Dim: {data.beside}"), style="dim", highlight=False)

@@ -1,4 +1,4 @@
-"""``metacal shift``: runs under corruptions, as heat maps in the terminal."""
+"""``metacal shift``: evaluate runs under corruptions, as heat maps in the terminal."""
 
 import shlex
 import sys
@@ -18,21 +18,12 @@ from metacal.lab.cli import DataDir, TrustModel
 if TYPE_CHECKING:
     from metacal.reporting.shift import Shift
 
-HEAT = (
-    *("", "on grey11", "on grey15", "on grey19", "on dark_blue", "on navy_blue", "on blue3", "on orange4"),
-    "bold white on dark_red",
-)
+COOL = ("", "on grey11", "on grey15", "on grey19", "on dark_blue", "on navy_blue", "on blue3")
+HEAT = (*COOL, "on orange4", "bold white on dark_red")
 
 
 def shift(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Folders of complete runs.", show_default=False)],
-    on: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="cifar10-c, cifar100-c, or corruptions of the run's own test images. [default: what fits the run]",
-        ),
-    ] = None,
     size: Annotated[int | None, typer.Option(min=1, help="Use at most this many test images per domain.")] = None,
     figures: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Also write the heat maps as PNG and SVG.")
@@ -47,10 +38,10 @@ def shift(
 
     Example: [bold]metacal shift runs/cifar10-resnet18-mc-seed0-1a2b3c4d --json shift.json[/]
 
-    Example: [bold]metacal shift runs/* --on corruptions --size 1000 --figures figures[/]
+    Example: [bold]metacal shift runs/* --size 1000 --figures figures[/]
     """
     from metacal.lab.cli.progress import watch
-    from metacal.lab.shift import check_shift, measure_shift
+    from metacal.lab.shift import check_run, measure_shift
     from metacal.lab.training import RunFolder
     from metacal.lab.training.environment import provenance
     from metacal.reporting.shift import prepare_shift
@@ -59,12 +50,11 @@ def shift(
     started = time.perf_counter()
     folders = [RunFolder(path) for path in runs]
     for folder in folders:
-        check_shift(folder, on, trust_model=trust_model)  # all before the first is measured
+        check_run(folder, trust_model=trust_model)  # all before the first is measured
     measured: list[dict[str, Any]] = []
     for folder in folders:
         with watch(folder.path.name) as (_, bar):
-            options: dict[str, Any] = {"data_dir": data_dir, "size": size, "trust_model": trust_model}
-            study = measure_shift(folder, on, progress=bar, **options)
+            study = measure_shift(folder, data_dir=data_dir, size=size, progress=bar, trust_model=trust_model)
         measured.append(study)
         prepared = prepare_shift(study)
         print_shift(folder.path, prepared, Console())
@@ -78,7 +68,7 @@ def shift(
 
 
 def print_shift(path: Path, shift: "Shift", console: Console) -> None:
-    """Draw the heat maps, hotter where a figure is higher, and say what they mean."""
+    """Print the heat maps and a summary."""
     console.say(f"{path}: {shift.name} ({shift.source}), {shift.samples:,} images per domain", "bold")
     for each in shift.maps:
         table = Table(title=f"{each.title}, %", title_justify="left")
@@ -98,7 +88,7 @@ def print_shift(path: Path, shift: "Shift", console: Console) -> None:
 
 def write_heat_maps(shift: "Shift", stem: Path) -> None:
     """Write the heat maps as PNG and SVG."""
-    from metacal.reporting.shift_plots import plot_shift
+    from metacal.reporting.run_plots import plot_shift
     from metacal.reporting.style import FORMATS, house_style, save_figure
 
     with house_style():

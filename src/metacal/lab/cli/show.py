@@ -1,4 +1,4 @@
-"""``metacal ls`` and ``metacal show``: what the paper has, what it runs, what is done, what it will cost here."""
+"""``metacal ls`` and ``metacal show``: tables and figures, their runs, what is done, and the remaining time."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -55,7 +55,7 @@ def show(
 
 
 def show_exhibit(plan: "Plan", selection: Selection) -> None:
-    """Print one of them."""
+    """Print one table or figure."""
     from metacal.lab.paper.simulated import DrawStore
 
     console, runs, exhibit = Console(highlight=False), selection.runs, plan.exhibit
@@ -65,22 +65,20 @@ def show_exhibit(plan: "Plan", selection: Selection) -> None:
     if exhibit.rows:
         console.print(f"Rows: {', '.join(row.name for row in exhibit.rows)}")
         console.print(f"Methods: {', '.join(column.label for column in exhibit.columns)}", markup=False)
-    specs, wanted = plan.specs, plan.draws
-    if specs:
-        states = [runs.state(spec) for spec in specs]
+    if plan.specs:
+        states = [runs.state(spec) for spec in plan.specs]
         counts = ", ".join(f"{states.count(state)} {state}" for state in ("complete", "begun", "missing"))
-        console.print(f"{len(specs)} runs at the {plan.scale} scale: {counts}.")
-        missing = [spec for spec, state in zip(specs, states, strict=True) if state != "complete"]
-        if missing:
+        console.print(f"{len(states)} runs at the {plan.scale} scale: {counts}.")
+        if missing := [spec for spec, state in zip(plan.specs, states, strict=True) if state != "complete"]:
             console.print(time_left(missing, runs))
-    if wanted:
-        done = sum(DrawStore(runs.root).has(draw) for draw in wanted)
-        console.print(f"{len(wanted)} draws of simulated data: {done} done; a draw takes seconds.")
+    if plan.draws:
+        done = sum(DrawStore(runs.root).has(draw) for draw in plan.draws)
+        console.print(f"{len(plan.draws)} draws of simulated data: {done} done; a draw takes seconds.")
     console.say(f"Make it: {selection.command_of(exhibit.name)}")
 
 
 def time_left(missing: "list[RunSpec]", runs: "RunStore") -> str:
-    """What the missing runs take here, one at a time: from runs like them, or else from the size of their models."""
+    """Estimate the time of the missing runs, one at a time, from similar runs or from the model sizes."""
     from metacal.lab.engines.estimate import estimate_seconds
 
     seconds = estimate_seconds(missing, runs)

@@ -58,8 +58,6 @@ def train(
       metacal train dataset=mydata.npz model=mypackage.nets:Net epochs=20
 
       metacal train dataset=cifar10 method=mc domains=cifar-c
-
-      metacal train dataset=hospitals.npz method=mc domains.train=A,B,C,D domains.test=E
     """
     from metacal.lab.cli.progress import exit_when_stopped, watch_training
     from metacal.lab.data import SOURCES
@@ -91,7 +89,7 @@ def train(
 
 
 def resume_command(words: list[str], spec: "RunSpec", folder: "RunFolder", data_dir: Path | None) -> str:
-    """The command that continues a run."""
+    """Return the command that continues a run."""
     from metacal.lab.training import are_of_hardware
 
     machine = [word for word in words if are_of_hardware([word])]
@@ -101,7 +99,7 @@ def resume_command(words: list[str], spec: "RunSpec", folder: "RunFolder", data_
 
 
 def print_scores(folder: "RunFolder", scores: dict[str, Any]) -> None:
-    """Draw the scores of the best checkpoint."""
+    """Print the scores of the best checkpoint."""
     console = Console()
     console.say(f"{folder.path}, epoch {scores['best_epoch']} (best of validation)")
     table = Table()

@@ -1,4 +1,4 @@
-"""``metacal validate``: whether the tables and what is in the store fit together, without running anything."""
+"""``metacal validate``: check tables, figures and the store against each other, without running anything."""
 
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def validate(store: Store = "runs") -> None:
-    """Check every table and figure at every scale, and all that is in a store. Exit status 1 if something is wrong.
+    """Check every table and figure at every scale, and all runs in a store. Exit status 1 if something is wrong.
 
     Example: [bold]metacal validate --store runs[/]
     """
@@ -23,15 +23,14 @@ def validate(store: Store = "runs") -> None:
     from metacal.lab.training.run_folder import RunStore
 
     console, runs, problems = Console(highlight=False), RunStore(store), []
+    folders, draws = runs.folders(), DrawStore(runs.root)
     for exhibit in EXHIBITS.values():
         for scale in SCALES:
             try:
                 exhibit.specs(scale)
             except MetacalError as error:
                 problems.append(f"{exhibit.name}, {scale}: {error}")
-    folders, complete = runs.folders(), len(runs.complete())
     problems += filter(None, map(problem_of, folders))
-    draws = DrawStore(runs.root)
     for path in sorted(draws.root.glob("*.json")):
         try:
             draws.read_file(path)
@@ -40,14 +39,14 @@ def validate(store: Store = "runs") -> None:
     for problem in problems:
         console.say(problem, "red")
     console.say(
-        f"{len(EXHIBITS)} tables and figures; {len(folders)} runs in {store}, {complete} complete; "
+        f"{len(EXHIBITS)} tables and figures; {len(folders)} runs in {store}, {len(runs.complete())} complete; "
         f"{len(problems)} problems."
     )
     raise typer.Exit(1 if problems else 0)
 
 
 def problem_of(folder: "RunFolder") -> str:
-    """What is wrong with a run; nothing if it is as it was written."""
+    """Return what is wrong with a run; empty if nothing is."""
     try:
         spec = folder.read_spec()
         if folder.is_complete and folder.read_scores()["spec"] != spec.hash:

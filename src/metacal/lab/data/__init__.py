@@ -3,15 +3,7 @@
 `load_dataset` gives a `Dataset`, `make_splits` its training, meta, validation and test sets, `Batches` batches of them.
 """
 
-from metacal.lab.data.batches import (
-    Batches,
-    Normalise,
-    PadCropFlip,
-    Splits,
-    make_splits,
-    make_transform,
-    pad_crop_flip,
-)
+from metacal.lab.data.batches import Batches, Normalise, PadCropFlip, Splits, make_splits, make_transform, pad_crop_flip
 from metacal.lab.data.corruptions import CORRUPTIONS, corrupt
 from metacal.lab.data.dataset import Dataset, Examples, from_arrays
 from metacal.lab.data.files import data_folder

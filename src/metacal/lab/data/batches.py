@@ -1,10 +1,10 @@
-"""Parts of a dataset by one seeded shuffle, and batches of them in memory, normalised and augmented.
+"""Splits a dataset by one seeded shuffle, and yields normalised, augmented batches from memory.
 
 There are no worker processes, and orders follow from the seed. Stratified parts are our own: scikit-learn's do not
 leave a sample of every class for the parts that follow, and the splits of stored runs have to stay as they are.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
@@ -20,7 +20,7 @@ from metacal.lab.data.dataset import Dataset, Examples
 from metacal.seeding import generator, mixed, random_bits
 
 AUGMENTATION, ORDER, SHUFFLE = 1, 2, 3
-"""Set the random numbers of this module apart from those of others with the same seed."""
+"""Keep this module's random numbers apart from others with the same seed."""
 PADDING = 4
 
 
@@ -49,9 +49,9 @@ def make_splits(
 ) -> Splits:
     """Cut a validation set, and a meta set if asked for, from the training examples by one seeded shuffle.
 
-    The validation set is the same with and without a meta set, wherever one could be cut. Without one, its samples are
-    trained on. A size takes the place of a share; ``train_size`` trains on only so many of the samples that are left;
-    ``stratified`` gives every part (nearly) the same class frequencies, and every class at least one sample.
+    The validation set is the same with and without a meta set, wherever one could be cut. A size takes the place of a
+    share; ``train_size`` trains on only so many of the remaining samples; ``stratified`` gives every part (nearly) the
+    same class frequencies, and every class at least one sample.
 
     Examples:
         >>> from metacal.lab.data import load_dataset
@@ -73,12 +73,12 @@ def make_splits(
     if train_size is not None:
         check_integer("train_size", train_size, 1)
     if left < (train_size or 1):
-        parts = " and ".join(f"{size:,} {part}" for part, size in sizes.items())
         given = {"train_size": train_size, "val_size": val_size, "meta_size": meta_size if with_meta else None}
-        asked = [name for name, size in given.items() if size is not None] or ["val_share"]
+        asked = ", ".join(f"`{name}`" for name, size in given.items() if size is not None) or "`val_share`"
+        parts = " and ".join(f"{size:,} {part}" for part, size in sizes.items())
         raise InvalidValueError(
-            f"{', '.join(f'`{name}`' for name in asked)} must leave room: {len(targets):,} samples cannot give {parts} "
-            f"and {train_size or 1:,} training samples."
+            f"{asked} must leave room: {len(targets):,} samples cannot give {parts} and {train_size or 1:,} training "
+            "samples."
         )
     sizes["train"] = train_size or left
     indices = _cut(targets, sizes, seed, stratified)
@@ -87,10 +87,7 @@ def make_splits(
 
 
 def draw_test_set(targets: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Sorted sample numbers ``(train, test)`` of data that comes without a test set: a seeded share.
-
-    It is stratified where the classes have samples enough for that.
-    """
+    """Draw sorted sample numbers ``(train, test)`` by a seeded share, stratified if classes are large enough."""
     check_integer("seed", seed, 0)
     size = _part_size("test_share", share, None, len(targets))
     sizes = {"test": size, "train": len(targets) - size}
@@ -103,19 +100,18 @@ def draw_test_set(targets: Tensor, share: float, seed: int) -> tuple[Tensor, Ten
 
 
 def _part_size(name: str, share: float, size: int | None, samples: int) -> int:
-    """Number of samples of a part, given by size or by a share of this name."""
+    """Return the number of samples of a part, given by size or by share."""
     if size is not None:
         check_integer(name.replace("share", "size"), size, 1)
         return int(size)
     check_inside(name, share)
-    found = round(share * samples)
-    if not found:
+    if not round(share * samples):
         raise InvalidValueError(f"`{name}` must give at least one sample, got {share} of {samples} samples.")
-    return found
+    return round(share * samples)
 
 
 def _cut(targets: Tensor, sizes: dict[str, int], seed: int, stratified: bool) -> dict[str, Tensor]:
-    """Sample numbers of parts of these sizes: one shuffle, dealt out in the order of ``sizes``."""
+    """Return sample numbers of parts of these sizes, from one shuffle in the order of ``sizes``."""
     order = torch.randperm(len(targets), generator=generator(SHUFFLE, seed))
     if not stratified:
         cut = torch.split(order, [*sizes.values(), len(order) - sum(sizes.values())])
@@ -129,16 +125,17 @@ def _cut(targets: Tensor, sizes: dict[str, int], seed: int, stratified: bool) ->
         if part == "val" and "meta" not in sizes:
             spare = counts[counts > 0] - keep - 1
             keep += int(spare.min()) > 0 and int(spare.sum()) >= size
-        wanted = quotas(counts.numpy(), size, keep=keep, part=part)
-        taken = _first_of_each_class(labels, torch.from_numpy(wanted))
+        wanted = torch.from_numpy(quotas(counts.numpy(), size, keep=keep, part=part))
+        by_class = torch.argsort(labels, stable=True)
+        place = torch.empty_like(labels)  # of each sample among those of its class
+        place[by_class] = torch.arange(len(labels)) - (counts.cumsum(0) - counts)[labels[by_class]]
+        taken = place < wanted[labels]
         indices[part], order = order[taken], order[~taken]
     return indices
 
 
 def quotas(counts: NDArray[np.int64], size: int, *, keep: int, part: str) -> NDArray[np.int64]:
-    """Samples of each class in a part of ``size``: in proportion, at least one, leaving ``keep`` for the later parts.
-
-    An absent class gets none; ``part`` is its name, for messages.
+    """Samples of each class in a part of ``size``: proportional, at least one, leaving ``keep`` for later parts.
 
     Examples:
         >>> quotas(np.array([6, 3, 1, 0]), 5, keep=0, part="val").tolist()
@@ -169,20 +166,11 @@ def quotas(counts: NDArray[np.int64], size: int, *, keep: int, part: str) -> NDA
     return found
 
 
-def _first_of_each_class(labels: Tensor, wanted: Tensor) -> Tensor:
-    """Mask of the first ``wanted[k]`` samples of every class k."""
-    by_class = torch.argsort(labels, stable=True)
-    counts = torch.bincount(labels)
-    place = torch.empty_like(labels)
-    place[by_class] = torch.arange(len(labels)) - (counts.cumsum(0) - counts)[labels[by_class]]
-    return place < wanted[labels]
-
-
 class Transform(Protocol):
-    """What `Batches` calls on the inputs of a batch."""
+    """The interface of transforms that `Batches` applies to inputs."""
 
     def __call__(self, inputs: Tensor, *, epoch: int, samples: Tensor, batch: int) -> Tensor:
-        """Inputs as the network gets them."""
+        """Return the transformed inputs."""
 
 
 class Normalise:
@@ -199,25 +187,26 @@ class Normalise:
         if len(mean) != len(std) or not all(value > 0.0 for value in std):
             raise InvalidValueError(f"`std` must hold {len(mean)} numbers > 0, got {list(std)}.")
         self.mean, self.std = tuple(mean), tuple(std)
-        self._ready: dict[tuple[torch.device, bool], tuple[Tensor, Tensor]] = {}
 
     def __call__(self, inputs: Tensor, *, epoch: int = 0, samples: Tensor | None = None, batch: int = 0) -> Tensor:
-        """float32 inputs, scaled; epoch, sample and batch numbers play no part."""
+        """Return scaled float32 inputs; the other arguments are ignored."""
         if inputs.ndim < 2 or inputs.shape[1] != len(self.mean):
             raise InvalidValueError(
                 f"`inputs` must have {len(self.mean)} channels or features in dimension 1, got {tuple(inputs.shape)}."
             )
-        scale, shift = self._scale_and_shift(inputs.device, inputs.dtype is torch.uint8)
+        most = 255.0 if inputs.dtype is torch.uint8 else 1.0
+        scale, shift = _scale_and_shift(self.mean, self.std, most, inputs.device)
         ones = (1,) * (inputs.ndim - 2)
         wide = inputs.to(torch.float32, copy=True)
         return wide.mul_(scale.view(-1, *ones)).add_(shift.view(-1, *ones))
 
-    def _scale_and_shift(self, device: torch.device, is_image: bool) -> tuple[Tensor, Tensor]:
-        if (device, is_image) not in self._ready:
-            mean, std = torch.tensor(self.mean, dtype=torch.float64), torch.tensor(self.std, dtype=torch.float64)
-            scale = 1.0 / (std * (255.0 if is_image else 1.0))
-            self._ready[device, is_image] = (scale.float().to(device), (-mean / std).float().to(device))
-        return self._ready[device, is_image]
+
+@lru_cache(maxsize=16)
+def _scale_and_shift(
+    mean: tuple[float, ...], std: tuple[float, ...], most: float, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    middle, spread = torch.tensor(mean, dtype=torch.float64), torch.tensor(std, dtype=torch.float64)
+    return (1.0 / (spread * most)).float().to(device), (-middle / spread).float().to(device)
 
 
 class PadCropFlip:
@@ -228,12 +217,12 @@ class PadCropFlip:
         self.normalise, self.seed = Normalise(mean, std), seed
 
     def __call__(self, inputs: Tensor, *, epoch: int, samples: Tensor, batch: int = 0) -> Tensor:
-        """float32 images; the number of the batch plays no part."""
+        """Return float32 images; the batch number is ignored."""
         return self.normalise(pad_crop_flip(inputs, seed=self.seed, epoch=epoch, samples=samples))
 
 
 def pad_crop_flip(images: Tensor, *, seed: int, epoch: int, samples: Tensor) -> Tensor:
-    """Images ``(n, C, H, W)`` moved by up to 4 pixels each way, black beyond the edge, half of them flipped.
+    """Shift images ``(n, C, H, W)`` by up to 4 pixels each way, padded with black, and flip half of them.
 
     What happens to an image follows from seed, epoch and its number in the dataset, given by ``samples``.
 
@@ -246,18 +235,16 @@ def pad_crop_flip(images: Tensor, *, seed: int, epoch: int, samples: Tensor) -> 
         True
     """
     if images.ndim != 4 or samples.shape != images.shape[:1]:
-        raise InvalidValueError(
-            f"`samples` must hold a number for each image (n, C, H, W), got {tuple(samples.shape)} for "
-            f"{tuple(images.shape)}."
-        )
+        got = f"{tuple(samples.shape)} for {tuple(images.shape)}"
+        raise InvalidValueError(f"`samples` must hold a number for each image (n, C, H, W), got {got}.")
     bits = random_bits(mixed(AUGMENTATION, seed, epoch), samples.to(images.device))
     mirrored = (bits >> 48) & 1
     both = torch.cat((images, images.flip(3)))
     images = both.index_select(0, torch.arange(len(images), device=images.device) + mirrored * len(images))
-    # 24 bits times a small number, shifted: a place from 0 to 2 * PADDING, even to 1 in a million.
+    # 24 bits times a small number, shifted: a place from 0 to 2 * PADDING, uniform to 1 in a million.
     down, right = (((bits >> first) & 0xFFFFFF) * (2 * PADDING + 1) >> 24 for first in (0, 24))
-    # A row of a crop is W neighbours in memory. All rows are fetched at once from a view in which row i starts at pixel
-    # i of the whole batch: many times faster than to index pixels.
+    # All rows of the crops are fetched at once from a view in which row i starts at pixel i of the whole batch: many
+    # times faster than indexing pixels.
     padded = torch.nn.functional.pad(images, (PADDING,) * 4)
     first_rows = _row_starts(padded.shape, images.shape[2], padded.device)
     starts = first_rows + (down * padded.shape[3] + right).view(-1, 1, 1)
@@ -273,9 +260,7 @@ def _row_starts(shape: torch.Size, height: int, device: torch.device) -> Tensor:
 
 
 def make_transform(dataset: Dataset, *, training: bool, seed: int = 0) -> Transform | None:
-    """What `Batches` should do to a dataset's inputs: augment and scale, scale only, or nothing (None).
-
-    The dataset's ``augment``, ``mean`` and ``std`` decide; validation, meta and test sets are never augmented.
+    """Return the transform of a dataset's inputs: scaling, with augmentation in training if it has any; or None.
 
     Examples:
         >>> from metacal.lab.data import load_dataset
@@ -299,9 +284,9 @@ class Batches:
             that is left over joins the batch before, because batch normalisation cannot train on it alone.
         seed: of the orders.
         shuffle: a new order every epoch; False keeps the order of the examples.
-        transform: what is done to the inputs of a batch; see `Transform`.
+        transform: applied to the inputs of a batch; see `Transform`.
         device: where the data is put, once; None leaves it where it is.
-        rank: of this process, which gets its share of every batch: together they are those of a single process.
+        rank: of this process, which gets its share of every batch.
         world_size: number of processes.
 
     Examples:
@@ -330,19 +315,17 @@ class Batches:
             raise InvalidTypeError(f"`examples` must be Examples, got {type(examples).__name__}.")
         if not len(examples):
             raise InvalidValueError("`examples` must hold at least one sample, got none.")
-        check_integer("batch_size", batch_size, 1)
-        check_integer("seed", seed, 0)
+        for name, value, least in (("batch_size", batch_size, 1), ("seed", seed, 0), ("rank", rank, 0)):
+            check_integer(name, value, least)
         check_integer("world_size", world_size, 1)
-        check_integer("rank", rank, 0)
         if rank >= world_size:
             raise InvalidValueError(f"`rank` must be below world_size = {world_size}, got {rank}.")
         self.examples = examples.to(device)
         self.batch_size, self.seed, self.shuffle, self.transform = batch_size, seed, shuffle, transform
         self.rank, self.world_size = rank, world_size
         full, rest = divmod(len(examples), batch_size)
-        joins = shuffle and full > 0 and rest == 1
-        self._batches = full if joins or not rest else full + 1
-        smallest = batch_size if joins or not rest else rest
+        joins = not rest or (shuffle and full > 0 and rest == 1)
+        self._batches, smallest = (full, batch_size) if joins else (full + 1, rest)
         if smallest < world_size:
             raise InvalidValueError(
                 f"`world_size` must be at most {smallest}, the size of the smallest batch, got {world_size}; "
@@ -356,17 +339,23 @@ class Batches:
         return self.epoch(0)
 
     def epoch(self, number: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-        """Batches ``start``, ``start + 1``, ... of an epoch; nothing is read for those before."""
+        """Yield batches ``start``, ``start + 1``, ... of an epoch without reading those before."""
         check_integer("number", number, 0)
         check_integer("start", start, 0)
         if start > len(self):
             raise InvalidValueError(f"`start` must be at most the {len(self)} batches of an epoch, got {start}.")
-        return self._give(number, start)  # arguments are checked before the first batch is asked for
+        return self._batches_of(number, start)  # arguments are checked before the first batch is asked for
 
-    def _give(self, number: int, start: int) -> Iterator[tuple[Tensor, Tensor]]:
-        samples_of = self._plan(number)
+    def _batches_of(self, number: int, start: int) -> Iterator[tuple[Tensor, Tensor]]:
+        count = len(self.examples)  # the order is drawn on the CPU, so it is the same for every device
+        order = (
+            torch.randperm(count, generator=generator(ORDER, self.seed, number))
+            if self.shuffle
+            else torch.arange(count)
+        )
+        order = order.to(self.examples.inputs.device)
         for batch in range(start, len(self)):
-            whole = samples_of(batch)
+            whole = order[batch * self.batch_size :][: self.size(batch)]
             low, high = (len(whole) * share // self.world_size for share in (self.rank, self.rank + 1))
             samples = whole[low:high]
             inputs = self.examples.inputs.index_select(0, samples)
@@ -374,13 +363,6 @@ class Batches:
                 inputs = self.transform(inputs, epoch=number, samples=samples, batch=batch)
             yield inputs, self.examples.targets.index_select(0, samples)
 
-    def size(self, number: int, batch: int) -> int:
+    def size(self, batch: int) -> int:
         """Samples in a batch of an epoch, over all processes."""
         return len(self.examples) - batch * self.batch_size if batch == len(self) - 1 else self.batch_size
-
-    def _plan(self, number: int) -> Callable[[int], Tensor]:
-        """Sample numbers of every batch of an epoch, by its number; drawn on the CPU, so the same for every device."""
-        count, random = len(self.examples), generator(ORDER, self.seed, number)
-        order = torch.randperm(count, generator=random) if self.shuffle else torch.arange(count)
-        order = order.to(self.examples.inputs.device)
-        return lambda batch: order[batch * self.batch_size :][: self.size(number, batch)]

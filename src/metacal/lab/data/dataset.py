@@ -1,16 +1,16 @@
-"""What every source gives: `Examples` (inputs with labels) and `Dataset`; `from_arrays` makes one of arrays."""
+"""`Examples` (inputs with labels), `Dataset` (what every source gives), and `from_arrays`."""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.functional.arguments import check_choice, check_integer, check_labels, check_tensor
+from metacal.functional.boundary import to_tensor
 
 KINDS = {
     "image": ((torch.uint8,), 4, "uint8 images (n, C, H, W) with values 0..255"),
@@ -20,12 +20,12 @@ KINDS = {
 """Dtypes and dimensions of the inputs of each kind of data, and the same in words."""
 CHANNELS = (1, 3)
 MOST_CLASSES = 10**6
-"""A label that is higher is a mistake, and would take memory for all the classes below it."""
+"""A higher label is a mistake, and would take memory for all the classes below it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Inputs ``(n, ...)``, labels int64 ``(n,)`` and, where the data says it, the number of each sample's domain.
+    """Inputs ``(n, ...)`` and labels, int64 ``(n,)``.
 
     Examples:
         >>> import torch
@@ -36,7 +36,6 @@ class Examples:
 
     inputs: Tensor
     targets: Tensor
-    domains: Tensor | None = None
 
     def __post_init__(self) -> None:
         check_tensor("inputs", self.inputs)
@@ -44,10 +43,6 @@ class Examples:
         if self.targets.dtype is not torch.int64:
             raise InvalidTypeError(f"`targets` must be int64 class labels, got {self.targets.dtype}.")
         _check_pairs("targets", self.inputs, self.targets)
-        domains = self.domains
-        if domains is not None and (domains.dtype is not torch.int64 or domains.shape != self.targets.shape):
-            got = f"{domains.dtype} {tuple(domains.shape)}"
-            raise InvalidValueError(f"`domains` must be int64 ({len(self)},), one for each sample, got {got}.")
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -56,15 +51,11 @@ class Examples:
         """The examples with these numbers, in this order (a copy)."""
         check_labels("index", index)
         rows = index.to(self.targets.device, torch.int64)
-        return self._map(lambda values: values.index_select(0, rows))
+        return Examples(self.inputs.index_select(0, rows), self.targets.index_select(0, rows))
 
     def to(self, device: torch.device | str | None) -> "Examples":
         """The same examples on a device; None leaves them where they are."""
-        return self if device is None else self._map(lambda values: values.to(device))
-
-    def _map(self, change: Callable[[Tensor], Tensor]) -> "Examples":
-        domains = None if self.domains is None else change(self.domains)
-        return Examples(change(self.inputs), change(self.targets), domains)
+        return self if device is None else Examples(self.inputs.to(device), self.targets.to(device))
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,13 +68,11 @@ class Dataset:
     test: Examples  # nothing is chosen on them
     class_names: tuple[str, ...]  # K names
     superclasses: tuple[int, ...] | None = None  # number of the superclass of every class (CIFAR-100)
-    superclass_names: tuple[str, ...] | None = None
     embeddings: Tensor | None = None  # text: frozen word vectors; row 0 is the padding
     mean: tuple[float, ...] | None = None  # subtracted from every channel (as fractions of 255) or feature
     std: tuple[float, ...] | None = None  # what that is divided by
     augment: bool = False  # whether images are padded, cropped and flipped in training
     files: tuple[str, ...] = ()  # it was read from
-    domain_names: tuple[str, ...] | None = None  # that samples come from, where the data says it
 
     def __post_init__(self) -> None:
         check_choice("kind", self.kind, tuple(KINDS))
@@ -91,24 +80,19 @@ class Dataset:
             raise InvalidValueError(f"`class_names` must hold at least 2 names, got {self.class_names}.")
         for part, examples in (("train", self.train), ("test", self.test)):
             _check_inputs(f"{part}_inputs", examples.inputs, self.kind)
-            _check_range(f"{part}_targets", examples.targets, self.class_names)
-            if (examples.domains is None) != (self.domain_names is None):
-                raise InvalidValueError(f"`domain_names` and domains of {part} samples must be given both or neither.")
-            if self.domain_names is not None and examples.domains is not None:
-                _check_range(f"{part}_domains", examples.domains, self.domain_names)
-        if self.train.inputs.shape[1:] != self.test.inputs.shape[1:]:
+            outside = ((examples.targets < 0) | (examples.targets >= self.num_classes)).nonzero()
+            if len(outside):
+                row, wanted = int(outside[0]), f"0..{self.num_classes - 1} ({self.num_classes} classes)"
+                got = f"{int(examples.targets[row])} in row {row}"
+                raise InvalidValueError(f"`{part}_targets` must lie in {wanted}, got {got}.")
+        if (shape := tuple(self.test.inputs.shape[1:])) != self.input_shape:
             raise InvalidValueError(
-                f"`test_inputs` must have the shape of the training inputs, {self.input_shape}, got "
-                f"{tuple(self.test.inputs.shape[1:])}."
+                f"`test_inputs` must have the shape of training inputs, {self.input_shape}, got {shape}."
             )
         if self.augment and self.kind != "image":
             raise InvalidValueError(f"`augment` must be False for {self.kind} data: it pads, crops and flips images.")
-        numbers, count = self.superclasses, len(self.superclass_names or ())
-        if numbers is not None and not (len(numbers) == self.num_classes and all(0 <= n < count for n in numbers)):
-            raise InvalidValueError("`superclasses` must give every class the number of one of `superclass_names`.")
-        _check_scaling(self.mean, self.std, self.input_shape[0])
-        if self.embeddings is not None:
-            self._check_embeddings(self.embeddings)
+        self._check_scaling()
+        self._check_embeddings()
 
     @property
     def num_classes(self) -> int:
@@ -120,7 +104,21 @@ class Dataset:
         """Shape of one input."""
         return tuple(self.train.inputs.shape[1:])
 
-    def _check_embeddings(self, embeddings: Tensor) -> None:
+    def _check_scaling(self) -> None:
+        mean, std, channels = self.mean, self.std, self.input_shape[0]
+        if (mean is None) != (std is None):
+            raise InvalidValueError("`mean` and `std` must be given both or neither.")
+        if mean is None or std is None:
+            return
+        are_good = all(map(math.isfinite, mean)) and all(0.0 < value < math.inf for value in std)
+        if not are_good or len(mean) != channels or len(std) != channels:
+            rule = f"`mean` and `std` must hold {channels} finite numbers each, `std` > 0"
+            raise InvalidValueError(f"{rule}, got {mean} and {std}.")
+
+    def _check_embeddings(self) -> None:
+        embeddings = self.embeddings
+        if embeddings is None:
+            return
         if self.kind != "text" or embeddings.ndim != 2 or not embeddings.is_floating_point():
             got = f"{embeddings.dtype} {tuple(embeddings.shape)} with {self.kind} data"
             raise InvalidValueError(f"`embeddings` must be float vectors (words, d) of text data, got {got}.")
@@ -147,31 +145,26 @@ def from_arrays(
     test_share: float = 0.2,
     seed: int = 0,
     files: Sequence[str] = (),
-    train_domains: Any = None,
-    test_domains: Any = None,
 ) -> Dataset:
     """A dataset from NumPy arrays, tensors or lists.
 
     Args:
         train_inputs: uint8 images ``(n, C, H, W)``, ``(n, H, W, C)`` with 1 or 3 channels, or ``(n, H, W)``; float
-            vectors ``(n, d)``; or integer tokens ``(n, L)``, left-padded with 0 (say ``kind="text"``).
+            vectors ``(n, d)``; or integer tokens ``(n, L)``, left-padded with 0 (pass ``kind="text"``).
         train_targets: integer labels ``(n,)`` from 0 to K - 1.
         test_inputs: as ``train_inputs``; without them ``test_share`` of the samples becomes the test set.
         test_targets: as ``train_targets``.
-        name: what to call it.
-        kind: ``image``, ``text`` or ``vector``; read from dtype and shape where they say it.
+        name: of the dataset.
+        kind: ``image``, ``text`` or ``vector``; by default inferred from dtype and shape.
         class_names: K names; without them and ``num_classes``, K is the highest label + 1.
         num_classes: K, where there are no names.
         embeddings: text: word vectors ``(words, d)``; row 0 is the padding.
-        mean: subtracted from every channel (as fractions of 255) or feature; images without one are scaled by the mean
-            and standard deviation of the training images.
-        std: what that is divided by.
+        mean: subtracted from every channel (as fractions of 255) or feature; by default that of the training images.
+        std: what that is divided by; by default that of the training images.
         augment: pad, crop and flip images in training.
-        test_share: of the samples (stratified) that become the test set, where none is given.
+        test_share: stratified share of the samples that becomes the test set, where none is given.
         seed: of that split.
         files: where the arrays come from.
-        train_domains: names or numbers ``(n,)``: the domain that each sample comes from, such as a hospital.
-        test_domains: as ``train_domains``, where there are test inputs.
 
     Examples:
         >>> import numpy as np
@@ -185,34 +178,25 @@ def from_arrays(
         check_choice("kind", kind, tuple(KINDS))
     if (test_inputs is None) != (test_targets is None):
         raise InvalidValueError("`test_inputs` and `test_targets` must be given both or neither.")
-    if (test_domains is None) != (train_domains is None or test_inputs is None):
-        raise InvalidValueError("`train_domains` and `test_domains` must be given for all inputs or for none.")
-    examples, come_from = [_to_examples("train", train_inputs, train_targets, kind)], [train_domains]
-    if test_inputs is not None:
-        examples.append(_to_examples("test", test_inputs, test_targets, kind))
-        come_from.append(test_domains)
-    domain_names = None
-    if train_domains is not None:
-        domain_names, examples = _with_domains(examples, come_from)
+    train = _to_examples("train", train_inputs, train_targets, kind)
     if test_inputs is None:
-        rows = draw_test_set(examples[0].targets, test_share, seed)
-        examples = [examples[0].select(part) for part in rows]
-    train, test = examples
-    found_kind = kind or _kind(train.inputs, "train_inputs")
-    if found_kind == "image" and mean is None and std is None and train.inputs.ndim == 4:
+        train, test = (train.select(rows) for rows in draw_test_set(train.targets, test_share, seed))
+    else:
+        test = _to_examples("test", test_inputs, test_targets, kind)
+    kind = kind or _kind("train_inputs", train.inputs)
+    if kind == "image" and mean is None and std is None and train.inputs.ndim == 4:
         mean, std = channel_statistics(train.inputs)
     return Dataset(
         name,
-        found_kind,
+        kind,
         train,
         test,
         _to_class_names(class_names, num_classes, torch.cat((train.targets, test.targets))),
-        embeddings=None if embeddings is None else _to_tensor("embeddings", embeddings).float(),
-        mean=None if mean is None else tuple(float(value) for value in mean),
-        std=None if std is None else tuple(float(value) for value in std),
+        embeddings=None if embeddings is None else to_tensor("embeddings", embeddings).float(),
+        mean=None if mean is None else tuple(map(float, mean)),
+        std=None if std is None else tuple(map(float, std)),
         augment=augment,
         files=tuple(files),
-        domain_names=domain_names,
     )
 
 
@@ -226,28 +210,15 @@ def channel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, 
     for channel in range(images.shape[1]):
         counts = torch.bincount(images[:, channel].reshape(-1).int().cpu(), minlength=256).double()
         share = counts / counts.sum()
-        middle = float((share * values).sum())
-        spread = float((share * (values - middle) ** 2).sum()) ** 0.5
-        mean.append(middle)
+        mean.append(float((share * values).sum()))
+        spread = float((share * (values - mean[-1]) ** 2).sum()) ** 0.5
         std.append(spread if spread > 1e-12 else 1.0)
     return tuple(mean), tuple(std)
 
 
-def _with_domains(parts: Sequence[Examples], come_from: Sequence[Any]) -> tuple[tuple[str, ...], list[Examples]]:
-    """Names of all domains in order, and examples that know theirs."""
-    named = [np.asarray(domains).reshape(-1).astype(str) for domains in come_from]
-    every = np.unique(np.concatenate(named))
-    known = []
-    for examples, names in zip(parts, named, strict=True):
-        if len(names) != len(examples):
-            raise InvalidValueError(f"`domains` must hold one for each of {len(examples)} samples, got {len(names)}.")
-        known.append(replace(examples, domains=torch.from_numpy(np.searchsorted(every, names))))
-    return tuple(map(str, every)), known
-
-
 def _to_examples(part: str, inputs: Any, targets: Any, kind: str | None) -> Examples:
     """Inputs and labels in the dtypes and layouts that a Dataset has; ranges are checked there."""
-    x, y = _to_tensor(f"{part}_inputs", inputs), _to_tensor(f"{part}_targets", targets)
+    x, y = to_tensor(f"{part}_inputs", inputs), to_tensor(f"{part}_targets", targets)
     if y.is_floating_point() or y.is_complex():
         raise InvalidTypeError(f"`{part}_targets` must be integer class labels 0..K-1, got {y.dtype}.")
     y = y.reshape(-1) if y.ndim == 2 and y.shape[1] == 1 else y
@@ -256,31 +227,30 @@ def _to_examples(part: str, inputs: Any, targets: Any, kind: str | None) -> Exam
         raise InvalidValueError(f"`{part}_targets` must hold at least one sample, got none.")
     if int(y.max()) >= MOST_CLASSES:
         raise InvalidValueError(f"`{part}_targets` must be class labels 0..K-1, got {int(y.max())}; number them.")
-    found_kind = kind or _kind(x, f"{part}_inputs")
-    if found_kind == "image" and x.ndim == 3:
+    kind = kind or _kind(f"{part}_inputs", x)
+    if kind == "image" and x.ndim == 3:
         x = x.unsqueeze(1)
-    elif found_kind == "image" and x.ndim == 4 and x.shape[1] not in CHANNELS and x.shape[3] in CHANNELS:
+    elif kind == "image" and x.ndim == 4 and x.shape[1] not in CHANNELS and x.shape[3] in CHANNELS:
         x = x.movedim(3, 1)
-    elif found_kind == "vector":
+    elif kind == "vector":
         x = x.float()
-    elif found_kind == "text" and not x.is_floating_point() and x.dtype is not torch.bool:
+    elif kind == "text" and not x.is_floating_point() and x.dtype is not torch.bool:
         x = x.int() if x.numel() and int(x.max()) < 2**31 and int(x.min()) >= -(2**31) else x.long()
-    return Examples(x.contiguous(), y.long())
+    return Examples(x.clone(memory_format=torch.contiguous_format), y.to(torch.int64, copy=True))
 
 
-def _kind(inputs: Tensor, name: str) -> str:
-    shown = f"{inputs.dtype} {tuple(inputs.shape)}"
+def _kind(name: str, inputs: Tensor) -> str:
+    got = f"{inputs.dtype} {tuple(inputs.shape)}"
     if inputs.ndim in (3, 4) and inputs.dtype is torch.uint8:
         return "image"
     if inputs.ndim == 2 and inputs.is_floating_point():
         return "vector"
     if inputs.ndim in (3, 4):
         raise InvalidValueError(
-            f"`{name}` must be uint8 images with values 0..255, or vectors (n, d), got {shown}; "
+            f"`{name}` must be uint8 images with values 0..255, or vectors (n, d), got {got}; "
             "(255 * images).round() converts images from [0, 1]."
         )
-    wanted = "'vector' for features, 'text' for tokens"
-    raise InvalidValueError(f"`kind` must be given for inputs of {shown}: {wanted}.")
+    raise InvalidValueError(f"`kind` must be given for inputs of {got}: 'vector' for features, 'text' for tokens.")
 
 
 def _to_class_names(class_names: Sequence[str] | None, num_classes: int | None, targets: Tensor) -> tuple[str, ...]:
@@ -295,19 +265,6 @@ def _to_class_names(class_names: Sequence[str] | None, num_classes: int | None, 
     return tuple(map(str, range(num_classes or max(2, int(targets.max()) + 1))))
 
 
-def _to_tensor(name: str, values: Any) -> Tensor:
-    if isinstance(values, Tensor):
-        return values.detach()
-    array = np.asarray(values)
-    if array.dtype.kind not in "biuf":
-        raise InvalidTypeError(f"`{name}` must hold numbers, got dtype {array.dtype}.")
-    if array.dtype.kind == "u" and array.dtype.itemsize > 1:
-        array = array.astype(np.int64)
-    if array.dtype.itemsize > 8:
-        array = array.astype(np.float64)
-    return torch.from_numpy(np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="), copy=False)).copy())
-
-
 def _check_pairs(name: str, inputs: Tensor, targets: Tensor) -> None:
     """Raise unless there is a label for every input."""
     if targets.ndim != 1 or inputs.ndim < 1 or len(inputs) != len(targets):
@@ -316,7 +273,7 @@ def _check_pairs(name: str, inputs: Tensor, targets: Tensor) -> None:
 
 
 def _check_inputs(name: str, inputs: Tensor, kind: str) -> None:
-    """Raise unless ``inputs`` have the dtype and shape of this kind, at least one sample, and values that can be."""
+    """Raise unless the inputs have the dtype and shape of this kind, at least one sample, and possible values."""
     dtypes, ndim, wanted = KINDS[kind]
     if inputs.dtype not in dtypes or inputs.ndim != ndim:
         raise InvalidValueError(f"`{name}` must be {wanted}, got {inputs.dtype} {tuple(inputs.shape)}.")
@@ -326,25 +283,5 @@ def _check_inputs(name: str, inputs: Tensor, kind: str) -> None:
         raise InvalidValueError(f"`{name}` must hold tokens >= 0, got {int(inputs.min())}.")
     if kind == "vector" and not bool(torch.isfinite(inputs).all()):
         row, column = (int(i) for i in (~torch.isfinite(inputs)).nonzero()[0])
-        value = float(inputs[row, column])
-        raise InvalidValueError(f"`{name}` must be finite, got {value} in row {row}, column {column}.")
-
-
-def _check_range(name: str, numbers: Tensor, names: Sequence[str]) -> None:
-    """Raise unless every number is that of a name."""
-    outside = ((numbers < 0) | (numbers >= len(names))).nonzero()
-    if len(outside):
-        row, wanted = int(outside[0]), f"0..{len(names) - 1} ({len(names)} classes)"
-        raise InvalidValueError(f"`{name}` must lie in {wanted}, got {int(numbers[row])} in row {row}.")
-
-
-def _check_scaling(mean: Sequence[float] | None, std: Sequence[float] | None, channels: int) -> None:
-    if (mean is None) != (std is None):
-        raise InvalidValueError("`mean` and `std` must be given both or neither.")
-    if mean is None or std is None:
-        return
-    if len(mean) != channels or len(std) != channels:
-        got = f"{len(mean)} and {len(std)}"
-        raise InvalidValueError(f"`mean` and `std` must hold {channels} numbers each, got {got}.")
-    if not all(map(math.isfinite, mean)) or not all(0.0 < value < math.inf for value in std):
-        raise InvalidValueError(f"`mean` must be finite and `std` > 0, got {mean} and {std}.")
+        got = f"{float(inputs[row, column])} in row {row}, column {column}"
+        raise InvalidValueError(f"`{name}` must be finite, got {got}.")

@@ -1,12 +1,11 @@
-"""Getting datasets, and checking what is there: hashes, and that every file can be read to its end."""
+"""Downloads datasets, and checks their hashes and that every file can be read."""
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from metacal.errors import DamagedFileError, DownloadError, MissingDataError, needs
+from metacal.errors import DamagedFileError, DownloadError, needs
 from metacal.lab.data.files import HashCheck, RemoteFile, Source, check_hash, data_folder
 from metacal.lab.data.sources import SOURCES, find_source, load_dataset
 
@@ -14,36 +13,23 @@ RETRIES = 2
 ProgressOf = Callable[[RemoteFile], Any]
 
 
-@dataclass(frozen=True)
-class Stock:
-    """Whether a dataset can be loaded without a download; the files that would be read, and their size or its."""
+class Stock(NamedTuple):
+    """A dataset, the files of it that are here (none if one is missing), and the size of these or of the download."""
 
     source: Source
     files: tuple[Path, ...]
-    is_here: bool
     megabytes: float
-
-    @property
-    def is_subset(self) -> bool:
-        """Whether the files say in their names that they are not the whole dataset."""
-        return any("subset" in path.name for path in self.files)
 
 
 def take_stock(folder: str | Path | None = None) -> list[Stock]:
-    """What of the named datasets is in the data folder."""
-    place, stocks = data_folder(folder), []
+    """Return which of the named datasets are in the data folder."""
+    stocks = []
     for source in SOURCES.values():
-        try:
-            files = source.find(place)
-            stocks.append(Stock(source, files, True, sum(map(_size, files)) / 1e6))
-        except MissingDataError:
-            stocks.append(Stock(source, (), False, sum(remote.megabytes for remote in source.downloads)))
+        files = source.search(data_folder(folder))
+        inside = [file for path in files for file in (path, *path.rglob("*")) if file.is_file()]
+        to_get = sum(remote.megabytes for remote in source.downloads)
+        stocks.append(Stock(source, files, sum(file.stat().st_size for file in inside) / 1e6 if files else to_get))
     return stocks
-
-
-def _size(path: Path) -> int:
-    files = [path] if path.is_file() else path.rglob("*")
-    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def fetch_dataset(
@@ -53,10 +39,10 @@ def fetch_dataset(
     mirror: str | None = None,
     progress: ProgressOf | None = None,
 ) -> list[Path]:
-    """Download the files of a dataset that are not there with a good hash.
+    """Download the files of a dataset that are missing or have a wrong hash.
 
-    A file is written under another name and moved into place once its hash is right, so nothing is left half-written;
-    one that was there under its name with another hash is replaced then.
+    A file is moved into place once its hash is right, so nothing is left half-written; one of its name with another
+    hash is replaced then.
 
     Args:
         name: of the dataset; one that is built in has no files.
@@ -72,7 +58,7 @@ def fetch_dataset(
 
 
 def remote_files(source: Source, folder: Path) -> tuple[RemoteFile, ...]:
-    """What is downloaded for a dataset; one that needs files and has no address is refused."""
+    """Return the downloads of a dataset; raise if it needs files and has no address."""
     if not source.built_in and not source.downloads:
         raise DownloadError(f"{source.name} cannot be fetched: put its files into the data folder, {folder}.")
     return source.downloads
@@ -86,13 +72,12 @@ def check_dataset(name: str, *, folder: str | Path | None = None) -> list[HashCh
         DamagedFileError: a file has another hash, or cannot be read; says which hash was expected and found.
     """
     source, place = find_source(name), data_folder(folder)
-    files = [file for path in source.find(place) for file in ([path] if path.is_file() else sorted(path.glob("*.bin")))]
-    checks = [check_hash(file) for file in files]
+    checks = [check_hash(path) for path in source.find(place) if path.is_file()]
     wrong = [f"{each.path}: expected {each.expected}, found {each.found}" for each in checks if each.is_good is False]
     if wrong:
+        how = source.how_to_get(place)
         raise DamagedFileError(
-            f"{source.name} is not as published. {'; '.join(wrong)}. To get the published files: "
-            + source.how_to_get(place)
+            f"{source.name} is not as published. {'; '.join(wrong)}. To get the published files: {how}"
         )
     if source.check is not None:
         source.check(place)
@@ -102,7 +87,7 @@ def check_dataset(name: str, *, folder: str | Path | None = None) -> list[HashCh
 
 
 def _fetch_file(remote: RemoteFile, folder: Path, mirror: str | None, progress: ProgressOf | None) -> Path:
-    """Download one file unless it is there with a good hash."""
+    """Download one file unless it exists with a good hash."""
     with needs("lab"):
         import pooch
 
@@ -117,11 +102,9 @@ def _fetch_file(remote: RemoteFile, folder: Path, mirror: str | None, progress: 
         timeout=60,
         headers={"Accept-Encoding": "identity"},  # or a .gz file might come unpacked
     )
-    store = pooch.create(
-        path=folder, base_url="", registry={remote.name: remote.hash}, urls={remote.name: url}, retry_if_failed=RETRIES
-    )
+    options = {"registry": {remote.name: remote.hash}, "urls": {remote.name: url}, "retry_if_failed": RETRIES}
     try:
-        store.fetch(remote.name, downloader=downloader)
+        pooch.create(path=folder, base_url="", **options).fetch(remote.name, downloader=downloader)
     except ValueError as error:
         got = re.search(r"but got (\w+)", str(error))
         if got is None:  # an address that is none

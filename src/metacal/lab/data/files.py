@@ -1,5 +1,6 @@
-"""The files of datasets: where they are and come from, the hashes they are known by, and reading them in place."""
+"""The files of datasets: where they are, where they come from, their hashes, and how to read them in place."""
 
+import glob
 import gzip
 import inspect
 import lzma
@@ -21,7 +22,7 @@ READ_ERRORS = (EOFError, OSError, tarfile.TarError, zlib.error, lzma.LZMAError)
 
 
 class Shape(NamedTuple):
-    """Training samples of a dataset, the shape and kind of one, and the classes; known before its files are there."""
+    """Size, input shape and kind, and number of classes of a dataset; known before download."""
 
     samples: int
     input_shape: tuple[int, ...]
@@ -29,9 +30,8 @@ class Shape(NamedTuple):
     kind: str = "image"
 
 
-@dataclass(frozen=True)
-class RemoteFile:
-    """A file to download to a place in the data folder, known by its ``algorithm:digest``."""
+class RemoteFile(NamedTuple):
+    """A file to download to the data folder, identified by its ``algorithm:digest``."""
 
     name: str
     url: str
@@ -42,15 +42,15 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class Source:
-    """A dataset with a name."""
+    """A named dataset."""
 
     name: str  # e.g. ``cifar10``
     title: str  # one line about it
-    load: Callable[..., Dataset]  # reads it from the data folder; its keyword-only arguments are the dataset's options
-    # the files in the data folder that `load` reads, none if one is missing; a dataset that is built in has no search,
-    # and its `load` takes no folder
-    search: Callable[[Path], tuple[Path, ...]] | None = None
-    looked_for: str = "its files"  # by `search`, in words
+    # Reads it from the data folder (a built-in one takes none); its keyword-only arguments are the dataset's options.
+    load: Callable[..., Dataset]
+    # For each file or folder that `load` reads, glob patterns in the data folder, the best first; none if built in.
+    patterns: tuple[tuple[str, ...], ...] = ()
+    looked_for: str = "its files"  # the same in words
     downloads: tuple[RemoteFile, ...] = ()
     shape: Shape | None = None  # None where options decide it
     check: Callable[[Path], None] | None = None  # reads everything, where `load` reads only a part
@@ -59,34 +59,43 @@ class Source:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Names of what `load` can be told."""
+        """Names of the options of `load`."""
         parameters = inspect.signature(self.load).parameters.values()
         return (*(each.name for each in parameters if each.kind is each.KEYWORD_ONLY), *self.passed_on)
 
     @property
     def built_in(self) -> bool:
         """Whether it needs no files."""
-        return self.search is None
+        return not self.patterns
+
+    def search(self, folder: Path) -> tuple[Path, ...]:
+        """Return the files that `load` reads; none if one is missing."""
+        hits = [
+            next((folder / hit for each in patterns for hit in sorted(glob.glob(each, root_dir=folder))), None)
+            for patterns in self.patterns
+        ]
+        found = tuple(hit for hit in hits if hit is not None)
+        return found if len(found) == len(hits) else ()
 
     def find(self, folder: Path) -> tuple[Path, ...]:
-        """The files that `load` reads; an error says what was looked for, where, and how to get it."""
-        found = self.search(folder) if self.search is not None else ()
+        """As `search`, but raise an error that says what is missing, where, and how to get it."""
+        found = self.search(folder)
         if not found and not self.built_in:
             raise MissingDataError(
-                f"{self.name} is not in {folder}, where {self.looked_for} was looked for; get it by: "
-                f"{self.how_to_get(folder)} (another folder is named by --data-dir, `folder` or {VARIABLE})."
+                f"{self.name} is not in {folder} (searched for {self.looked_for}); get it by: "
+                f"{self.how_to_get(folder)} (--data-dir, `folder` or {VARIABLE} name another folder)."
             )
         return found
 
     def how_to_get(self, folder: Path) -> str:
-        """The command that downloads it to a folder or, where there is none, what else to do."""
+        """Return the command that downloads it, or other instructions."""
         if not self.downloads:
             return f"putting its files into {folder}"
         return f"metacal data fetch {self.name}" + ("" if folder == data_folder() else f" --data-dir {folder}")
 
 
 def data_folder(folder: str | Path | None = None) -> Path:
-    """The folder of the datasets: the argument, else what METACAL_DATA names, else the user's cache folder."""
+    """Return the data folder: the argument, else METACAL_DATA, else the user's cache folder."""
     chosen = folder if folder is not None else os.environ.get(VARIABLE)
     if chosen:
         return Path(chosen).expanduser()
@@ -95,16 +104,8 @@ def data_folder(folder: str | Path | None = None) -> Path:
     return Path(pooch.os_cache("metacal"))
 
 
-def first_found(folder: Path, *patterns: str) -> Path | None:
-    """The first path in a folder that fits a pattern; earlier patterns go first, then the alphabet."""
-    if not folder.is_dir():
-        return None
-    return next((hit for pattern in patterns for hit in sorted(folder.glob(pattern))), None)
-
-
-@dataclass(frozen=True)
-class HashCheck:
-    """A file's hash beside the published one; ``is_good`` is None where none is known."""
+class HashCheck(NamedTuple):
+    """A file's hash and the published one; ``is_good`` is None if none is known."""
 
     path: Path
     expected: str | None
@@ -112,20 +113,14 @@ class HashCheck:
     is_good: bool | None
 
 
-def known_hashes(path: Path) -> tuple[str, ...]:
-    """Hashes that a file of this name may have, the published one first; none if nothing is known about it."""
+def check_hash(path: Path) -> HashCheck:
+    """Compare a file's hash with those that are known for its name, the published one first."""
+    with needs("lab"):
+        import pooch
     from metacal.lab.data.sources import SOURCES  # whose files are read by this module
 
     remotes = (remote for source in SOURCES.values() for remote in source.downloads)
-    return next(((each.hash, *each.also) for each in remotes if path.name == Path(each.name).name), ())
-
-
-def check_hash(path: Path) -> HashCheck:
-    """Compare a file's hash with those that are known for its name."""
-    with needs("lab"):
-        import pooch
-
-    known = known_hashes(path)
+    known = next(((each.hash, *each.also) for each in remotes if path.name == Path(each.name).name), ())
     algorithms = [digest.partition(":")[0] for digest in known] or ["md5"]
     try:
         found = {algorithm: f"{algorithm}:{pooch.file_hash(path, algorithm)}" for algorithm in set(algorithms)}
@@ -136,12 +131,12 @@ def check_hash(path: Path) -> HashCheck:
 
 
 def damaged(path: Path, reason: str | BaseException) -> DamagedFileError:
-    """The error that names a file that cannot be read, with expected and found hash where one is known."""
+    """Return the error for an unreadable file, with expected and actual hash if known."""
     if isinstance(reason, BaseException):
         said = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
         reason = said.rstrip(".").replace("\n", " ")
     text = f"{path} is damaged: {reason}"
-    if path.is_file() and known_hashes(path) and not (checked := check_hash(path)).is_good:
+    if path.is_file() and (checked := check_hash(path)).is_good is False:
         text += f"; expected {checked.expected}, found {checked.found}"
     return DamagedFileError(f"{text}.")
 
@@ -160,8 +155,8 @@ def read_bytes(path: Path) -> bytes:
 def read_members(path: Path, wanted: Callable[[PurePosixPath], bool]) -> Iterator[tuple[PurePosixPath, bytes]]:
     """Name and contents of the wanted files in a folder or a tar archive, which is read in place.
 
-    Nothing is written. An archive with a name that leads out of it (absolute, or through ``..``) is refused as a whole;
-    links and devices are passed over. A compressed archive is read to its end, so that its checksum is tested.
+    An archive with a name that leads out of it (absolute, or through ``..``) is refused; links and devices are ignored.
+    A compressed archive is read to its end, so that its checksum is tested.
     """
     if path.is_dir():
         for file in sorted(path.rglob("*")):

@@ -1,4 +1,4 @@
-"""Where runs are executed: in processes of this machine (`LocalEngine`), or on a Ray cluster (`RayEngine`).
+"""Engines that execute runs: in processes of this machine (`LocalEngine`), or on a Ray cluster (`RayEngine`).
 
 Every engine takes specs and a store, leaves complete runs in the store, and says which failed. Engines print nothing:
 they tell a listener.

@@ -1,4 +1,4 @@
-"""How long runs take on this machine: from runs like them that are done, or else from the size of their models."""
+"""Estimates the time of runs on this machine, from similar finished runs or from the model sizes."""
 
 import json
 import time
@@ -21,7 +21,7 @@ VOCABULARY = 20_001
 
 
 def estimate_seconds(specs: Sequence[RunSpec], store: RunStore) -> float:
-    """What these runs take, one after the other.
+    """Estimate the time of these runs, one after the other.
 
     Examples:
         >>> from metacal.lab.training import build_spec
@@ -34,12 +34,11 @@ def estimate_seconds(specs: Sequence[RunSpec], store: RunStore) -> float:
 
 
 def _likeness(spec: RunSpec) -> tuple[object, ...]:
-    cost = (spec.method.needs_meta, spec.outer)
-    return (spec.dataset, spec.model, options_of(spec), spec.train_size, spec.epochs, *cost)
+    work = (spec.dataset, spec.model, _options(spec), spec.train_size, spec.epochs)
+    return (*work, spec.method.needs_meta, spec.outer)
 
 
-def options_of(spec: RunSpec) -> str:
-    """The model's options as a key."""
+def _options(spec: RunSpec) -> str:
     return json.dumps(spec.model_options, sort_keys=True)
 
 
@@ -55,17 +54,17 @@ def _seconds_of_complete_runs(store: RunStore) -> dict[tuple[object, ...], float
 
 def _seconds_by_size(spec: RunSpec) -> float:
     source = SOURCES.get(spec.dataset)
-    shape = source.shape if source is not None else None
-    if shape is None:
+    if source is None or source.shape is None:
         return 0.0
+    shape = source.shape
     samples = min(spec.train_size or shape.samples, shape.samples)
     learning = LEARNING if spec.method.hyperparameters and spec.outer == "paper" else 1.0  # others hardly show
-    return learning * spec.epochs * samples * training_flops(spec.model, options_of(spec), shape) / speed()
+    return learning * spec.epochs * samples * _training_flops(spec.model, _options(spec), shape) / _speed()
 
 
 @lru_cache
-def training_flops(model: str, options: str, shape: Shape) -> float:
-    """Floating-point operations of a training step per sample: thrice those of a forward pass, counted without one."""
+def _training_flops(model: str, options: str, shape: Shape) -> float:
+    """Return the operations of a training step per sample: three times those of a forward pass."""
     is_text = shape.kind == "text"
     chosen = json.loads(options)
     with torch.device("meta"):
@@ -79,8 +78,8 @@ def training_flops(model: str, options: str, shape: Shape) -> float:
 
 
 @lru_cache(maxsize=1)
-def speed() -> float:
-    """Floating-point operations a second that training reaches here: some steps of a small network, a second's work."""
+def _speed() -> float:
+    """Measure the operations per second of training here, with a few steps of a small network."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     shape = Shape(64, (3, 32, 32), 10)
     network = create_model("resnet8", num_classes=10, input_shape=shape.input_shape).to(device)
@@ -92,4 +91,4 @@ def speed() -> float:
         if device.type == "cuda":
             torch.cuda.synchronize()
         fastest = min(fastest, time.perf_counter() - begun)
-    return len(images) * training_flops("resnet8", "{}", shape) / fastest
+    return len(images) * _training_flops("resnet8", "{}", shape) / fastest

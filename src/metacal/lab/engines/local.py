@@ -1,17 +1,19 @@
-"""What every engine does with runs (a queue of them, attempts, events that say how they go), and `LocalEngine`."""
+"""What all engines share (attempts at runs, and progress events), and `LocalEngine`."""
 
 import os
 import signal
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from collections import deque
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from multiprocessing import connection, get_context
+from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, Literal
 
 import torch
@@ -31,14 +33,14 @@ PAUSE = 0.1
 
 @dataclass(frozen=True)
 class RunStarted:
-    """A run begins to train, or continues from its checkpoint."""
+    """A run starts, or continues from its checkpoint."""
 
     spec: RunSpec
 
 
 @dataclass(frozen=True)
 class RunProgressed:
-    """So many of its epochs are done; the figures are those of the last one (none when it has just started)."""
+    """The number of finished epochs, with the figures of the last one (none at the start)."""
 
     spec: RunSpec
     epoch: int
@@ -48,7 +50,7 @@ class RunProgressed:
 
 @dataclass(frozen=True)
 class RunFinished:
-    """A run is complete in the store, now or since before."""
+    """A run is complete in the store, now or from before."""
 
     spec: RunSpec
     scores: Mapping[str, Any]
@@ -56,7 +58,7 @@ class RunFinished:
 
 @dataclass(frozen=True)
 class RunFailed:
-    """A run cannot be completed; the others go on."""
+    """A run cannot be completed; the others continue."""
 
     spec: RunSpec
     error: str
@@ -67,22 +69,25 @@ Listener = Callable[[RunEvent], None]
 
 
 def silence(event: RunEvent) -> None:
-    """Listen to nothing."""
+    """Ignore all events."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How an attempt ended; a value that any engine can send."""
+    """The result of an attempt; engines can send it between processes."""
 
     kind: Literal["finished", "failed", "in use", "stopped", "died"]  # in use: another process holds the run
     scores: dict[str, Any] = field(default_factory=dict)  # if finished
-    error: str = ""  # if failed or died
-    signal: int | None = None  # if stopped
+    error: str = "stopped by a signal; everything is saved."  # if not
+
+
+DIED = Outcome("died", error=f"Its process died {ATTEMPTS} times: killed, or out of memory?")
+Outcomes = Generator[tuple[RunSpec, Outcome], None, None]
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where runs are executed and kept."""
+    """Where runs are executed and stored."""
 
     store: RunStore
     hardware: Hardware
@@ -90,7 +95,7 @@ class Place:
 
 
 def attempt(spec: RunSpec, place: Place, emit: Listener, stop: StopRequest) -> Outcome:
-    """Run a spec to its end, from its last checkpoint if there is one; the scores of a complete run are read.
+    """Run a spec to its end, from its last checkpoint if there is one; a complete run is only read.
 
     No error leaves this function: a run that fails must not take others with it.
     """
@@ -105,66 +110,26 @@ def attempt(spec: RunSpec, place: Place, emit: Listener, stop: StopRequest) -> O
     folder = place.store.folder(spec)
     try:
         stop.raise_if_asked()
-        if not folder.is_complete:
-            with folder.lock():  # before any data is loaded: a run that another process holds is put off at no cost
-                pass
         where: dict[str, Any] = {"hardware": place.hardware, "data_dir": place.data_dir}
-        return Outcome("finished", scores=run(spec, folder, **where, resume=True, emit=listen, stop=stop))
+        return Outcome("finished", run(spec, folder, **where, resume=True, emit=listen, stop=stop))
     except InUseError:
+        time.sleep(TRY_AGAIN)
         return Outcome("in use")
-    except Stopped as stopped:
-        return Outcome("stopped", signal=stopped.signal)
+    except Stopped:
+        return Outcome("stopped")
     except Exception as error:
         return Outcome("failed", error=sentence(error))
 
 
-class RunQueue:
-    """Runs in the order given, each once; those that are complete in the store are settled at once."""
-
-    def __init__(self, specs: Iterable[RunSpec], store: RunStore, emit: Listener) -> None:
-        self.failures: dict[str, str] = {}  # what was wrong, by the hash of the spec
-        self.emit = emit
-        self._waiting: deque[tuple[float, RunSpec]] = deque()
-        for spec in {spec.hash: spec for spec in specs}.values():
-            try:
-                if store.state(spec) != "complete":
-                    self._waiting.append((0.0, spec))
-                    continue
-                store.folder(spec).check_free_for(spec, resume=True)
-                self.settle(spec, Outcome("finished", scores=store.folder(spec).read_scores()))
-            except MetacalError as error:
-                self.settle(spec, Outcome("failed", error=sentence(error)))
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def take(self) -> RunSpec | None:
-        """The next run that may be tried now, or None if there is none, or all are held by others for now."""
-        now = time.monotonic()
-        for position, (ready, spec) in enumerate(self._waiting):
-            if ready <= now:
-                del self._waiting[position]
-                return spec
-        return None
-
-    def put_back(self, spec: RunSpec) -> None:
-        """Try it again, now."""
-        self._waiting.appendleft((0.0, spec))
-
-    def settle(self, spec: RunSpec, outcome: Outcome) -> None:
-        """Take note of an outcome; a run that another process holds goes to the back, to be tried again."""
-        if outcome.kind == "finished":
-            self.emit(RunFinished(spec, outcome.scores))
-        elif outcome.kind == "in use":
-            self._waiting.append((time.monotonic() + TRY_AGAIN, spec))
-        else:
-            error = outcome.error or "stopped by a signal; everything is saved."
-            self.failures[spec.hash] = error
-            self.emit(RunFailed(spec, error))
+def sentence(error: BaseException) -> str:
+    """Return an error as one line: the message of our own errors, with the type for others."""
+    return str(error) if isinstance(error, MetacalError) else f"{type(error).__name__}: {error}"
 
 
 class Engine(ABC):
-    """Executes runs somewhere."""
+    """Base of the engines, which execute runs."""
+
+    hardware = Hardware()
 
     def execute(
         self,
@@ -184,7 +149,7 @@ class Engine(ABC):
             specs: what to run; a spec that comes twice is run once.
             store: where runs are kept.
             data_dir: folder of the datasets; see `metacal.lab.data.load_dataset`.
-            emit: receives events, in this process.
+            emit: receives events, in this process, one at a time.
             stop: asks all runs to stop; by default SIGINT and SIGTERM do.
 
         Returns:
@@ -193,28 +158,40 @@ class Engine(ABC):
         Raises:
             Stopped: a signal asked for it; the state of every run is saved.
         """
+        failures: dict[str, str] = {}
+        place, lock = Place(store, self.hardware, data_dir), threading.Lock()
+
+        def tell(event: RunEvent) -> None:
+            with lock:
+                emit(event)
+
+        def settle(spec: RunSpec, outcome: Outcome) -> None:
+            if outcome.kind == "finished":
+                tell(RunFinished(spec, outcome.scores))
+            elif not (request and outcome.kind == "stopped"):
+                failures[spec.hash] = outcome.error
+                tell(RunFailed(spec, outcome.error))
+
         with StopRequest().listening() if stop is None else nullcontext(stop) as request:
-            queue = RunQueue(specs, store, emit)
-            if len(queue):
-                self.complete(queue, Place(store, Hardware(), data_dir), request)
-            return queue.failures
+            waiting: deque[RunSpec] = deque()
+            for spec in {spec.hash: spec for spec in specs}.values():
+                if store.folder(spec).is_complete:
+                    settle(spec, attempt(spec, place, tell, request))
+                else:
+                    waiting.append(spec)
+            if waiting:
+                with closing(self.outcomes(waiting, place, tell, request)) as outcomes:
+                    for spec, outcome in outcomes:
+                        if outcome.kind == "in use":
+                            waiting.append(spec)
+                        else:
+                            settle(spec, outcome)
+                request.raise_if_asked()
+        return failures
 
     @abstractmethod
-    def complete(self, queue: RunQueue, place: Place, stop: StopRequest) -> None:
-        """Execute until nothing is left, or until asked to stop."""
-
-
-def sentence(error: BaseException) -> str:
-    """An error in a line: our own speak for themselves, others are named.
-
-    Examples:
-        >>> sentence(KeyError("x"))
-        "KeyError: 'x'"
-    """
-    return str(error) if isinstance(error, MetacalError) else f"{type(error).__name__}: {error}"
-
-
-DIED = Outcome("died", error=f"Its process died {ATTEMPTS} times: killed, or out of memory?")
+    def outcomes(self, waiting: deque[RunSpec], place: Place, emit: Listener, stop: StopRequest) -> Outcomes:
+        """Take runs from the queue until it is empty or a stop is requested, and yield the result of each attempt."""
 
 
 class LocalEngine(Engine):
@@ -241,110 +218,81 @@ class LocalEngine(Engine):
         self.jobs = jobs
         self.hardware = hardware or Hardware()
 
-    def complete(self, queue: RunQueue, place: Place, stop: StopRequest) -> None:
-        """Execute one run after the other here, or several at a time in processes."""
-        if self.jobs > 1:
-            threads = self.hardware.threads or max(1, len(os.sched_getaffinity(0)) // self.jobs)
-            shared = self.hardware.model_copy(update={"threads": threads})
-            execute_in_processes(self.jobs, queue, replace(place, hardware=shared), stop)
+    def outcomes(self, waiting: deque[RunSpec], place: Place, emit: Listener, stop: StopRequest) -> Outcomes:
+        """Execute runs one by one in this process, or several at a time in processes watched by threads."""
+        if self.jobs == 1:
+            while waiting and not stop:
+                spec = waiting.popleft()
+                yield spec, attempt(spec, place, emit, stop)
             return
-        while len(queue):
-            spec = queue.take()
-            stop.raise_if_asked()
-            if spec is None:
-                time.sleep(PAUSE)
-                continue
-            outcome = attempt(spec, replace(place, hardware=self.hardware), queue.emit, stop)
-            if outcome.kind == "stopped":
-                raise Stopped(outcome.signal)
-            queue.settle(spec, outcome)
+        threads = self.hardware.threads or max(1, len(os.sched_getaffinity(0)) // self.jobs)
+        shared = replace(place, hardware=self.hardware.model_copy(update={"threads": threads}))
+        gpus, slots, over = visible_gpus(self.hardware), SimpleQueue[str | None](), threading.Event()
+        for number in range(self.jobs):
+            slots.put(gpus[number % len(gpus)] if gpus else None)
+
+        def watch(spec: RunSpec) -> Outcome:
+            gpu, outcome = slots.get(), DIED
+            try:
+                for _ in range(ATTEMPTS):
+                    if outcome is DIED:
+                        outcome = attempt_in_process(spec, shared, gpu, emit, lambda: bool(stop) or over.is_set())
+                return outcome
+            finally:
+                slots.put(gpu)
+
+        running: dict[Future[Outcome], RunSpec] = {}
+        with ThreadPoolExecutor(self.jobs) as pool:
+            try:
+                while running or (waiting and not stop):
+                    while waiting and not stop and len(running) < self.jobs:
+                        spec = waiting.popleft()
+                        running[pool.submit(watch, spec)] = spec
+                    for future in wait(running, PAUSE, FIRST_COMPLETED).done:
+                        yield running.pop(future), future.result()
+            finally:
+                over.set()
 
 
-def execute_in_processes(jobs: int, queue: RunQueue, place: Place, stop: StopRequest) -> None:
-    """Execute until nothing is left, or until asked to stop; a run whose process dies is resumed in another."""
-    gpus = visible_gpus(place.hardware)
-    running: dict[int, RunProcess] = {}
-    deaths: Counter[str] = Counter()
-    asked = False
-    try:
-        while running or (len(queue) and not stop):
-            if stop and not asked:
-                asked = True
-                for process in running.values():
-                    process.ask_to_stop()
-            for slot in range(jobs):
-                if slot not in running and not stop and (spec := queue.take()) is not None:
-                    running[slot] = RunProcess(spec, place, gpus[slot % len(gpus)] if gpus else None)
-            ready = connection.wait([process.line for process in running.values()], timeout=PAUSE)
-            for slot, process in list(running.items()):
-                told = process.receive() if process.line in ready else None
-                if not isinstance(told, Outcome):
-                    if told is not None:
-                        queue.emit(told)
-                    continue
-                running.pop(slot).close()
-                deaths[process.spec.hash] += told.kind == "died"
-                if told.kind == "died" and (asked or deaths[process.spec.hash] < ATTEMPTS):
-                    queue.put_back(process.spec)
-                elif not (asked and told.kind == "stopped"):
-                    queue.settle(process.spec, told)
-        if asked or len(queue):
-            raise Stopped(stop.signal)
-    finally:
-        for process in running.values():
-            process.close()
-
-
-class RunProcess:
-    """A run in a process of its own: when it dies, no other run is touched.
+def attempt_in_process(
+    spec: RunSpec, place: Place, gpu: str | None, emit: Listener, is_over: Callable[[], bool]
+) -> Outcome:
+    """Attempt a run in its own process, so that a crash does not affect other runs.
 
     It is forked from a fresh process that has imported all it needs and nothing else: no GPU, no threads, no data.
-    Events, then the outcome, come through a pipe. A word through it, or its end, asks for a stop.
+    Events, then the outcome, come through a pipe, whose end asks the run to save and stop.
     """
-
-    def __init__(self, spec: RunSpec, place: Place, gpu: str | None) -> None:
-        context = get_context("forkserver")
-        context.set_forkserver_preload([__name__])
-        self.spec = spec
-        self.line, theirs = context.Pipe()
-        # The environment as it is now: the process that this one is forked from may be older.
-        environment = {**os.environ, **({} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu})}
-        self.process = context.Process(target=work, args=(spec, place, theirs, environment))
-        # Ctrl-C reaches every process of a terminal; runs are asked to stop by this one, and do not hear it themselves.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            self.process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        theirs.close()
-
-    def ask_to_stop(self) -> None:
-        """Ask the run to save and stop."""
-        with suppress(OSError):
-            self.line.send("stop")
-
-    def receive(self) -> RunEvent | Outcome:
-        """What it tells next."""
-        try:
-            told: RunEvent | Outcome = self.line.recv()
-        except (EOFError, OSError):
-            return DIED
-        return told
-
-    def close(self) -> None:
-        """Wait for the process, whose run is saved if it is not over."""
-        self.line.close()
-        self.process.join()
+    context = get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    # The environment as it is now: the process that this one is forked from may be older.
+    environment = {**os.environ, **({} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu})}
+    line, theirs = context.Pipe()
+    process = context.Process(target=_work, args=(spec, place, theirs, environment))
+    process.start()
+    theirs.close()
+    try:
+        while not is_over():
+            told: RunEvent | Outcome | None = line.recv() if line.poll(PAUSE) else None
+            if isinstance(told, Outcome):
+                return told
+            if told is not None:
+                emit(told)
+        return Outcome("stopped")
+    except (EOFError, ConnectionResetError):
+        return DIED
+    finally:
+        line.close()
+        process.join()
 
 
-def work(spec: RunSpec, place: Place, line: Connection, environment: dict[str, str]) -> None:
-    """What the process of a run does."""
+def _work(spec: RunSpec, place: Place, line: Connection, environment: dict[str, str]) -> None:
+    # Ctrl-C reaches every process of a terminal; runs are asked to stop through the pipe, and do not hear it.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     os.environ.update(environment)
     stop = StopRequest()
 
-    def obey() -> None:
-        with suppress(EOFError, OSError):  # the process that started this one is gone
+    def stop_at_end_of_pipe() -> None:
+        with suppress(EOFError, OSError):
             line.recv()
         stop.signal = signal.SIGTERM
 
@@ -352,13 +300,13 @@ def work(spec: RunSpec, place: Place, line: Connection, environment: dict[str, s
         with suppress(OSError):  # nobody is there any more: the run is stopped
             line.send(what)
 
-    threading.Thread(target=obey, daemon=True).start()
+    threading.Thread(target=stop_at_end_of_pipe, daemon=True).start()
     with stop.listening():
         tell(attempt(spec, place, tell, stop))
 
 
 def visible_gpus(hardware: Hardware) -> list[str]:
-    """The GPUs that runs may use, as CUDA names them; none if they are not asked for, or a run takes several."""
+    """Return the GPUs that runs may use, by CUDA name; none if not requested, or if a run takes several."""
     if hardware.accelerator not in ("auto", "gpu", "cuda") or hardware.devices > 1:
         return []
     named = os.environ.get("CUDA_VISIBLE_DEVICES")

@@ -4,9 +4,9 @@ import os
 import platform
 import socket
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,8 +14,8 @@ from uuid import uuid4
 
 from metacal.errors import InvalidValueError, needs
 from metacal.files import write_text
-from metacal.lab.engines.local import Engine, Outcome, Place, RunEvent, RunQueue, attempt, sentence
-from metacal.lab.training import Hardware, RunSpec, Stopped, StopRequest
+from metacal.lab.engines.local import Engine, Listener, Outcome, Outcomes, Place, RunEvent, attempt, sentence
+from metacal.lab.training import Hardware, RunSpec, StopRequest
 from metacal.lab.training.run_folder import RunStore
 
 PAUSE = 0.2
@@ -44,55 +44,46 @@ class RayEngine(Engine):
         if retries < 0:
             raise InvalidValueError(f"`retries` must be an integer >= 0, got {retries}.")
         self.address, self.cpus, self.gpus, self.retries = address, cpus, gpus, retries
+        self.hardware = Hardware(accelerator="gpu" if gpus else "cpu", threads=max(1, int(cpus)))
 
-    def complete(self, queue: RunQueue, place: Place, stop: StopRequest) -> None:
-        """Execute until nothing is left, or until asked to stop.
+    def outcomes(self, waiting: deque[RunSpec], place: Place, emit: Listener, stop: StopRequest) -> Outcomes:
+        """Submit every run as a task at once; the cluster schedules them.
 
         Raises:
-            Stopped: a signal asked for it; runs have saved their state.
             InvalidValueError: the address does not answer within ten seconds, or no machine has what a run needs.
             MetacalError: Ray is not installed.
         """
         with needs("ray"):
             import ray
-            import ray.util.queue
-            import ray.util.scheduling_strategies
+            from ray.util.queue import Queue
+            from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
         data = place.data_dir or os.environ.get("METACAL_DATA")
-        hardware = Hardware(accelerator="gpu" if self.gpus else "cpu", threads=max(1, int(self.cpus)))
-        with connect(ray, self.address), share(place.store) as (store, mark):
+        root = place.store.root.resolve()
+        there = Place(RunStore(root), place.hardware, Path(data).resolve() if data else None)
+        with connect(ray, self.address), marked(root) as mark:
             check_resources(ray, self.cpus, self.gpus)
-            here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
-                ray.get_runtime_context().get_node_id(), soft=True
-            )  # beside this process: events should not be lost with another machine
-            kept: dict[str, Any] = {"num_cpus": 0, "max_restarts": -1, "scheduling_strategy": here}
-            events = ray.util.queue.Queue(actor_options=kept)
-            there = replace(place, store=store, hardware=hardware, data_dir=Path(data).resolve() if data else None)
+            # Beside this process: events should not be lost with another machine.
+            here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+            events = Queue(actor_options={"num_cpus": 0, "max_restarts": -1, "scheduling_strategy": here})
             resources: dict[str, Any] = {"num_cpus": self.cpus, "num_gpus": self.gpus, "max_retries": self.retries}
             task = ray.remote(**resources)(execute_task)
             running: dict[Any, RunSpec] = {}
+            deadline = float("inf")
             try:
-                deadline = None
-                while running or (len(queue) and deadline is None):
-                    if stop and deadline is None:
+                while (running or (waiting and not stop)) and time.monotonic() < deadline:
+                    while waiting and not stop:
+                        spec = waiting.popleft()
+                        running[task.options(name=f"metacal:{spec.title}").remote(spec, there, mark, events)] = spec
+                    if stop and deadline == float("inf"):
                         deadline = time.monotonic() + STOP_SECONDS
                         for ref in running:
                             ray.cancel(ref)
-                    while deadline is None and (spec := queue.take()) is not None:
-                        named = task.options(name=f"metacal:{spec.title}")
-                        running[named.remote(spec, there, mark, events)] = spec
                     done = ray.wait([*running], num_returns=len(running), timeout=PAUSE)[0] if running else []
-                    for event in drain(ray, events):
-                        queue.emit(event)
+                    with suppress(ray.exceptions.RayError):  # lost with its machine, the queue is being restarted
+                        for event in events.get_nowait_batch(events.qsize()):
+                            emit(event)
                     for ref in done:
-                        spec, outcome = running.pop(ref), self._outcome(ray, ref)
-                        if not (deadline is not None and outcome.kind == "stopped"):
-                            queue.settle(spec, outcome)
-                    if deadline is not None and time.monotonic() > deadline:
-                        break
-                    if not done and not running:
-                        time.sleep(PAUSE)
-                if deadline is not None:
-                    raise Stopped(stop.signal)
+                        yield running.pop(ref), self._outcome(ray, ref)
             finally:
                 for ref in running:
                     with suppress(ray.exceptions.RayError):
@@ -113,16 +104,8 @@ class RayEngine(Engine):
         return outcome
 
 
-def drain(ray: ModuleType, events: Any) -> list[RunEvent]:
-    """The events since the last time; none while their queue, lost with its machine, is restarted."""
-    with suppress(ray.exceptions.RayError):
-        told: list[RunEvent] = events.get_nowait_batch(events.qsize())
-        return told
-    return []
-
-
 def execute_task(spec: RunSpec, place: Place, mark: Path, events: Any) -> Outcome:
-    """Run a spec on a machine of the cluster; when Ray cancels the task, as Ctrl-C would, the run saves and stops."""
+    """Run a spec on a machine of the cluster; if Ray cancels the task, the run saves and stops."""
     import ray
 
     if not mark.exists():
@@ -138,31 +121,31 @@ def execute_task(spec: RunSpec, place: Place, mark: Path, events: Any) -> Outcom
 
 
 @contextmanager
-def share(store: RunStore) -> Iterator[tuple[RunStore, Path]]:
-    """The store as workers find it, and a file in it that they must see: so they know that they share it."""
-    root = store.root.resolve()
+def marked(root: Path) -> Iterator[Path]:
+    """Create a file in the store that workers must see, to check that they share it."""
     mark = root / f".shared-{uuid4().hex}"
     write_text(mark, "Workers that see this file share the store.\n")
     try:
-        yield RunStore(root), mark
+        yield mark
     finally:
         mark.unlink(missing_ok=True)
 
 
 def check_resources(ray: ModuleType, cpus: float, gpus: float) -> None:
-    """Raise unless some machine has what a run needs: its task would wait for ever."""
-    machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    if any(machine.get("CPU", 0) >= cpus and machine.get("GPU", 0) >= gpus for machine in machines):
-        return
-    found = "; ".join(f"{machine.get('CPU', 0):g} CPUs and {machine.get('GPU', 0):g} GPUs" for machine in machines)
-    raise InvalidValueError(
-        f"`cpus` and `gpus` must be what some machine of the cluster has ({found}), got {cpus:g} and {gpus:g}."
-    )
+    """Raise unless some machine has the resources of a run; its task would wait forever."""
+    machines = [
+        (node["Resources"].get("CPU", 0), node["Resources"].get("GPU", 0)) for node in ray.nodes() if node["Alive"]
+    ]
+    if not any(has_cpus >= cpus and has_gpus >= gpus for has_cpus, has_gpus in machines):
+        found = "; ".join(f"{has_cpus:g} CPUs and {has_gpus:g} GPUs" for has_cpus, has_gpus in machines)
+        raise InvalidValueError(
+            f"`cpus` and `gpus` must be what some machine of the cluster has ({found}), got {cpus:g} and {gpus:g}."
+        )
 
 
 @contextmanager
 def connect(ray: ModuleType, address: str | None) -> Iterator[None]:
-    """Be a driver of the cluster; one that was connected before stays so afterwards."""
+    """Connect to the cluster as a driver; an existing connection is kept."""
     if ray.is_initialized():
         yield
         return
@@ -179,15 +162,15 @@ def connect(ray: ModuleType, address: str | None) -> Iterator[None]:
         ray.shutdown()
 
 
-def check_answers(address: str, seconds: float = ANSWER_SECONDS) -> None:
+def check_answers(address: str) -> None:
     """Raise unless something listens at an address."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or "/" in host:
         raise InvalidValueError(f"{ADDRESS}, got {address!r}.")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=seconds).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_SECONDS).close()
     except (OSError, OverflowError) as error:
         raise InvalidValueError(
-            f"{ADDRESS}, got {address!r}, which did not answer within {seconds:g} s: "
+            f"{ADDRESS}, got {address!r}, which did not answer within {ANSWER_SECONDS:g} s: "
             f"{getattr(error, 'strerror', None) or error}. Is `ray start --head` running there, and the port reachable?"
         ) from None

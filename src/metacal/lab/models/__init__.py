@@ -82,10 +82,8 @@ def create_model(
         Linear(in_features=512, out_features=10, bias=True)
     """
     if name not in MODELS and ":" not in name:
-        raise InvalidValueError(
-            f"`model` must be a known name or an import path 'module:Class', got {name!r}; nearest: "
-            f"{nearest(name, MODELS)}."
-        )
+        rule, near = "a known name or an import path 'module:Class'", nearest(name, MODELS)
+        raise InvalidValueError(f"`model` must be {rule}, got {name!r}; nearest: {near}.")
     takes, factory = MODELS[name] if name in MODELS else ("anything", _import(name))
     arguments: dict[str, Any] = {"num_classes": num_classes}
     if takes == IMAGE:

@@ -17,16 +17,14 @@ class GlobalPoolingCNN(nn.Module):
     The convolutions have 128 filters of width 5 without padding, each followed by ReLU, the first two by max-pooling
     of width 5 and stride 1. The hidden layer has 128 units with ReLU and dropout 0.3.
 
-    Documents are short beside the 1,000 words that they are padded to. Every value before the global maximum looks at
-    21 words; those that look at nothing but padding are all alike, and one of them is enough for the maximum. So a
-    document padded to its length + 21 (or to the full width, if that is less) has the features, and the gradient, that
-    it has at full width. The batch is sorted by length and run in chunks, each padded as its longest document needs.
+    Every value before the global maximum sees 21 words. Those that see nothing but padding are all alike, and one of
+    them is enough for the maximum. So a document padded to its length + 21 has the features, and the gradient, that it
+    has at full width. The batch is sorted by length and run in chunks, each padded as its longest document needs.
 
     Args:
         num_classes: K.
         embeddings: frozen word vectors ``(words, d)``; token 0 is the padding.
-        chunk: documents that are run together; None runs the batch at full width. Lengths are read by the host, once a
-            batch.
+        chunk: documents that are run together (the host reads their lengths); None runs the batch at full width.
 
     Examples:
         >>> import torch
@@ -61,20 +59,19 @@ class GlobalPoolingCNN(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits ``(n, K)`` of tokens ``(n, L)``, left-padded with 0, L >= 21."""
         if tokens.ndim != 2 or tokens.shape[1] < RECEPTIVE_FIELD or tokens.is_floating_point():
-            raise InvalidValueError(
-                f"`tokens` must be integers (n, L) with L >= {RECEPTIVE_FIELD}, got {tokens.dtype} "
-                f"{tuple(tokens.shape)}."
-            )
-        at_once = self.chunk is None or not len(tokens) or tokens.is_meta  # lengths of meta tensors cannot be read
-        features = self._features(tokens) if at_once else self._chunked(tokens)
+            got = f"{tokens.dtype} {tuple(tokens.shape)}"
+            raise InvalidValueError(f"`tokens` must be integers (n, L) with L >= {RECEPTIVE_FIELD}, got {got}.")
+        if self.chunk is None or not len(tokens) or tokens.is_meta:  # lengths of meta tensors cannot be read
+            features = self._features(tokens)
+        else:
+            features = self._chunked(tokens, self.chunk)
         logits: Tensor = self.head(self.hidden(features))
         return logits
 
     def _features(self, tokens: Tensor) -> Tensor:
         """``(n, 128)``: the maximum over the document of every filter.
 
-        Word vectors come one word after the other, which is an image of height 1 in channels-last order: convolved and
-        pooled as that, nothing is copied and the pooling works on all filters at once.
+        Words are convolved and pooled as an image of height 1 in channels-last order, which copies nothing.
         """
         words = nn.functional.embedding(tokens.int() if tokens.dtype is torch.int16 else tokens, self.embeddings)
         found = words.transpose(1, 2).unsqueeze(2)
@@ -87,25 +84,13 @@ class GlobalPoolingCNN(nn.Module):
                 found = layer(found)
         return found.amax((2, 3))
 
-    def _chunked(self, tokens: Tensor) -> Tensor:
+    def _chunked(self, tokens: Tensor, chunk: int) -> Tensor:
         """The same, a few documents of like length at a time; in the order of ``tokens``."""
-        assert self.chunk is not None
-        full, chunk = tokens.shape[1], self.chunk
-        lengths, order = document_lengths(tokens).sort(descending=True)
+        full = tokens.shape[1]
+        from_the_end = torch.arange(full, 0, -1, device=tokens.device)
+        lengths, order = torch.where(tokens != 0, from_the_end, 0).amax(1).sort(descending=True)
         parts = []
         for rows, longest in zip(torch.split(order, chunk), lengths[::chunk].tolist(), strict=True):
             width = min(full, longest + RECEPTIVE_FIELD)
             parts.append(self._features(tokens[:, full - width :].index_select(0, rows)))
         return torch.cat(parts).index_select(0, order.argsort())
-
-
-def document_lengths(tokens: Tensor) -> Tensor:
-    """Words from the first that is not padding to the end, ``(n,)``.
-
-    Examples:
-        >>> import torch
-        >>> document_lengths(torch.tensor([[0, 0, 3], [1, 0, 2], [0, 0, 0]])).tolist()
-        [1, 3, 0]
-    """
-    places = torch.arange(tokens.shape[1], 0, -1, device=tokens.device)
-    return torch.where(tokens != 0, places, 0).amax(1)

@@ -7,10 +7,7 @@ from torch import Tensor, nn
 
 
 class Block(nn.Module):
-    """Convolutions and a shortcut: ``relu(body(x) + shortcut(x))``.
-
-    A layer is given by channels in and out, size and stride; it is normalised, with ReLU between two of them.
-    """
+    """``relu(body(x) + shortcut(x))``; a convolution of the body is given by channels in and out, size and stride."""
 
     expansion = 1
 
@@ -110,9 +107,7 @@ class WideResNet(ResNet):
     """
 
     def __init__(self, blocks: int, widen: int, num_classes: int, in_channels: int = 3) -> None:
-        super().__init__(
-            BasicBlock, (blocks,) * 3, num_classes, width=16 * widen, in_channels=in_channels, stem_width=16
-        )
+        super().__init__(BasicBlock, (blocks,) * 3, num_classes, 16 * widen, in_channels, stem_width=16)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 fan_out = module.kernel_size[0] * module.kernel_size[1] * module.out_channels

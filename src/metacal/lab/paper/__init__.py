@@ -1,4 +1,4 @@
-"""The paper: its tables and figures as values, their published figures, and ours beside them."""
+"""The paper: its tables and figures as data, with the published figures and ours."""
 
 from metacal.lab.paper.catalogue import EXHIBITS, FIGURES, STUDIES, TABLES
 

@@ -1,4 +1,4 @@
-"""Exhibits of the paper as values: tables, figures and studies, the `Plan` of their runs, and the scales of a plan."""
+"""Tables, figures and studies as data, the `Plan` of their runs, and the scales of a plan."""
 
 import csv
 from collections.abc import Mapping
@@ -8,9 +8,8 @@ from importlib.resources import files
 from typing import Any, NamedTuple
 
 from metacal.errors import InvalidValueError
-from metacal.lab.training.methods import METHODS
 from metacal.lab.training.recipes import build_spec
-from metacal.lab.training.spec import RunSpec
+from metacal.lab.training.spec import METHODS, RunSpec
 
 SCALES = ("full", "cpu", "smoke")
 
@@ -37,7 +36,6 @@ KEPT_IN_SMOKE = (
     *("method", "seed", "nesterov", "weight_decay", "domains", "hold_out_meta"),
     *("outer", "meta", "through", "select", "finish", "published", "average"),
 )
-
 NOTES = {
     "full": "Made with {}, which is not the published setting: it does not stand against the published figures.",
     "cpu": "Made at the {} (smaller models, fewer images and epochs; text in full): at most the order of methods can "
@@ -48,7 +46,7 @@ NOTES = {
 
 
 def scale_settings(settings: Mapping[str, Any], scale: str) -> dict[str, Any]:
-    """The settings of a run at a scale.
+    """Return the settings of a run at a scale.
 
     ``cpu`` keeps dataset, method and hyper-parameters, shrinks images, models and epochs; other data is run in full.
     ``smoke`` shows that everything runs, on the digits in place of images and text: its figures mean nothing.
@@ -57,33 +55,27 @@ def scale_settings(settings: Mapping[str, Any], scale: str) -> dict[str, Any]:
         >>> scale_settings({"dataset": "cifar10", "model": "resnet18", "method": "mc"}, "cpu")["model"]
         'resnet8'
     """
-    if scale == "full" or settings.get("dataset") == "simulated":
-        return dict(settings)
+    method, dataset = settings.get("method", "ce"), settings.get("dataset", "")
+    meta = settings.get("meta", "val" if method == "meta" else "split")  # the paper's methods have a part of their own
     if scale == "smoke":
         kept = {key: value for key, value in settings.items() if key in KEPT_IN_SMOKE}
         small = {"dataset": "digits", "model": "mlp", "model_options": {"hidden": [16]}, **kept, **SMOKE}
-        if learned_on(settings) == "val":
+        if meta == "val":
             small.pop("meta_size")
-        return small if settings.get("method") == "meta" else {**PUBLISHED, **small}
-    if settings.get("dataset") not in CPU_IMAGES:
+        return small if method == "meta" else {**PUBLISHED, **small}
+    if scale == "full" or dataset not in CPU_IMAGES:
         return dict(settings)
     model, options = CPU_MODELS[settings.get("model", "resnet18")]
-    regime = dict(CPU_IMAGES[settings["dataset"]])
+    regime = dict(CPU_IMAGES[dataset])
     meta_size = regime.pop("meta_size")
-    needs_part = METHODS[settings.get("method", "ce")].needs_meta and learned_on(settings) == "split"
+    needs_part = METHODS[method].needs_meta and meta == "split"
     if needs_part or settings.get("hold_out_meta", False):  # as in the paper: 80 % of the data against 90 %
         regime |= {"train_size": regime["train_size"] - meta_size, "meta_size": meta_size}
     return {**settings, "model": model, "model_options": options, **CPU_SHARED, **regime}
 
 
-def learned_on(settings: Mapping[str, Any]) -> str:
-    """The part of the data that hyper-parameters are learned on: the paper's methods have one of their own."""
-    part: str = settings.get("meta", "val" if settings.get("method") == "meta" else "split")
-    return part
-
-
 class Published(NamedTuple):
-    """A published figure: mean and standard deviation over seeds, and the temperature beside it where there is one."""
+    """A published figure: mean and standard deviation over seeds, and its temperature if there is one."""
 
     mean: float
     std: float | None
@@ -92,25 +84,29 @@ class Published(NamedTuple):
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table."""
+    """A row of a table: data set and model as the paper calls them, and the settings of its runs."""
 
-    dataset: str  # as the paper calls it
-    model: str  # as the paper calls it
-    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)  # of its runs
+    dataset: str
+    model: str
+    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
     over: str | None = None  # how a figure comes from test domains, if there are any: ``average`` or ``worst``
 
     @property
     def name(self) -> str:
-        """For commands: ``cifar-10/resnet18``."""
+        """The name for commands: ``cifar-10/resnet18``."""
         return f"{self.dataset}/{self.model}".lower().replace(" ", "-")
+
+    @property
+    def title(self) -> str:
+        """The name for display."""
+        return f"{self.dataset} {self.model}"
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: a method."""
+    """A column of a table: a method, and the settings of its runs; None for figures quoted from the literature."""
 
-    label: str  # as the paper calls it
-    # of its runs, ``method`` among them; None for figures quoted from the literature, which are never run
+    label: str
     settings: Mapping[str, Any] | None = field(default_factory=dict, hash=False)
     calibrated: str | None = None  # how its temperature is chosen, where that is part of the column
 
@@ -125,7 +121,7 @@ class Draw(NamedTuple):
 
 @dataclass(frozen=True)
 class PlannedCell:
-    """The runs of one row and column, one a seed; none where its figures are quoted."""
+    """The runs of one row and column, one per seed; none if its figures are quoted."""
 
     row: Row
     column: Column
@@ -135,7 +131,7 @@ class PlannedCell:
 
 @dataclass(frozen=True)
 class Plan:
-    """What an exhibit needs at a scale, with settings of the user: every spec is built once, here."""
+    """The runs of an exhibit at a scale, with the user's settings; every spec is built once, here."""
 
     exhibit: "Exhibit"
     scale: str = "full"
@@ -145,12 +141,12 @@ class Plan:
 
     @property
     def specs(self) -> list[RunSpec]:
-        """All runs, each once."""
+        """All specs, without duplicates."""
         return list({spec.hash: spec for cell in self.cells for spec in cell.specs}.values())
 
     @property
     def setting(self) -> str:
-        """How this differs from the published setting, such as ``cpu scale, epochs=3``; empty if it does not."""
+        """The difference from the published setting, such as ``cpu scale, epochs=3``; empty if there is none."""
         if all(cell.is_as_published for cell in self.cells) and not (self.draws and self.scale == "smoke"):
             return ""
         named = [] if self.scale == "full" else [f"{self.scale} scale"]
@@ -158,7 +154,7 @@ class Plan:
 
     @property
     def title(self) -> str:
-        """Number and title, with the setting where it is not the published one."""
+        """Number and title, with the setting unless it is the published one."""
         if not self.setting:
             return self.exhibit.heading
         what = "reduced" if self.setting.endswith("scale") else "reduced or changed"
@@ -166,38 +162,38 @@ class Plan:
 
     @property
     def note(self) -> str:
-        """What a reader must know of the setting before comparing."""
-        if not self.setting:
-            return ""
-        return NOTES[self.scale].format(self.setting)
+        """A caveat on the setting for readers who compare figures."""
+        return NOTES[self.scale].format(self.setting) if self.setting else ""
 
 
 @dataclass(frozen=True)
 class Exhibit:
-    """A table or figure, of the paper or our own; what it is called stands in ``assets/exhibits.csv``.
+    """A table or figure, of the paper or our own; its title is in ``assets/exhibits.csv``.
 
     Rows x columns x seeds give its runs. The study on simulated data has sizes x seeds instead: draws, whose models are
     fitted in seconds and have no spec.
     """
 
     name: str  # for commands
-    rows: tuple[Row, ...] = ()  # data sets and models
-    columns: tuple[Column, ...] = ()  # methods
+    rows: tuple[Row, ...] = ()
+    columns: tuple[Column, ...] = ()
     _: KW_ONLY
     seeds: tuple[int, ...] = (0, 1, 2)  # of each cell
     metrics: tuple[str, ...] = ()  # tables: what is shown of a run; keys of the published figures
     ranked: bool = False  # whether the paper closes the table with average ranks
+    baseline: str = ""  # the column that the others are compared with, seed by seed, in tables of our own
+    calibrated: str = "grid"  # how temperatures are chosen, where the column does not say
     drawing: str = ""  # figures: a key of ``DRAWINGS`` in `figures`
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)  # of the drawing
     sizes: tuple[int, ...] = ()  # n, for each draw of simulated data
     test_points: int = 100_000  # fresh points that accuracy and ECE of a draw are measured on
     number: str = field(init=False)  # in the paper; empty for what is not in it
     label: str = field(init=False)  # in the paper's source, and in the published figures
-    title: str = field(init=False)  # what it shows
+    title: str = field(init=False)
     claim: str = field(init=False)  # what the paper concludes from it
 
     def __post_init__(self) -> None:
-        for key, text in exhibit_words()[self.name].items():
+        for key, text in _words()[self.name].items():
             object.__setattr__(self, key, text)
 
     @property
@@ -207,7 +203,7 @@ class Exhibit:
 
     @property
     def tag(self) -> str:
-        """Its number for commands, such as ``table-1``; its name if it has none."""
+        """The number for commands, such as ``table-1``; the name if it has none."""
         return f"{self.kind}-{self.number}" if self.number else self.name
 
     @property
@@ -217,13 +213,13 @@ class Exhibit:
 
     @property
     def cost(self) -> str:
-        """How many runs or draws it takes in full; what others need too is run once."""
+        """The number of runs or draws at full scale, including those shared with other exhibits."""
         cells = {repr({**row.settings, **c.settings}) for row in self.rows for c in self.columns if c.settings}
         count = len(cells or self.sizes) * len(self.seeds)
         return f"{count} {'draw' if self.sizes else 'run'}{'s' if count > 1 else ''}"
 
     def plan(self, scale: str = "full", overrides: Mapping[str, Any] | None = None) -> Plan:
-        """Every run and draw that it needs; of draws, ``smoke`` is one with few test points."""
+        """Plan every run and draw; for draws, ``smoke`` is one draw with few test points."""
         if scale not in SCALES:
             raise InvalidValueError(f"`scale` must be one of {', '.join(SCALES)}, got {scale!r}.")
         changes = dict(overrides or {})
@@ -234,7 +230,7 @@ class Exhibit:
         return Plan(self, scale, changes if cells else {}, cells, draws)
 
     def specs(self, scale: str = "full", overrides: Mapping[str, Any] | None = None) -> list[RunSpec]:
-        """All of its runs, each once."""
+        """The specs of all runs, without duplicates."""
         return self.plan(scale, overrides).specs
 
     def _cell(self, row: Row, column: Column, scale: str, overrides: dict[str, Any]) -> PlannedCell:
@@ -247,14 +243,8 @@ class Exhibit:
         return PlannedCell(row, column, specs, same)
 
     def published(self, row: Row, column: Column, metric: str) -> Published | None:
-        """What the paper says in this table."""
+        """The published figures of this table."""
         return published_figures().get((self.label, row.dataset, row.model, column.label, metric))
-
-
-@lru_cache(maxsize=1)
-def exhibit_words() -> dict[str, dict[str, str]]:
-    """Number, label, title and claim of every exhibit, by its name."""
-    return {line["name"]: line for line in _read_asset("exhibits.csv")}
 
 
 @lru_cache(maxsize=1)
@@ -267,7 +257,7 @@ def published_figures() -> dict[tuple[str, str, str, str, str], Published]:
     """
     return {
         (line["table"], line["dataset"], line["model"], line["method"], line["metric"]): Published(
-            float(line["mean"]), _number(line["std"]), _number(line["temperature"])
+            float(line["mean"]), *(float(line[key]) if line[key] else None for key in ("std", "temperature"))
         )
         for line in _read_asset("published.csv")
     }
@@ -276,13 +266,14 @@ def published_figures() -> dict[tuple[str, str, str, str, str], Published]:
 @lru_cache(maxsize=1)
 def published_cells() -> frozenset[tuple[str, str, str]]:
     """Dataset, model and method of every published figure."""
-    return frozenset((dataset, model, method) for _, dataset, model, method, _ in published_figures())
+    return frozenset(key[1:4] for key in published_figures())
+
+
+@lru_cache(maxsize=1)
+def _words() -> dict[str, dict[str, str]]:
+    return {line["name"]: line for line in _read_asset("exhibits.csv")}
 
 
 def _read_asset(name: str) -> list[dict[str, str]]:
     with (files("metacal") / "assets" / name).open(encoding="utf-8") as file:
         return list(csv.DictReader(file))
-
-
-def _number(text: str) -> float | None:
-    return float(text) if text else None

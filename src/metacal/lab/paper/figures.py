@@ -1,6 +1,6 @@
 """Figures of the paper: `prepare_figure` works out the numbers from what runs have stored, `plot_figure` draws those.
 
-Each drawing has a ``prepare_*``, from a `Panel` of runs for each row and column to numbers, and a ``plot_*``.
+Each drawing has a ``prepare_*``, from a `Panel` of runs to numbers, and a ``plot_*``.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from functools import partial, reduce
 from operator import add
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from scipy import stats
 from torch import Tensor
 
 from metacal.functional import dece, expected_calibration_error, soft_binned_ece
 from metacal.functional.calibration_errors import bin_statistics
-from metacal.lab.paper.exhibits import Plan, PlannedCell
+from metacal.lab.paper.exhibits import Plan
 from metacal.lab.paper.simulated import DrawStore, plot_boundary, plot_sweep, prepare_boundary, prepare_sweep
 from metacal.lab.training.read_run import read_run
 from metacal.lab.training.run_folder import RunFolder, RunStore
@@ -47,7 +48,7 @@ MOST_EPOCHS = 40
 
 @dataclass(frozen=True)
 class Panel:
-    """The complete runs of one data set, model and method, one a seed."""
+    """The complete runs of one data set, model and method, one per seed."""
 
     row: str
     column: str
@@ -59,7 +60,7 @@ class Panel:
         return f"{self.row}, {self.column}"
 
     def views(self) -> list[RunView]:
-        """What a report shows of each run."""
+        """The report view of each run."""
         return [read_run(run.path) for run in self.runs]
 
 
@@ -74,7 +75,7 @@ class Band:
 
 @dataclass(frozen=True)
 class Chart:
-    """Bands over epochs, on axes of their own."""
+    """Bands over epochs on their own axes."""
 
     title: str
     bands: list[Band]
@@ -88,8 +89,8 @@ class Chart:
 class ClassSmoothing:
     """Learned smoothing, mean over seeds."""
 
-    name: str  # of the panel
-    class_names: list[str]  # K names
+    name: str
+    class_names: list[str]
     strength: list[float]  # what each class gives away in all
     spread: list[float]  # standard deviation of it over seeds
     values: list[list[float]]  # what each class (row) gives to each other (column)
@@ -97,7 +98,7 @@ class ClassSmoothing:
 
 @dataclass(frozen=True)
 class ReliabilityPanel:
-    """A reliability diagram, all seeds together."""
+    """A reliability diagram over all seeds."""
 
     name: str
     edges: list[float]
@@ -108,7 +109,7 @@ class ReliabilityPanel:
 class FigureData:
     """The numbers of a figure."""
 
-    name: str  # of the figure
+    name: str
     title: str  # with the setting in it, if it is not the published one
     claim: str  # what the paper concludes from it
     note: str  # what a reader must know before comparing
@@ -121,14 +122,13 @@ class FigureData:
 
     @property
     def missing(self) -> int:
-        """How many runs (or draws) are still to be done."""
+        """The number of runs (or draws) still to do."""
         return self.wanted - self.done
 
 
 def prepare_figure(plan: Plan, store: RunStore) -> FigureData:
-    """Gather what the store has of a figure."""
+    """Prepare a figure from the runs in the store."""
     figure, note = plan.exhibit, plan.note
-    prepare, _ = DRAWINGS[figure.drawing]
     found: list[Any]
     if plan.draws:
         kept = DrawStore(store.root)
@@ -136,20 +136,17 @@ def prepare_figure(plan: Plan, store: RunStore) -> FigureData:
         done, wanted = len(found), len(plan.draws)
         note = f"ECE of {plan.draws[0].test_points:,} fresh points."
     else:
-        found = [panel for cell in plan.cells if (panel := _panel_of(cell, store)).runs]
-        done, wanted = sum(len(panel.runs) for panel in found), len(plan.cells) * len(figure.seeds)
-    panels = prepare(found, **figure.options) if found else []
+        runs = [tuple(run for run in map(store.folder, cell.specs) if run.is_complete) for cell in plan.cells]
+        cells = zip(plan.cells, runs, strict=True)
+        found = [Panel(cell.row.title, cell.column.label, complete) for cell, complete in cells if complete]
+        done, wanted = sum(map(len, runs)), len(plan.cells) * len(figure.seeds)
+    panels = DRAWINGS[figure.drawing][0](found, **figure.options) if found else []
     about = (figure.name, plan.title, figure.claim, note, figure.drawing)
     return FigureData(*about, panels, done, wanted, plan.setting)
 
 
-def _panel_of(cell: PlannedCell, store: RunStore) -> Panel:
-    complete = tuple(folder for folder in map(store.folder, cell.specs) if folder.is_complete)
-    return Panel(f"{cell.row.dataset} {cell.row.model}", cell.column.label, complete)
-
-
 def plot_figure(data: FigureData) -> Figure | None:
-    """The drawing; None where there is nothing to draw. One that is not of the published setting says so itself."""
+    """Plot a figure; None if there is no data. The title says if the setting is not the published one."""
     with house_style():
         figure: Figure | None = DRAWINGS[data.drawing][1](data.panels) if data.panels else None
         if figure is not None and data.setting:
@@ -158,55 +155,48 @@ def plot_figure(data: FigureData) -> Figure | None:
 
 
 def image_of(data: FigureData, suffix: str) -> bytes | None:
-    """A figure as the bytes of an image; None where there is nothing to draw."""
+    """Return a figure as image bytes; None if there is no data."""
     figure = plot_figure(data)
     return None if figure is None else figure_bytes(figure, suffix)
 
 
-def prepare_gap(panels: Sequence[Panel]) -> list[Chart]:
-    """Error and ECE over training, on what is trained on and on what is not."""
-    charts = []
-    for panel in panels:
-        histories = [run.read_history() for run in panel.runs]
-        for title, measure in (("Share wrong", "error"), ("ECE", "ece")):
-            columns = [(PARTS[part], f"{part}_{measure}") for part in ("train", "val")]
-            bands = [band_of(name, [[row[key] for row in history] for history in histories]) for name, key in columns]
-            charts.append(Chart(f"{title}: {panel.name}", bands))
+def prepare_gap(panel: Panel) -> list[Chart]:
+    """Training and validation error and ECE by epoch."""
+    histories, charts = [run.read_history() for run in panel.runs], []
+    for title, measure in (("Share wrong", "error"), ("ECE", "ece")):
+        columns = [(PARTS[part], f"{part}_{measure}") for part in ("train", "val")]
+        bands = [band_of(name, [[row[key] for row in history] for history in histories]) for name, key in columns]
+        charts.append(Chart(f"{title}: {panel.name}", bands))
     return charts
 
 
-def prepare_agreement(
-    panels: Sequence[Panel], *, sbece_temperature: float | None = None, spearman: bool = False
-) -> list[Chart]:
-    """How near differentiable stand-ins come to ECE, over minibatches of 128 validation samples (or half of them).
+def prepare_agreement(panel: Panel, *, sbece_temperature: float | None = None, spearman: bool = False) -> list[Chart]:
+    """Agreement of differentiable surrogates with ECE over minibatches of 128 validation samples (or half).
 
     SB-ECE is one of them if a temperature for it is given; ``spearman`` adds the correlation of ranks.
     """
     stand_ins: dict[str, Callable[..., Tensor]] = {"DECE": dece}
     if sbece_temperature is not None:
         stand_ins["SB-ECE"] = partial(soft_binned_ece, temperature=sbece_temperature, power=1.0)
-    charts = []
-    for panel in panels:
-        last = min(len(run.read_history()) for run in panel.runs)
-        epochs = sorted({round(1 + step * (last - 1) / (MOST_EPOCHS - 1)) for step in range(MOST_EPOCHS)})
-        tables = [torch.stack([figures_of_epoch(run, epoch, stand_ins) for epoch in epochs]) for run in panel.runs]
-        ece, *others = torch.stack(tables).unbind(dim=2)
-        correlations = []
-        for name, values in zip(stand_ins, others, strict=True):
-            correlations.append(band_of(f"{name}, Pearson", correlation(ece, values)))
-            if spearman:
-                correlations.append(band_of(f"{name}, Spearman", correlation(ranks(ece), ranks(values))))
-        named = zip(("ECE", *stand_ins), (ece, *others), strict=True)
-        means = [band_of(name, values.mean(dim=-1)) for name, values in named]
-        lowest = min(0.5, min(min(band.mean) for band in correlations) - 0.05)
-        title = f"Correlation with ECE: {panel.name}"
-        charts.append(Chart(title, correlations, epochs, lowest=lowest, is_share=False))
-        charts.append(Chart(f"Mean of minibatches: {panel.name}", means, epochs))
-    return charts
+    last = min(len(run.read_history()) for run in panel.runs)
+    epochs = sorted({round(1 + step * (last - 1) / (MOST_EPOCHS - 1)) for step in range(MOST_EPOCHS)})
+    tables = [torch.stack([figures_of_epoch(run, epoch, stand_ins) for epoch in epochs]) for run in panel.runs]
+    ece, *others = torch.stack(tables).unbind(dim=2)
+    correlations = []
+    for name, values in zip(stand_ins, others, strict=True):
+        correlations.append(band_of(f"{name}, Pearson", correlation(ece, values)))
+        if spearman:
+            correlations.append(band_of(f"{name}, Spearman", correlation(ranks(ece), ranks(values))))
+    named = zip(("ECE", *stand_ins), (ece, *others), strict=True)
+    means = [band_of(name, values.mean(dim=-1)) for name, values in named]
+    lowest = min(0.5, min(min(band.mean) for band in correlations) - 0.05)
+    title = f"Correlation with ECE: {panel.name}"
+    first = Chart(title, correlations, epochs, lowest=lowest, is_share=False)
+    return [first, Chart(f"Mean of minibatches: {panel.name}", means, epochs)]
 
 
 def figures_of_epoch(run: RunFolder, epoch: int, stand_ins: Mapping[str, Callable[..., Tensor]]) -> Tensor:
-    """ECE and each stand-in of minibatches of the validation set after an epoch: ``(1 + stand-ins, minibatches)``.
+    """ECE and surrogates on validation minibatches after an epoch: ``(1 + surrogates, minibatches)``.
 
     The minibatches are random, the same in every epoch and for every run.
     """
@@ -215,14 +205,12 @@ def figures_of_epoch(run: RunFolder, epoch: int, stand_ins: Mapping[str, Callabl
     size = min(BATCH, len(targets) // 2)
     rows = [torch.randperm(len(targets), generator=order)[:size] for _ in range(BATCHES)]
     measures: list[Callable[..., Tensor]] = [partial(expected_calibration_error, validate=False), *stand_ins.values()]
-    return torch.tensor(
-        [[float(measure(logits=logits[some], targets=targets[some])) for some in rows] for measure in measures],
-        dtype=torch.float64,
-    )
+    found = [[float(measure(logits=logits[some], targets=targets[some])) for some in rows] for measure in measures]
+    return torch.tensor(found, dtype=torch.float64)
 
 
 def ranks(values: Tensor) -> Tensor:
-    """Ranks over the last dimension, ties sharing their mean rank."""
+    """Ranks over the last dimension; ties get their mean rank."""
     return torch.from_numpy(stats.rankdata(values, axis=-1))
 
 
@@ -238,53 +226,42 @@ def prepare_strengths(panels: Sequence[Panel]) -> list[Chart]:
     return [Chart(title, bands, drops=max(drops, key=len))]
 
 
-def prepare_class_smoothing(panels: Sequence[Panel]) -> list[ClassSmoothing]:
+def prepare_class_smoothing(panel: Panel) -> list[ClassSmoothing]:
     """How much each class is smoothed, and towards which others, at the best checkpoints."""
-    found = []
-    for panel in panels:
-        views = panel.views()
-        matrices = torch.stack([view.smoothing for view in views if view.smoothing is not None])
-        given = matrices.sum(dim=2)
-        strength, spread = given.mean(dim=0).tolist(), given.std(dim=0, correction=0).tolist()
-        names = list(views[0].class_names)
-        found.append(ClassSmoothing(panel.name, names, strength, spread, matrices.mean(dim=0).tolist()))
-    return found
+    views = panel.views()
+    matrices = torch.stack([view.smoothing for view in views if view.smoothing is not None])
+    given = matrices.sum(dim=2)
+    strength, spread = given.mean(dim=0).tolist(), given.std(dim=0, correction=0).tolist()
+    names = list(views[0].class_names)
+    return [ClassSmoothing(panel.name, names, strength, spread, matrices.mean(dim=0).tolist())]
 
 
-def prepare_superclass_smoothing(panels: Sequence[Panel]) -> list[SuperclassSmoothing]:
+def prepare_superclass_smoothing(panel: Panel) -> list[SuperclassSmoothing]:
     """Smoothing within and across superclasses, from the mean of the learned matrices; none without superclasses."""
-    found = []
-    for panel in panels:
-        views = panel.views()
-        matrices = [view.smoothing for view in views if view.smoothing is not None]
-        names, superclasses = views[0].class_names, views[0].superclasses
-        if matrices and superclasses is not None:
-            found.append(prepare_superclasses(torch.stack(matrices).mean(dim=0), names, superclasses))
-    return found
+    views = panel.views()
+    matrices = [view.smoothing for view in views if view.smoothing is not None]
+    names, superclasses = views[0].class_names, views[0].superclasses
+    if not matrices or superclasses is None:
+        return []
+    return [prepare_superclasses(torch.stack(matrices).mean(dim=0), names, superclasses)]
 
 
-def prepare_l2_histograms(panels: Sequence[Panel]) -> list[Histogram]:
-    """Coefficients of every seed, binned together."""
-    found: list[Histogram] = []
-    for panel in panels:
-        learned = [view.l2 for view in panel.views() if view.l2 is not None]
-        joint = {name: torch.cat([values[name].reshape(-1) for values in learned]) for name in learned[0]}
-        found += [replace(each, name=f"{each.name}, {panel.name}") for each in prepare_l2(joint)]
-    return found
+def prepare_l2_histograms(panel: Panel) -> list[Histogram]:
+    """Bin the coefficients of all seeds together."""
+    learned = [view.l2 for view in panel.views() if view.l2 is not None]
+    joint = {name: torch.cat([values[name].reshape(-1) for values in learned]) for name in learned[0]}
+    return [replace(each, name=f"{each.name}, {panel.name}") for each in prepare_l2(joint)]
 
 
-def prepare_reliability(panels: Sequence[Panel]) -> list[ReliabilityPanel]:
-    """Test predictions of every seed, binned together."""
-    found = []
-    for panel in panels:
-        tests = [run.read_predictions("test") for run in panel.runs]
-        joint = reduce(add, [bin_statistics(logits=t.logits, targets=t.targets, validate=False) for t in tests])
-        found.append(ReliabilityPanel(panel.name, joint.edges.tolist(), to_bins(joint)))
-    return found
+def prepare_reliability(panel: Panel) -> list[ReliabilityPanel]:
+    """Bin the test predictions of all seeds together."""
+    tests = [run.read_predictions("test") for run in panel.runs]
+    joint = reduce(add, [bin_statistics(logits=t.logits, targets=t.targets, validate=False) for t in tests])
+    return [ReliabilityPanel(panel.name, joint.edges.tolist(), to_bins(joint))]
 
 
 def band_of(name: str, values: Sequence[Sequence[float]] | Tensor) -> Band:
-    """A band over the first dimension; seeds that stopped early cut it to the shortest.
+    """Return a band over the first dimension, cut to the shortest seed.
 
     Examples:
         >>> band_of("ECE", [[1.0, 2.0], [3.0, 2.0, 9.0]])
@@ -296,17 +273,16 @@ def band_of(name: str, values: Sequence[Sequence[float]] | Tensor) -> Band:
 
 
 def plot_charts(charts: Sequence[Chart]) -> Figure:
-    """Two charts in a row, or one alone."""
+    """Plot two charts in a row, or one alone."""
     columns = min(2, len(charts))
     figure = new_figure((6.4, 8.4)[columns - 1], 3.2 * len(charts) / columns)
     for axis, chart in zip(figure.subplots(len(charts) // columns, columns, squeeze=False).flat, charts, strict=True):
         for number, band in enumerate(chart.bands):
             colour, style = SERIES[number % len(SERIES)]
             steps = chart.epochs or range(1, len(band.mean) + 1)
-            low = [mean - std for mean, std in zip(band.mean, band.std, strict=True)]
-            high = [mean + std for mean, std in zip(band.mean, band.std, strict=True)]
-            axis.plot(steps, band.mean, color=colour, linestyle=style, label=band.name)
-            axis.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
+            mean, std = np.array(band.mean), np.array(band.std)
+            axis.plot(steps, mean, color=colour, linestyle=style, label=band.name)
+            axis.fill_between(steps, mean - std, mean + std, color=colour, alpha=0.15, linewidth=0)
         draw_drops(axis, chart.drops)
         axis.set(title=chart.title, xlabel="Epoch", ylim=(chart.lowest, None if chart.is_share else 1.02))
         if chart.is_share:
@@ -316,7 +292,7 @@ def plot_charts(charts: Sequence[Chart]) -> Figure:
 
 
 def plot_class_smoothing(panels: Sequence[ClassSmoothing]) -> Figure:
-    """A row of axes for each panel: strength by class, and the matrix."""
+    """Plot strength by class and the matrix, in one row per panel."""
     figure = new_figure(10.0, 4.6 * len(panels))
     for (bars, grid), panel in zip(figure.subplots(len(panels), 2, squeeze=False), panels, strict=True):
         names = [short(name, 18) for name in panel.class_names]
@@ -330,7 +306,7 @@ def plot_class_smoothing(panels: Sequence[ClassSmoothing]) -> Figure:
 
 
 def plot_reliability_diagrams(panels: Sequence[ReliabilityPanel]) -> Figure:
-    """Diagrams above, shares of samples below."""
+    """Plot diagrams above and shares of samples below."""
     figure = new_figure(3.4 * len(panels), 4.8)
     axes = figure.subplots(2, len(panels), sharex=True, squeeze=False, height_ratios=(4, 1))
     for (upper, lower), panel in zip(axes.T, panels, strict=True):
@@ -341,14 +317,19 @@ def plot_reliability_diagrams(panels: Sequence[ReliabilityPanel]) -> Figure:
     return figure
 
 
+def each(prepare: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+    """Apply a preparation to every panel."""
+    return lambda panels, **options: [item for panel in panels for item in prepare(panel, **options)]
+
+
 DRAWINGS: dict[str, tuple[Callable[..., list[Any]], Callable[[Any], Figure]]] = {
-    "gap": (prepare_gap, plot_charts),
-    "agreement": (prepare_agreement, plot_charts),
+    "gap": (each(prepare_gap), plot_charts),
+    "agreement": (each(prepare_agreement), plot_charts),
     "strengths": (prepare_strengths, plot_charts),
-    "class-smoothing": (prepare_class_smoothing, plot_class_smoothing),
-    "superclasses": (prepare_superclass_smoothing, lambda panels: plot_superclasses(panels[0])),
-    "l2": (prepare_l2_histograms, plot_l2),
-    "reliability": (prepare_reliability, plot_reliability_diagrams),
+    "class-smoothing": (each(prepare_class_smoothing), plot_class_smoothing),
+    "superclasses": (each(prepare_superclass_smoothing), lambda panels: plot_superclasses(panels[0])),
+    "l2": (each(prepare_l2_histograms), plot_l2),
+    "reliability": (each(prepare_reliability), plot_reliability_diagrams),
     "sweep": (prepare_sweep, plot_sweep),
     "boundary": (prepare_boundary, plot_boundary),
 }

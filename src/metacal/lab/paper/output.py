@@ -1,4 +1,4 @@
-"""Tables and figures of the paper as files and on one page, ours beside the published, with where they come from."""
+"""Writes tables and figures to files and to one page, with published figures and provenance."""
 
 import base64
 import shlex
@@ -19,7 +19,7 @@ from metacal.reporting.style import FORMATS, save_figure
 
 
 def prepare_exhibit(plan: Plan, store: RunStore) -> TableData | FigureData:
-    """Gather what the store has of a table or figure."""
+    """Prepare a table or figure from the runs in the store."""
     if plan.exhibit.kind == "figure":
         return prepare_figure(plan, store)
     return prepare_study_table(plan, store.root) if plan.draws else prepare_table(plan, store)
@@ -39,7 +39,7 @@ def write_exhibits(prepared: Sequence[TableData | FigureData], folder: Path) -> 
 
 
 def render_paper_page(prepared: Sequence[TableData | FigureData], title: str, version: str = "") -> str:
-    """The page's HTML: no script, no request, all text from data escaped."""
+    """Return the page's HTML: no scripts, no requests, and all text from data escaped."""
     images = {data.name: image_of(data, "svg") for data in prepared if isinstance(data, FigureData)}
     encoded = {name: base64.b64encode(image).decode() for name, image in images.items() if image is not None}
     words = {"best_of": best_of, "metric_name": metric_name, "version": version}
@@ -47,7 +47,7 @@ def render_paper_page(prepared: Sequence[TableData | FigureData], title: str, ve
 
 
 def prepare_provenance(command: Sequence[str], plans: Sequence[Plan], store: RunStore) -> dict[str, Any]:
-    """Plain values for ``about.json``: what was run, with which versions, where, and how long all of it trained.
+    """Return plain values for ``about.json``: what was run, with which versions, where, and the training time.
 
     Runs and draws that are not complete are left out. Date and commit are those of now; a run that knows the commit it
     was made at says it.

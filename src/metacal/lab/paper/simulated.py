@@ -1,17 +1,15 @@
-"""The paper's study on simulated data: how near to the oracle's calibration does each method come, by training size?
+"""The paper's study on simulated data: calibration of each method relative to the oracle, by training size.
 
 Every method sees the same 2n labels: cross-entropy and label smoothing are fitted on all of them, Meta-Calibration
 trains on n and learns on the other n. Cross-entropy is fitted on those n alone too. Accuracy and ECE are those of fresh
 test points.
 
 These fits are not runs with a spec: each is a logistic regression at its optimum (L-BFGS on all samples at once), with
-neither epochs nor checkpoints, and nothing else would use such an optimiser in the training loop. A draw is a pure
-function, `fit_draw`, and one small file.
+neither epochs nor checkpoints. A draw is a pure function, `fit_draw`, and one small file.
 """
 
 from __future__ import annotations
 
-import math
 import statistics
 import time
 from collections.abc import Sequence
@@ -19,8 +17,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
-from scipy import stats
+from scipy import special
 from torch import Tensor, nn
 
 from metacal.errors import StorageError
@@ -28,19 +27,17 @@ from metacal.files import as_figures, read_json, write_json
 from metacal.functional import expected_calibration_error
 from metacal.lab.data import load_dataset, simulated_oracle
 from metacal.lab.paper.exhibits import Draw, Plan, published_figures
-from metacal.lab.paper.tables import Cell, TableData
+from metacal.lab.paper.tables import Cell, TableData, half_interval
 from metacal.losses import LabelSmoothingLoss
 from metacal.metalearning import PAPER, MetaCalibrator, VectorLabelSmoothing
-from metacal.reporting.style import INK, SERIES, in_percent, new_figure
+from metacal.reporting.style import INK, SERIES, in_percent, new_axis, new_figure
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 VERSION = 2
 """Of how models are fitted on a draw; part of every file's name."""
 COLUMNS = {"oracle": "Oracle", "ce": "Cross-Entropy", "ls": "LS", "mc": "MC", "ce-n": "Cross-Entropy on n"}
-METRICS = {"accuracy_percent": "accuracy", "ece_percent": "ece"}
 NAMES = {
     "oracle": "oracle",
     "ce": "cross-entropy",
@@ -58,7 +55,7 @@ NOTE = (
     "column: it is fitted on the n that Meta-Calibration trains on. The paper does not say how many points it drew, so "
     "its figures have a line of their own."
 )
-SMOKE_NOTE = "Made at the smoke scale, one draw and few test points, to see that everything runs."
+SMOKE_NOTE = " Made at the smoke scale, one draw and few test points, to see that everything runs."
 
 
 @dataclass(frozen=True)
@@ -88,7 +85,7 @@ class Boundary:
 
 
 class DrawStore:
-    """What was fitted on draws, one small file each, beside the runs of a folder.
+    """Fits on draws, one small file each, next to the runs of a folder.
 
     Examples:
         >>> DrawStore("runs").path(Draw(20, 0, 100_000)).as_posix()
@@ -103,18 +100,18 @@ class DrawStore:
         return self.root / f"v{VERSION}-n{draw.size}-seed{draw.seed}-test{draw.test_points}.json"
 
     def has(self, draw: Draw) -> bool:
-        """Whether a draw was fitted."""
+        """Whether a draw has been fitted."""
         return self.path(draw).exists()
 
     def read(self, draw: Draw) -> dict[str, Any]:
-        """What `fit_draw` returned for a draw."""
+        """Return the result of `fit_draw` for a draw."""
         return self.read_file(self.path(draw))
 
     def read_file(self, path: Path) -> dict[str, Any]:
-        """A record by its file."""
+        """Read a record from its file."""
         record: dict[str, Any] = as_figures(read_json(path))
         if not isinstance(record, dict) or not {"size", "methods", "points"} <= record.keys():
-            raise StorageError(f"{path} is damaged: not what was written. Without it the draw is made again.")
+            raise StorageError(f"{path} is damaged; delete it, and the draw is fitted again.")
         return record
 
     def write(self, draw: Draw, record: dict[str, Any]) -> None:
@@ -123,7 +120,7 @@ class DrawStore:
 
 
 def fit_draw(size: int, seed: int, test_points: int = 100_000) -> dict[str, Any]:
-    """Fit every method on one draw of the data: plain numbers.
+    """Fit every method on one draw of the data; return plain numbers.
 
     Args:
         size: n; every method but ``ce-n`` sees 2n labels.
@@ -140,70 +137,48 @@ def fit_draw(size: int, seed: int, test_points: int = 100_000) -> dict[str, Any]
         >>> list(found), found["oracle"]["ece"] < found["ce"]["ece"]
         (['oracle', 'ce', 'ls', 'mc', 'ce-n'], True)
     """
-    threads = torch.get_num_threads()
+    started, threads = time.perf_counter(), torch.get_num_threads()
     torch.set_num_threads(1)  # models as small as these gain nothing from more, and lose much on a busy machine
     try:
-        return _fit_draw(size, seed, test_points)
+        data = load_dataset("simulated", n_train=2 * size, n_test=test_points, seed=seed)
+        x, y = data.test.inputs.double(), data.test.targets
+        found = {}
+        for method in COLUMNS:
+            model = fit(method, data.train.inputs.double(), data.train.targets, size, seed)
+            logits = model(x)
+            found[method] = {
+                "accuracy": float((logits.argmax(dim=1) == y).double().mean()),
+                "ece": float(expected_calibration_error(logits=logits, targets=y)),
+                "weight": (model.weight[1] - model.weight[0]).tolist(),
+                "bias": float(model.bias[1] - model.bias[0]),
+            }
     finally:
         torch.set_num_threads(threads)
-
-
-def _fit_draw(size: int, seed: int, test_points: int) -> dict[str, Any]:
-    started = time.perf_counter()
-    data = load_dataset("simulated", n_train=2 * size, n_test=test_points, seed=seed)
-    x, y = data.test.inputs.double(), data.test.targets
-    found = {}
-    for method in COLUMNS:
-        model = fitted(method, data.train.inputs.double(), data.train.targets, size, seed)
-        logits = model(x)
-        found[method] = {
-            "accuracy": float((logits.argmax(dim=1) == y).double().mean()),
-            "ece": float(expected_calibration_error(logits=logits, targets=y)),
-            "weight": (model.weight[1] - model.weight[0]).tolist(),
-            "bias": float(model.bias[1] - model.bias[0]),
-        }
     points = torch.cat((x[:POINTS_KEPT], y[:POINTS_KEPT, None]), dim=1).tolist()
-    return {
-        "size": size,
-        "seed": seed,
-        "test_points": test_points,
-        "methods": found,
-        "points": points,
-        "seconds": time.perf_counter() - started,
-    }
+    about = {"size": size, "seed": seed, "test_points": test_points}
+    return {**about, "methods": found, "points": points, "seconds": time.perf_counter() - started}
 
 
-def zeros() -> nn.Linear:
-    """A logistic regression before it is fitted."""
-    model = nn.Linear(2, 2).double()
-    nn.init.zeros_(model.weight)
-    nn.init.zeros_(model.bias)
-    return model
-
-
-@torch.no_grad()
-def oracle(seed: int) -> nn.Linear:
-    """The model that the labels were drawn from."""
-    weight, bias = simulated_oracle(seed)
-    model = zeros()
-    model.weight[1], model.bias[1] = weight, bias
-    return model
-
-
-def fitted(method: str, x: Tensor, y: Tensor, size: int, seed: int) -> nn.Linear:
-    """A logistic regression by one method; its logits have no history."""
-    if method == "oracle":
-        return oracle(seed).requires_grad_(False)
+def fit(method: str, x: Tensor, y: Tensor, size: int, seed: int) -> nn.Linear:
+    """Fit a logistic regression by one method; its logits are detached."""
+    model = nn.Linear(2, 2).double().requires_grad_(False)
+    model.weight.zero_()
+    model.bias.zero_()
+    if method == "oracle":  # the model that the labels were drawn from
+        model.weight[1], model.bias[1] = simulated_oracle(seed)
+        return model
+    model.requires_grad_()
     if method == "mc":
-        return meta_calibrated(x[:size], y[:size], x[size:], y[size:])
-    if method == "ce-n":
-        return maximum_likelihood(x[:size], y[:size], 0.0)
-    return maximum_likelihood(x, y, SMOOTHING if method == "ls" else 0.0)
+        fit_meta_calibrated(model, x[:size], y[:size], x[size:], y[size:])
+    elif method == "ce-n":
+        fit_likelihood(model, x[:size], y[:size], 0.0)
+    else:
+        fit_likelihood(model, x, y, SMOOTHING if method == "ls" else 0.0)
+    return model.requires_grad_(False)
 
 
-def maximum_likelihood(x: Tensor, y: Tensor, smoothing: float) -> nn.Linear:
-    """The optimum of (smoothed) cross-entropy; where there is none, because the classes can be separated, far along."""
-    model = zeros()
+def fit_likelihood(model: nn.Linear, x: Tensor, y: Tensor, smoothing: float) -> None:
+    """Minimise (smoothed) cross-entropy; for separable classes, which have no minimum, stop far along."""
     loss = LabelSmoothingLoss(smoothing)
     optimizer = torch.optim.LBFGS(model.parameters(), max_iter=500, line_search_fn="strong_wolfe")
 
@@ -214,12 +189,10 @@ def maximum_likelihood(x: Tensor, y: Tensor, smoothing: float) -> nn.Linear:
         return value
 
     optimizer.step(closure)  # type: ignore[no-untyped-call]
-    return model.requires_grad_(False)
 
 
-def meta_calibrated(x: Tensor, y: Tensor, x_meta: Tensor, y_meta: Tensor) -> nn.Linear:
+def fit_meta_calibrated(model: nn.Linear, x: Tensor, y: Tensor, x_meta: Tensor, y_meta: Tensor) -> None:
     """Full-batch gradient descent with learned smoothing, one strength per class."""
-    model = zeros()
     optimizer = torch.optim.SGD(model.parameters(), lr=LR)
     meta = MetaCalibrator(model, optimizer, [(x_meta, y_meta)], VectorLabelSmoothing(2), outer=OUTER)
     for _ in range(STEPS):
@@ -228,38 +201,33 @@ def meta_calibrated(x: Tensor, y: Tensor, x_meta: Tensor, y_meta: Tensor) -> nn.
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     meta.remove()
-    return model.requires_grad_(False)
 
 
 def prepare_study_table(plan: Plan, root: Path) -> TableData:
-    """The study as a table: a line for each size, and the published line, whose size is not known."""
-    study, store, lines = plan.exhibit, DrawStore(root), []
+    """Return the study as a table: a row for each size, and the published row, whose size is not known."""
+    study, store = plan.exhibit, DrawStore(root)
     records = {draw: store.read(draw)["methods"] for draw in plan.draws if store.has(draw)}
-    for metric, key in METRICS.items():
-        published = {
-            label: published_figures().get((study.label, "synthetic", "logistic regression", label, metric))
-            for label in COLUMNS.values()
-        }
-        lines.append(
-            tuple(
-                Cell("as published", label, metric, (), 0, None, figure, is_quoted=figure is not None)
-                for label, figure in published.items()
-            )
-        )
+    lines: list[tuple[Cell, ...]] = []
+    for key in ("accuracy", "ece"):
+        metric = f"{key}_percent"
+        line = []
+        for label in COLUMNS.values():
+            said = published_figures().get((study.label, "synthetic", "logistic regression", label, metric))
+            line.append(Cell("as published", label, metric, (), 0, None, said, is_quoted=said is not None))
+        lines.append(tuple(line))
         for size in dict.fromkeys(draw.size for draw in plan.draws):
             draws = [draw for draw in plan.draws if draw.size == size]
-            found = [records[draw] for draw in draws if draw in records]
             line = []
             for method, label in COLUMNS.items():
-                values = tuple(100 * methods[method][key] for methods in found)
+                values = tuple(100 * records[draw][method][key] for draw in draws if draw in records)
                 line.append(Cell(f"2n = {2 * size} labels", label, metric, values, len(draws), None, None))
             lines.append(tuple(line))
-    note = f"{NOTE} {SMOKE_NOTE}" if plan.setting else NOTE
+    note = NOTE + (SMOKE_NOTE if plan.setting else "")
     return TableData(study.name, plan.title, study.claim, note, tuple(COLUMNS.values()), tuple(lines), None)
 
 
 def prepare_sweep(records: Sequence[dict[str, Any]]) -> list[SweepLine]:
-    """Mean and interval of every method and size, from records of draws."""
+    """Compute mean and interval of every method and size from records of draws."""
     sizes = sorted({record["size"] for record in records})
     lines = []
     for method in COLUMNS:
@@ -271,34 +239,22 @@ def prepare_sweep(records: Sequence[dict[str, Any]]) -> list[SweepLine]:
     return lines
 
 
-def half_interval(values: Sequence[float]) -> float:
-    """Half the width of Student's 95 % interval of a mean; 0 for a single value.
-
-    Examples:
-        >>> round(half_interval([1.0, 2.0, 3.0]), 3)
-        2.484
-    """
-    return float(stats.t.ppf(0.975, len(values) - 1) * stats.sem(values)) if len(values) > 1 else 0.0
-
-
 def prepare_boundary(records: Sequence[dict[str, Any]]) -> list[Boundary]:
-    """Every method on the first of the draws."""
+    """Return every method on the first of the draws."""
     methods, points = records[0]["methods"], records[0]["points"]
     found = [(name, methods[name]) for name in COLUMNS if name != "ce-n"]
     return [Boundary(name, fit["weight"], fit["bias"], fit["ece"], points) for name, fit in found]
 
 
 def plot_sweep(lines: Sequence[SweepLine]) -> Figure:
-    """ECE over the number of labels, both on logarithmic axes."""
-    figure = new_figure(6.6, 4.0)
-    axis = figure.subplots()
+    """Plot ECE by number of labels, both on logarithmic axes."""
+    figure, axis = new_axis(6.6, 4.0)
+    labels = [2 * size for size in lines[0].sizes]
     for line, (colour, style) in zip(lines, SERIES, strict=False):
-        labels = [2 * size for size in line.sizes]
         axis.plot(labels, line.mean, color=colour, linestyle=style, marker="o", ms=3.5, label=NAMES[line.method])
-        low = [max(low, 1e-4) for low in line.low]
-        axis.fill_between(labels, low, line.high, color=colour, alpha=0.13, linewidth=0)
+        axis.fill_between(labels, np.maximum(line.low, 1e-4), line.high, color=colour, alpha=0.13, linewidth=0)
     axis.set(xscale="log", yscale="log", xlabel="Labels seen by each method (2n)", ylabel="ECE")
-    axis.set_xticks([2 * size for size in lines[0].sizes], [str(2 * size) for size in lines[0].sizes])
+    axis.set_xticks(labels, map(str, labels))
     axis.minorticks_off()
     axis.set_yticks((0.002, 0.005, 0.01, 0.02, 0.05, 0.1))
     fewest, most = min(lines[0].draws), max(lines[0].draws)
@@ -311,31 +267,19 @@ def plot_sweep(lines: Sequence[SweepLine]) -> Figure:
 
 
 def plot_boundary(methods: Sequence[Boundary]) -> Figure:
-    """Test points shaded by the probability each method gives them, and the line at one half."""
+    """Plot test points shaded by each method's probability, and the decision boundary."""
     figure = new_figure(3.0 * len(methods), 3.2)
     axes = figure.subplots(1, len(methods), sharey=True, squeeze=False)[0]
     for axis, found in zip(axes, methods, strict=True):
+        weight, points = np.array(found.weight), np.array(found.points)
+        probs = special.expit(points[:, :2] @ weight + found.bias)
         for label, marker in ((0, "o"), (1, "^")):
-            points = [(x, y) for x, y, target in found.points if int(target) == label]
-            probs = [_sigmoid(found.weight[0] * x + found.weight[1] * y + found.bias) for x, y in points]
-            x, y = zip(*points, strict=True) if points else ((), ())
-            shown = axis.scatter(x, y, c=probs, cmap="RdBu_r", vmin=0, vmax=1, s=14, marker=marker)
-        draw_boundary(axis, found)
+            x, y, _ = points[points[:, 2] == label].T
+            chosen = probs[points[:, 2] == label]
+            shown = axis.scatter(x, y, c=chosen, cmap="RdBu_r", vmin=0, vmax=1, s=14, marker=marker)
+        nearest = -found.bias * weight / (weight @ weight)  # of the points on the line, to the origin
+        axis.axline(nearest, nearest + weight[::-1] * (-1, 1), color=INK, linewidth=1.2)
         axis.set(title=f"{NAMES[found.method]}\nECE {found.ece:.2%}", xlim=(-3, 3), ylim=(-3, 3), aspect="equal")
         axis.grid(visible=False)
     figure.colorbar(shown, ax=axes, shrink=0.8, label="probability of class 1 (triangles)")
     return figure
-
-
-def _sigmoid(logit: float) -> float:
-    return 1.0 / (1.0 + math.exp(-max(-500.0, logit)))
-
-
-def draw_boundary(axis: Axes, found: Boundary) -> None:
-    """The line on which both classes are as likely."""
-    a, b = found.weight
-    ends = (-3.0, 3.0)
-    if abs(b) >= abs(a):
-        axis.plot(ends, [-(a * x + found.bias) / (b or 1e-12) for x in ends], color=INK, linewidth=1.2)
-    else:
-        axis.plot([-(b * y + found.bias) / a for y in ends], ends, color=INK, linewidth=1.2)

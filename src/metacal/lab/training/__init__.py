@@ -1,4 +1,4 @@
-"""Training runs, straight down: a spec, its pipeline, the loop, and the folder that holds what came out.
+"""Training runs: a spec, its pipeline, the loop, and the folder with the results.
 
 What a run is can be said without torch: names that need it are imported on first use.
 """
@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from metacal.errors import needs
 
 with needs("lab"):
-    from metacal.lab.training.methods import METHODS, Method, Term
     from metacal.lab.training.recipes import are_of_hardware, build_spec, read_assignments, read_hardware
-    from metacal.lab.training.spec import Domains, Hardware, RunSpec
+    from metacal.lab.training.spec import METHODS, Domains, Hardware, Method, RunSpec, Term
 
 if TYPE_CHECKING:
     from metacal.lab.training.build import build_model, evaluation_batches, load_data, make_fabric
@@ -51,21 +50,13 @@ __all__ = [
     "train",
 ]
 
-_ON_FIRST_USE = {
-    "build": ("build_model", "evaluation_batches", "load_data", "make_fabric"),
-    "checkpoints": ("Checkpoints",),
-    "events": ("StopRequest", "Stopped"),
-    "loop": ("Phase", "Training", "predict", "train"),
-    "pipeline": ("run",),
-    "run_folder": ("RunFolder", "RunStore"),
-    "training_loss": ("MetaCalibratedLoss", "PlainLoss"),
-}
+_NEED_TORCH = ("events", "run_folder", "checkpoints", "training_loss", "loop", "build", "pipeline")
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name that needs torch."""
-    for module, names in _ON_FIRST_USE.items():
-        if name in names:
-            with needs("lab"):
-                return getattr(importlib.import_module(f"metacal.lab.training.{module}"), name)
+    """Import a name that needs torch on first use."""
+    if name in __all__:
+        with needs("lab"):
+            modules = (importlib.import_module(f"metacal.lab.training.{module}") for module in _NEED_TORCH)
+            return next(getattr(module, name) for module in modules if hasattr(module, name))
     raise AttributeError(f"module 'metacal.lab.training' has no attribute {name!r}")

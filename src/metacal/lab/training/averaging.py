@@ -1,4 +1,4 @@
-"""`AveragedWeights`: the weights of a run averaged by torch's own means, over its steps or over its last epochs."""
+"""`AveragedWeights`: weights averaged over the steps (EMA) or the last epochs (SWA) of a run."""
 
 from collections.abc import Iterable
 
@@ -12,12 +12,12 @@ SWA_START = 0.75
 
 
 class AveragedWeights:
-    """What is validated and scored in place of the model: ``ema``, or ``swa``, the mean over the last quarter's epochs.
+    """Averaged weights, which are validated and scored instead of the model.
 
     Args:
         model: what is trained; copied.
-        kind: ``"ema"``: a running average, moved after each step; ``"swa"``: moved after each epoch. Until it begins,
-            the weights are those of the model.
+        kind: ``"ema"``: a running average, moved after each step; ``"swa"``: the mean over the last quarter's epochs.
+            Until it begins, the weights are those of the model.
         decay: of the running average, per step.
         epochs: of the run.
     """
@@ -28,16 +28,17 @@ class AveragedWeights:
         self.model = AveragedModel(model, multi_avg_fn=average)
 
     def after_step(self) -> None:
-        """Take a step of the optimiser in."""
+        """Update the average after an optimiser step."""
         if self.kind == "ema":
             self.model.update_parameters(self.trained)
 
     def begins_after(self, epoch: int) -> bool:
-        """Whether the average of later epochs starts with this one, numbered from 0."""
+        """Whether averaging over epochs starts after this one, numbered from 0."""
         return 0 < self.start == epoch
 
+    @torch.no_grad()
     def after_epoch(self, epoch: int, batches: Iterable[tuple[Tensor, Tensor]], fabric: Fabric) -> None:
-        """Take an epoch in, then compute the statistics of batch normalisation from its training batches."""
+        """Update the average after an epoch, then recompute batch-normalisation statistics on training batches."""
         if self.kind == "swa":
             if epoch <= self.start:
                 self.model.n_averaged.zero_()  # the next one is copied
@@ -45,12 +46,7 @@ class AveragedWeights:
         dtype = next(self.model.parameters()).dtype
         with fabric.autocast():
             update_bn((x.to(dtype) if x.is_floating_point() else x for x, _ in batches), self.model)
-        if fabric.world_size > 1:
-            self._join_statistics(fabric)
-
-    @torch.no_grad()
-    def _join_statistics(self, fabric: Fabric) -> None:
-        for module in self.model.modules():
+        for module in self.model.modules() if fabric.world_size > 1 else ():
             if isinstance(module, nn.modules.batchnorm._BatchNorm):
                 for buffer in (module.running_mean, module.running_var):
                     if buffer is not None:

@@ -1,4 +1,4 @@
-"""From the names in a spec to objects: the machine, the data and its batches, the model, the optimiser."""
+"""Builds the objects that a spec names: devices, data, batches, model and optimiser."""
 
 import warnings
 from collections.abc import Iterable
@@ -15,17 +15,17 @@ from metacal.bf16 import check_bf16
 from metacal.errors import InvalidValueError
 from metacal.lab.data import Batches, Dataset, Examples, Splits, load_dataset, make_splits, make_transform
 from metacal.lab.data.corruptions import check_images
-from metacal.lab.data.domains import Corrupting, DomainBatches, Turn, by_domain, corrupted_mixture
+from metacal.lab.data.domains import Corrupting, corrupted_mixture
 from metacal.lab.models import create_model
 from metacal.lab.training.run_folder import RunFolder
-from metacal.lab.training.spec import Domains, Hardware, RunSpec
+from metacal.lab.training.spec import Hardware, RunSpec
 
 PRECISIONS = {"32": "32-true", "64": "64-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 
 
 @dataclass(frozen=True)
 class Job:
-    """A run with its data and its machine: what every step of the pipeline needs."""
+    """A run with its data and devices, as every step of the pipeline needs it."""
 
     spec: RunSpec
     folder: RunFolder
@@ -35,17 +35,12 @@ class Job:
 
 
 def choose_accelerator(name: str) -> str:
-    """For Fabric, whose own ``auto`` and ``gpu`` take Apple's GPUs first: these have no float64, which metrics need.
-
-    Examples:
-        >>> choose_accelerator("gpu")
-        'cuda'
-    """
+    """Choose Fabric's accelerator; its ``auto`` and ``gpu`` prefer Apple GPUs, which lack float64 for metrics."""
     return {"gpu": "cuda", "auto": "cuda" if torch.cuda.is_available() else "cpu"}.get(name, name)
 
 
 def make_fabric(spec: RunSpec, hardware: Hardware) -> Fabric:
-    """Devices, precision and processes, started."""
+    """Set up devices, precision and processes."""
     if hardware.threads is not None:
         torch.set_num_threads(hardware.threads)
     try:
@@ -69,46 +64,25 @@ def make_fabric(spec: RunSpec, hardware: Hardware) -> Fabric:
     return fabric
 
 
-def wants_channels_last(hardware: Hardware, dataset: Dataset, fabric: Fabric) -> bool:
-    """Whether image channels are to be stored last: as asked, or where that is faster.
-
-    On CUDA it is known to be; on a CPU small networks gain a quarter and large ones nothing, but lose nothing either
-    (results/benchmarks/channels_last.json).
-    """
-    if hardware.channels_last is not None:
-        return hardware.channels_last
-    return dataset.kind == "image" and fabric.device.type in ("cuda", "cpu")
-
-
 def load_data(spec: RunSpec, data_dir: Path | None) -> tuple[Dataset, Splits]:
-    """The dataset and its parts."""
+    """Load the dataset and its parts."""
     dataset = load_dataset(spec.dataset, folder=data_dir, **spec.dataset_options)
     domains = spec.domains
-    if domains is not None and domains.is_column:
-        dataset = by_domain(dataset, list(map(str, domains.train)), list(map(str, domains.test)))
-    elif domains is not None:
+    if domains is not None:
         check_images(dataset.train.inputs)
     if spec.augment is not None:
         dataset = replace(dataset, augment=spec.augment)
+    sizes = ("val_share", "meta_share", "val_size", "meta_size", "train_size", "stratified")
     splits = make_splits(
-        dataset,
-        seed=spec.seed,
-        with_meta=spec.sets_meta_aside,
-        val_share=spec.val_share,
-        meta_share=spec.meta_share,
-        val_size=spec.val_size,
-        meta_size=spec.meta_size,
-        train_size=spec.train_size,
-        stratified=spec.stratified,
+        dataset, seed=spec.seed, with_meta=spec.sets_meta_aside, **{name: getattr(spec, name) for name in sizes}
     )
-    if domains is not None and not domains.is_column:
-        chosen_on = Domains.corruptions(domains.val or domains.train)
-        splits = replace(splits, val=corrupted_mixture(splits.val, chosen_on, spec.seed))
+    if domains is not None:
+        splits = replace(splits, val=corrupted_mixture(splits.val, domains.val or domains.train, spec.seed))
     return dataset, splits
 
 
 def make_batches(job: Job, part: str, *, unlike: Batches | None = None) -> Batches:
-    """Shuffled batches of the training part, augmented, or of another, as it is: this process's share of each.
+    """Return this process's shuffled batches of the training part (augmented) or of another part.
 
     With domains every batch is of one, and never of the domain of the batch in progress of ``unlike``.
     """
@@ -124,25 +98,16 @@ def make_batches(job: Job, part: str, *, unlike: Batches | None = None) -> Batch
     examples: Examples = getattr(job.splits, part)
     if spec.domains is None:
         return Batches(examples, size, **options)
-    turns: dict[str, Any] = {"turn": Turn() if unlike is None else turn_of(unlike), "follows": unlike is not None}
-    if spec.domains.is_column:
-        return DomainBatches(examples, size, **turns, **options)
     if part == "val":  # corrupted once and for all, as checkpoints are chosen: here each batch is corrupted anew
         examples = job.dataset.train.select(job.splits.indices[part])
-    corruptions = Domains.corruptions(spec.domains.train)
-    options["transform"] = Corrupting(corruptions, options["transform"], seed=options["seed"], **turns)
+    other = None if unlike is None else unlike.transform
+    assert other is None or isinstance(other, Corrupting)
+    options["transform"] = Corrupting(spec.domains.train, options["transform"], seed=options["seed"], unlike=other)
     return Batches(examples, size, **options)
 
 
-def turn_of(batches: Batches) -> Turn:
-    """The domain of the batch in progress."""
-    teller = batches if isinstance(batches, DomainBatches) else batches.transform
-    assert isinstance(teller, DomainBatches | Corrupting)
-    return teller.turn
-
-
 def evaluation_batches(spec: RunSpec, dataset: Dataset, examples: Examples, fabric: Fabric) -> Batches:
-    """This process's share of some examples, a contiguous one, in order, as they are."""
+    """Return this process's contiguous share of the examples, in order and without augmentation."""
     if fabric.world_size > 1:
         examples = examples.select(torch.arange(len(examples)).tensor_split(fabric.world_size)[fabric.global_rank])
     transform = make_transform(dataset, training=False)
@@ -150,7 +115,7 @@ def evaluation_batches(spec: RunSpec, dataset: Dataset, examples: Examples, fabr
 
 
 def build_model(spec: RunSpec, dataset: Dataset) -> nn.Module:
-    """A new model, initialised from the current RNG state."""
+    """Build a model, initialised from the current RNG state."""
     return create_model(
         spec.model,
         num_classes=dataset.num_classes,
@@ -161,13 +126,11 @@ def build_model(spec: RunSpec, dataset: Dataset) -> nn.Module:
 
 
 def build_optimizer(spec: RunSpec, parameters: Iterable[nn.Parameter]) -> Optimizer:
-    """An optimiser over the parameters that are trained."""
+    """Build an optimiser of the trainable parameters."""
     trained = [parameter for parameter in parameters if parameter.requires_grad]
     if not trained:
         raise InvalidValueError("`model` must have a parameter that is trained, got none that requires a gradient.")
+    common: dict[str, Any] = {"lr": spec.lr, "weight_decay": spec.weight_decay}
     if spec.optimizer == "sgd":
-        return torch.optim.SGD(
-            trained, lr=spec.lr, momentum=spec.momentum, nesterov=spec.nesterov, weight_decay=spec.weight_decay
-        )
-    kind = torch.optim.AdamW if spec.optimizer == "adamw" else torch.optim.Adam
-    return kind(trained, lr=spec.lr, weight_decay=spec.weight_decay)
+        return torch.optim.SGD(trained, momentum=spec.momentum, nesterov=spec.nesterov, **common)
+    return (torch.optim.AdamW if spec.optimizer == "adamw" else torch.optim.Adam)(trained, **common)

@@ -1,11 +1,10 @@
-"""Figures of one model on several domains: each on its own, their average, and the worst of them."""
+"""Figures of a model on several domains: for each, their average, and the worst."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from torch import Tensor
 
-from metacal.errors import InvalidValueError
 from metacal.functional import brier_score, expected_calibration_error, negative_log_likelihood
 from metacal.functional.inputs import at_least_float32
 
@@ -13,7 +12,7 @@ FIGURES = ("error", "ece", "ece_after_temperature", "nll", "nll_after_temperatur
 
 
 def score_domain(name: str, logits: Tensor, targets: Tensor, temperature: float = 1.0) -> dict[str, Any]:
-    """Figures of logits ``(n, K)`` on one domain, by name; some also after a temperature that was fitted elsewhere.
+    """Return the figures of logits ``(n, K)`` on one domain; some also after a given temperature.
 
     Examples:
         >>> import torch
@@ -40,11 +39,7 @@ def score_domain(name: str, logits: Tensor, targets: Tensor, temperature: float 
 def score_domains(
     logits: Tensor, targets: Tensor, domains: Tensor, names: Sequence[str], temperature: float = 1.0
 ) -> list[dict[str, Any]]:
-    """Figures of every domain, where ``domains`` ``(n,)`` says by number which sample is of which."""
-    if domains.shape != targets.shape:
-        raise InvalidValueError(
-            f"`domains` must hold a number for each of {len(targets)} samples, got shape {tuple(domains.shape)}."
-        )
+    """Return the figures of every domain; ``domains`` ``(n,)`` holds the domain number of each sample."""
     rows = ((name, domains == number) for number, name in enumerate(names))
     return [score_domain(name, logits[chosen], targets[chosen], temperature) for name, chosen in rows]
 
@@ -56,6 +51,6 @@ def average(scores: Iterable[dict[str, Any]]) -> dict[str, float]:
 
 
 def worst(scores: Iterable[dict[str, Any]]) -> dict[str, float]:
-    """The largest of every figure, each on the domain where it is largest."""
+    """The largest value of every figure over domains."""
     every = list(scores)
     return {figure: max(each[figure] for each in every) for figure in FIGURES}

@@ -1,4 +1,4 @@
-"""What a run or a measurement ran on: versions, machine, and the commit of the source; stored with its figures."""
+"""The environment of a run or measurement: versions, machine and commit, stored with its figures."""
 
 import os
 import platform
@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[2]
 
 
 def environment() -> dict[str, Any]:
-    """The machine and the versions of what matters."""
+    """Return the machine and the relevant versions."""
     return {
         **{package: version(package) for package in ("metacal", "torch", "lightning-fabric", "numpy")},
         "python": platform.python_version(),
@@ -25,7 +25,7 @@ def environment() -> dict[str, Any]:
 
 
 def provenance(command: str, *sources: Path) -> dict[str, Any]:
-    """What is kept with figures: the command that made them, when, at which commit, with which versions, and where.
+    """Return the command, date, commit, versions and machine, to be stored with figures.
 
     Args:
         command: as it was typed.
@@ -33,27 +33,22 @@ def provenance(command: str, *sources: Path) -> dict[str, Any]:
     """
     known = environment()
     del known["started"]
-    return {
-        "command": command,
-        "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
-        "commit": commit(*sources),
-        **known,
-        "system": platform.system(),
-    }
+    date = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+    return {"command": command, "date": date, "commit": commit(*sources), **known, "system": platform.system()}
 
 
 def processor() -> str:
-    """The model name of the processor; what else the platform calls it where it has none, which may be nothing."""
+    """Return the processor's model name, or the platform's name for it, which may be empty."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        return platform.processor()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor())
 
 
 def commit(*also: Path) -> str | None:
-    """Of the source that runs, where it is a checkout; not of a project it is merely installed in.
+    """Return the commit of the source if it runs from a checkout; not that of a project it is installed in.
 
     Args:
         also: folders that count as source too: changes to them, or to the package, since the commit are mentioned.
@@ -73,6 +68,11 @@ def _git(*words: str) -> str | None:
     return done.stdout.strip()
 
 
-def is_first_process() -> bool:
-    """Whether this is the process that the others were, or will be, started beside."""
-    return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0"))) == 0
+def is_first_process(devices: int = 1) -> bool:
+    """Whether this is the main process."""
+    names = (
+        "RANK",
+        "LOCAL_RANK",
+        *(("SLURM_PROCID",) if devices > 1 else ()),
+    )  # of one device each is a run of its own
+    return int(next((os.environ[name] for name in names if name in os.environ), "0")) == 0

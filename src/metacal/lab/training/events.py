@@ -1,4 +1,4 @@
-"""What the loop tells its listener (events; it prints nothing), and how it is asked to stop."""
+"""Events that the training loop sends to its listener, and requests to stop."""
 
 import signal
 import threading
@@ -14,7 +14,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @dataclass(frozen=True)
 class TrainingBegan:
-    """The first batch is about to be run; ``epoch`` and ``batch`` are where (0 and 0, unless resumed)."""
+    """The first batch is about to run; ``epoch`` and ``batch`` are its position (0 and 0 unless resumed)."""
 
     epochs: int
     batches: int
@@ -24,7 +24,7 @@ class TrainingBegan:
 
 @dataclass(frozen=True)
 class BatchDone:
-    """One step was taken. The loss is on the device: reading it makes the host wait."""
+    """One step was taken. The loss is on the device; reading it synchronises."""
 
     epoch: int
     batch: int
@@ -33,7 +33,7 @@ class BatchDone:
 
 @dataclass(frozen=True)
 class EpochDone:
-    """An epoch is over (numbered from 1): figures by name, and the tensors worth keeping of it."""
+    """An epoch ended (numbered from 1): figures by name, and tensors to store."""
 
     epoch: int
     record: Mapping[str, float]
@@ -43,7 +43,7 @@ class EpochDone:
 
 @dataclass(frozen=True)
 class CheckpointSaved:
-    """The state is on disk: ``epoch`` whole epochs and ``batch`` batches are in it."""
+    """The state is on disk, after ``epoch`` whole epochs and ``batch`` batches."""
 
     epoch: int
     batch: int
@@ -61,11 +61,11 @@ Listener = Callable[[Event], None]
 
 
 def silence(event: Event) -> None:
-    """Listen to nothing."""
+    """Ignore all events."""
 
 
 class StopRequest:
-    """Whether, and by which signal, the loop was asked to stop: it finishes its step, saves and leaves."""
+    """A request to stop by a signal: the loop finishes its step, saves and exits."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
@@ -74,17 +74,15 @@ class StopRequest:
         return self.signal is not None
 
     def raise_if_asked(self) -> None:
-        """Raise `Stopped` if it was."""
+        """Raise `Stopped` if a stop was requested."""
         if self:
             raise Stopped(self.signal)
 
     @contextmanager
     def listening(self) -> Iterator["StopRequest"]:
-        """Take SIGINT and SIGTERM as requests; the second one acts at once, as it would have without us."""
-        if threading.current_thread() is not threading.main_thread():
-            yield self
-            return
-        before = {number: signal.getsignal(number) for number in SIGNALS}
+        """Treat SIGINT and SIGTERM as requests; a second signal acts at once."""
+        is_main = threading.current_thread() is threading.main_thread()  # no other thread may set handlers
+        before = {number: signal.getsignal(number) for number in SIGNALS if is_main}
 
         def restore() -> None:
             for number, handler in before.items():
@@ -94,7 +92,7 @@ class StopRequest:
             self.signal = number
             restore()
 
-        for number in SIGNALS:
+        for number in before:
             signal.signal(number, remember)
         try:
             yield self
@@ -103,7 +101,7 @@ class StopRequest:
 
 
 class Stopped(Exception):  # noqa: N818 - not an error: what was asked for
-    """Training was asked to stop, and stopped with everything saved.
+    """Training stopped on request, with everything saved.
 
     Args:
         signal_number: by which signal; None, where another process was asked, stands for SIGTERM.

@@ -1,4 +1,4 @@
-"""The training loop: every method, on one device or many, from the start or from where it was left."""
+"""The training loop: for every method, on one device or several, new or resumed."""
 
 import math
 import time
@@ -14,21 +14,13 @@ from torch.optim import Optimizer
 
 from metacal.errors import TrainingError
 from metacal.functional import cross_entropy, dece, expected_calibration_error
+from metacal.functional.binning import calibration_error, equal_width_statistics
 from metacal.functional.inputs import at_least_float32, class_logits
 from metacal.functional.temperature import temperature_with_prior
 from metacal.lab.data.batches import Batches
+from metacal.lab.training import events
 from metacal.lab.training.averaging import AveragedWeights
 from metacal.lab.training.checkpoints import Checkpoints, Progress, check_finite, restore, save
-from metacal.lab.training.events import (
-    BatchDone,
-    EpochDone,
-    Listener,
-    Notice,
-    Stopped,
-    StopRequest,
-    TrainingBegan,
-    silence,
-)
 from metacal.lab.training.spec import RunSpec
 from metacal.lab.training.training_loss import TrainingLoss
 
@@ -38,7 +30,7 @@ ASK_EVERY = 16
 
 @dataclass(frozen=True)
 class Phase:
-    """One pass over some batches with one loss; an epoch is one phase, or several after each other."""
+    """One pass over some batches with one loss; an epoch has one or more phases."""
 
     batches: Batches
     loss: TrainingLoss
@@ -47,7 +39,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Training:
-    """Everything the loop works with. The first phase's figures are the epoch's training figures."""
+    """The objects of the loop. The first phase gives the epoch's training figures."""
 
     spec: RunSpec  # epochs, schedule, accumulation, clipping, patience, and what the best epoch is chosen by
     fabric: Fabric
@@ -58,12 +50,12 @@ class Training:
     checkpoints: Checkpoints
     average: AveragedWeights | None = None  # what is validated and scored instead of the model
     save_seconds: float = 600.0  # within an epoch the state is saved this often
-    emit: Listener = silence
-    stop: StopRequest = field(default_factory=StopRequest)
+    emit: events.Listener = events.silence
+    stop: events.StopRequest = field(default_factory=events.StopRequest)
 
 
 def train(training: Training, *, resume: bool = False) -> Progress:
-    """Train to the end, or until asked to stop; ``resume`` goes on from the last checkpoint, if there is one.
+    """Train to the end or until asked to stop; ``resume`` continues from the last checkpoint, if there is one.
 
     Returns:
         The final progress; the best state is in the checkpoints.
@@ -76,51 +68,54 @@ def train(training: Training, *, resume: bool = False) -> Progress:
     spec, progress = training.spec, Progress()
     if resume:
         restore(training, progress)
-    steps = sum(len(phase.batches) for phase in training.phases)
-    done = sum(len(phase.batches) for phase in training.phases[: progress.phase]) + progress.batch
-    training.emit(TrainingBegan(spec.epochs, steps, progress.epoch, done))
+    steps = [len(phase.batches) for phase in training.phases]
+    done = sum(steps[: progress.phase]) + progress.batch
+    training.emit(events.TrainingBegan(spec.epochs, sum(steps), progress.epoch, done))
     while progress.epoch < spec.epochs:
         if spec.patience is not None and progress.epoch - progress.best_epoch >= spec.patience:
             what = "error" if spec.select == "accuracy" else "NLL after a temperature"
-            training.emit(Notice(f"Stopped early: no better validation {what} in {spec.patience} epochs."))
+            training.emit(events.Notice(f"Stopped early: no better validation {what} in {spec.patience} epochs."))
             break
         run_epoch(training, progress)
     return progress
 
 
 def run_epoch(training: Training, progress: Progress) -> None:
-    """The rest of the running epoch: its batches, its figures, its checkpoint."""
+    """Run the rest of the current epoch: its batches, figures and checkpoint."""
     training.model.train()
-    clock = Clock(progress)
+    saved = time.perf_counter()
+    began = saved - progress.seconds
     factor = training.spec.lr_factor(progress.epoch)
-    for number in range(progress.phase, len(training.phases)):
-        phase = training.phases[number]
+    for number, phase in enumerate(training.phases):
+        if number < progress.phase:
+            continue
         for group in training.optimizer.param_groups:
             group["lr"] = phase.lr * factor
         for x, y in phase.batches.epoch(progress.epoch, start=progress.batch):
-            whole = phase.batches.size(progress.epoch, progress.batch)
+            whole = phase.batches.size(progress.batch)
             loss, logits = train_batch(training, phase, x, y, whole)
             progress.batch += 1
             if number == 0:
                 progress.add(loss, logits, y)
             else:
                 progress.add_later(loss)
-            training.emit(BatchDone(progress.epoch, progress.batch, loss / len(y)))
-            clock.tick()
+            training.emit(events.BatchDone(progress.epoch, progress.batch, loss / len(y)))
+            now = time.perf_counter()
+            progress.seconds = now - began
             is_asked = should_stop(training, progress, is_last=progress.batch == len(phase.batches))
-            if is_asked or (clock.since_save > training.save_seconds and training.fabric.world_size == 1):
+            if is_asked or (now - saved > training.save_seconds and training.fabric.world_size == 1):
                 check_finite(training, progress)
                 save(training, progress)
-                clock.since_save = 0.0
+                saved = now
             if is_asked:
-                raise Stopped(training.stop.signal)
+                raise events.Stopped(training.stop.signal)
         progress.phase, progress.batch = number + 1, 0
     close_epoch(training, progress, training.phases[0].lr * factor)
-    clock.tick()
+    progress.seconds = time.perf_counter() - began
 
 
 def train_batch(training: Training, phase: Phase, x: Any, y: Tensor, whole: int) -> tuple[Tensor, Tensor]:
-    """One step of the optimiser.
+    """Take one optimiser step.
 
     Under DDP gradients are averaged over processes, whose shares may differ in size: each loss is scaled so that the
     joint gradient is that of the mean, or the sum, over the whole batch, of ``whole`` samples.
@@ -133,8 +128,8 @@ def train_batch(training: Training, phase: Phase, x: Any, y: Tensor, whole: int)
     training.optimizer.zero_grad()
     total, logits = torch.zeros((), device=y.device), []
     is_mean = phase.loss.reduction == "mean"
-    for number, (inputs, targets) in enumerate(parts):
-        is_last = number == len(parts) - 1
+    for number, (inputs, targets) in enumerate(parts, start=1):
+        is_last = number == len(parts)
         with fabric.no_backward_sync(training.model, enabled=not is_last):
             with fabric.autocast():
                 loss, part_logits = phase.loss(inputs, targets, boundary=is_last)
@@ -150,13 +145,21 @@ def train_batch(training: Training, phase: Phase, x: Any, y: Tensor, whole: int)
     return total, logits[0] if len(logits) == 1 else torch.cat(logits)
 
 
+def should_stop(training: Training, progress: Progress, *, is_last: bool) -> bool:
+    """Whether any process received a signal; several processes synchronise only occasionally."""
+    if training.fabric.world_size == 1:
+        return bool(training.stop)
+    if progress.batch % ASK_EVERY and not is_last:
+        return False
+    asked = torch.tensor(float(bool(training.stop)), device=training.fabric.device)
+    return float(training.fabric.all_reduce(asked, reduce_op="sum")) > 0  # type: ignore[arg-type]
+
+
 def close_epoch(training: Training, progress: Progress, lr: float) -> None:
-    """Figures of the epoch, emitted and kept: first its record, then the best state, then the state to go on from."""
+    """Compute and store the figures of the epoch: its record, then the best state, then the state to resume from."""
     fabric, loss = training.fabric, training.phases[0].loss
     check_finite(training, progress)
-    seen = progress.seen()
-    if fabric.world_size > 1:
-        seen = tuple(gather_rows(fabric, values) for values in seen)  # type: ignore[assignment]
+    losses, confidences, correct = (gather_rows(fabric, values) for values in progress.seen())
     scored = averaged_model(training, progress)
     logits, targets = predict(fabric, scored, training.val)
     if not bool(torch.isfinite(logits).all()):
@@ -167,13 +170,15 @@ def close_epoch(training: Training, progress: Progress, lr: float) -> None:
     record = {
         "epoch": float(progress.epoch + 1),
         "lr": lr,
-        **progress.figures(seen),
+        "train_loss": float(losses.sum()) / len(correct),
+        "train_error": 1.0 - float(correct.double().mean()),
+        "train_ece": float(calibration_error(equal_width_statistics(confidences, correct))),
         "val_loss": float(cross_entropy(logits=logits, targets=targets)),
         "val_error": error_rate(logits, targets),
         "val_ece": float(expected_calibration_error(logits=logits, targets=targets, validate=False)),
         "val_dece": float(dece(logits=logits, targets=targets)),
         "val_refined_nll": refined_nll(logits, targets),
-        **loss.summary(),
+        **{name: float(value) for name, value in loss.hyperparameters.summary().items()},
     }
     for phase in training.phases:
         phase.loss.observe(logits, targets)
@@ -184,7 +189,7 @@ def close_epoch(training: Training, progress: Progress, lr: float) -> None:
     progress.next_epoch()
     learned = loss.learned()
     tensors = {"val_logits": logits, **{f"omega.{name}": value for name, value in learned.items()}}
-    training.emit(EpochDone(progress.epoch, record, tensors, is_best))
+    training.emit(events.EpochDone(progress.epoch, record, tensors, is_best))
     if is_best and fabric.is_global_zero:
         best = {"epoch": progress.epoch, "model": scored.state_dict(), "learned": learned}
         training.checkpoints.save_best(best)
@@ -192,7 +197,7 @@ def close_epoch(training: Training, progress: Progress, lr: float) -> None:
 
 
 def averaged_model(training: Training, progress: Progress) -> nn.Module:
-    """What the epoch is judged by: the model, or the average of its weights, which starts afresh with its first."""
+    """Return the model to evaluate: the model itself, or its averaged weights."""
     average = training.average
     if average is None:
         return training.model
@@ -205,40 +210,15 @@ def averaged_model(training: Training, progress: Progress) -> nn.Module:
 
 
 def refined_nll(logits: Tensor, targets: Tensor) -> float:
-    """NLL after the temperature that is best for these samples."""
+    """NLL after the best temperature for these samples."""
     wide = class_logits(logits).double()
     temperature = temperature_with_prior(logits=wide, targets=targets, iterations=40)
     return float(cross_entropy(logits=wide / temperature, targets=targets))
 
 
 def error_rate(logits: Tensor, targets: Tensor) -> float:
-    """Share of samples whose top class is another one."""
+    """Share of wrong predictions."""
     return float((class_logits(logits).argmax(dim=1) != targets).double().mean())
-
-
-def should_stop(training: Training, progress: Progress, *, is_last: bool) -> bool:
-    """Whether a signal came, to this process or another one; several processes ask each other only now and then."""
-    if training.fabric.world_size == 1:
-        return bool(training.stop)
-    if progress.batch % ASK_EVERY and not is_last:
-        return False
-    asked = torch.tensor(float(bool(training.stop)), device=training.fabric.device)
-    return float(training.fabric.all_reduce(asked, reduce_op="sum")) > 0  # type: ignore[arg-type]
-
-
-class Clock:
-    """Adds the time that passes to the progress, and knows how long ago the last save was."""
-
-    def __init__(self, progress: Progress) -> None:
-        self.progress, self.since_save = progress, 0.0
-        self._last = time.perf_counter()
-
-    def tick(self) -> None:
-        """Time goes on."""
-        now = time.perf_counter()
-        self.progress.seconds += now - self._last
-        self.since_save += now - self._last
-        self._last = now
 
 
 @torch.no_grad()
@@ -257,14 +237,13 @@ def predict(fabric: Fabric, model: nn.Module, share: Batches) -> tuple[Tensor, T
     with fabric.autocast():
         parts = [module(x.to(dtype) if x.is_floating_point() else x) for x, _ in share]
     model.train(was_training)
-    logits, targets = at_least_float32(torch.cat(parts)), share.examples.targets
-    if fabric.world_size == 1:
-        return logits, targets
-    return gather_rows(fabric, logits), gather_rows(fabric, targets)
+    return gather_rows(fabric, at_least_float32(torch.cat(parts))), gather_rows(fabric, share.examples.targets)
 
 
 def gather_rows(fabric: Fabric, values: Tensor) -> Tensor:
     """Rows of all processes after each other, in rank order; their numbers may differ."""
+    if fabric.world_size == 1:
+        return values
     sizes = fabric.all_gather(torch.tensor(len(values), device=fabric.device))
     assert isinstance(sizes, Tensor)
     padded = torch.zeros(int(sizes.max()), *values.shape[1:], dtype=values.dtype, device=fabric.device)

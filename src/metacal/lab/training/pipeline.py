@@ -1,4 +1,4 @@
-"""`run`: a spec into a run folder, straight down: data -> model -> loss -> training loop -> finish -> scores."""
+"""`run`: from a spec to a run folder: data -> model -> loss -> training loop -> finish -> scores."""
 
 import hashlib
 from contextlib import nullcontext
@@ -23,7 +23,6 @@ from metacal.lab.training.build import (
     load_data,
     make_batches,
     make_fabric,
-    wants_channels_last,
 )
 from metacal.lab.training.checkpoints import Checkpoints, explain_mismatch
 from metacal.lab.training.domain_scores import average, score_domains, worst
@@ -59,21 +58,23 @@ def run(
         emit: receives events.
         stop: asks the loop to stop.
     """
-    if is_first_process():
-        folder.check_free_for(spec, resume=resume)
     if resume and folder.is_complete:
+        folder.check_free_for(spec, resume=True)
         return folder.read_scores()
     hardware = hardware or Hardware()
-    dataset, splits = load_data(spec, data_dir)
-    job = Job(spec, folder, dataset, splits, make_fabric(spec, hardware))
-    torch.manual_seed(spec.seed)
-    model = build_model(spec, dataset)
-    if wants_channels_last(hardware, dataset, job.fabric):
-        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    training = prepare(job, model, emit=emit, stop=stop)
-    with folder.lock() if job.fabric.is_global_zero else nullcontext():
-        if job.fabric.is_global_zero:
+    is_first = is_first_process(hardware.devices)
+    with folder.lock() if is_first else nullcontext():
+        if is_first:
             folder.check_free_for(spec, resume=resume)
+        dataset, splits = load_data(spec, data_dir)
+        job = Job(spec, folder, dataset, splits, make_fabric(spec, hardware))
+        torch.manual_seed(spec.seed)
+        model = build_model(spec, dataset)
+        # As asked, or for images: faster on CUDA, and on a CPU never slower (results/benchmarks/channels_last.json).
+        if dataset.kind == "image" if hardware.channels_last is None else hardware.channels_last:
+            model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        training = prepare(job, model, emit=emit, stop=stop)
+        if job.fabric.is_global_zero:
             begin(job)
         progress = train(training, resume=resume)
         sets = shifted_sets(dataset, spec.domains.test, folder=data_dir) if spec.domains is not None else None
@@ -81,8 +82,8 @@ def run(
 
 
 def prepare(job: Job, module: nn.Module, *, emit: Listener = silence, stop: StopRequest | None = None) -> Training:
-    """What the loop works with, from a new model."""
-    spec, fabric, num_classes = job.spec, job.fabric, job.dataset.num_classes
+    """Build what the loop needs, with a new model."""
+    spec, fabric = job.spec, job.fabric
     optimizer = build_optimizer(spec, module.parameters())
     if spec.compile:
         module.compile()
@@ -96,7 +97,7 @@ def prepare(job: Job, module: nn.Module, *, emit: Listener = silence, stop: Stop
     batches = make_batches(job, "train")
     meta = make_batches(job, spec.meta_part, unlike=batches) if spec.method.hyperparameters else None
     stream = published_stream(spec, meta, len(batches)) if meta is not None and spec.published else meta
-    loss = build_loss(spec, model, optimizer, stream, num_classes)
+    loss = build_loss(spec, model, optimizer, stream, job.dataset.num_classes)
     if spec.published and isinstance(loss, MetaCalibratedLoss):
         loss = PublishedLoss(loss.calibrator, spec, optimizer)
     phases = [Phase(batches, loss, spec.lr)]
@@ -121,7 +122,7 @@ def prepare(job: Job, module: nn.Module, *, emit: Listener = silence, stop: Stop
 
 @torch.no_grad()
 def check_output(job: Job, model: Any, val: Batches) -> None:
-    """Raise unless the model gives logits of this data's classes; before anything is written."""
+    """Raise unless the model returns logits of this data's classes; before anything is written."""
     x, _ = next(iter(val))
     if job.spec.method.mixup and not x.is_floating_point():
         raise InvalidValueError("`method` must be another one for text: mixup mixes numbers, got tokens.")
@@ -136,8 +137,8 @@ def check_output(job: Job, model: Any, val: Batches) -> None:
             raise InvalidValueError(f"`model` must take inputs of shape {tuple(x.shape)}, got: {reason}.") from None
         model.train()
     wanted = (len(x), job.dataset.num_classes)
-    if not isinstance(logits, Tensor) or tuple(logits.shape) != wanted:
-        found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+    found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+    if found != wanted:
         raise InvalidValueError(f"`model` must return logits of shape {wanted}, got {found}.")
 
 
@@ -155,23 +156,28 @@ def record_epochs(folder: RunFolder, emit: Listener) -> Listener:
 
 
 def begin(job: Job) -> None:
-    """Write what the run is into its folder, or hold it to what is written there: the data must be the same."""
+    """Write the spec and data of the run to its folder, or check that they match what is there."""
     folder, dataset, indices = job.folder, job.dataset, job.splits.indices
     digest = hashlib.sha256()
     for part in (dataset.train, dataset.test):
         for values in (part.inputs, part.targets):
             digest.update(values.contiguous().numpy().data)
-    if folder.exists:
-        folder.check_data(digest.hexdigest(), indices)
+    if not folder.exists:
+        folder.write_splits(indices)
+        folder.write_superclasses(dataset.superclasses)
+        circumstances = {"device": str(job.fabric.device), "processes": job.fabric.world_size, "data": dataset.files}
+        folder.write_spec(job.spec, {**circumstances, "data_hash": digest.hexdigest()})
         return
-    folder.write_splits(indices)
-    folder.write_superclasses(dataset.superclasses)
-    circumstances = {"device": str(job.fabric.device), "processes": job.fabric.world_size, "data": dataset.files}
-    folder.write_spec(job.spec, {**circumstances, "data_hash": digest.hexdigest()})
+    splits = folder.read_splits()
+    are_same = splits.keys() == indices.keys() and all(torch.equal(splits[name], indices[name]) for name in splits)
+    if folder.read_environment().get("data_hash") != digest.hexdigest() or not are_same:
+        raise InvalidValueError(
+            f"`dataset` must be the data that the run in {folder.path} started with, got data that has changed since."
+        )
 
 
 def finish(job: Job, training: Training, seconds: float, sets: ShiftedSets | None) -> dict[str, Any]:
-    """Predictions and scores of the best checkpoint: on the test set, or on one of each test domain."""
+    """Predict and score with the best checkpoint, on the test set or on every test domain."""
     spec, dataset, fabric, loss = job.spec, job.dataset, job.fabric, training.phases[0].loss
     fabric.barrier()
     best, complaints = training.checkpoints.load_best()
@@ -210,18 +216,17 @@ def finish(job: Job, training: Training, seconds: float, sets: ShiftedSets | Non
     if fabric.is_global_zero:
         job.folder.write_predictions("val", val)
         job.folder.write_predictions("test", test, domains, sets.names if sets is not None else ())
-        job.folder.write_hyperparameters(loss.export())
+        job.folder.write_hyperparameters(loss.hyperparameters.export())
         job.folder.write_scores(scores)
     return scores
 
 
 def fold_temperature(best: dict[str, Any], training: Training) -> dict[str, Any]:
-    """The best state with a temperature folded into its head, if that can be done; written in place of the old."""
+    """Fold a temperature into the head of the best state, if possible, and replace the checkpoint."""
     fabric, model = training.fabric, training.model
-    logits, targets = predict(fabric, model, training.val)
     head = model.module.head
     assert isinstance(head, nn.Module)
-    done = finish_model(model.module, head, logits, targets, folds=True)
+    done = finish_model(model.module, head, *predict(fabric, model, training.val), folds=True)
     best = {**best, "model": model.state_dict(), "finish": {**asdict(done), "verdict": done.verdict}}
     if fabric.is_global_zero:
         training.checkpoints.save_best(best)

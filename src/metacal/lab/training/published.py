@@ -1,4 +1,4 @@
-"""What the published code does beside the paper's algorithm, as switches of a spec: ``published=leak,statistics``.
+"""Differences of the published code from the paper's algorithm, as switches: ``published=leak,statistics``.
 
 - ``leak``: the meta-loss's gradient is added to the network's: the backward pass to omega goes through the whole
   network, along the held-out batch and, by the simulated step, along the training batch, and nothing is cleared.
@@ -10,7 +10,7 @@
 
 from collections.abc import Iterator
 from contextlib import nullcontext
-from itertools import islice
+from itertools import chain, count, islice
 from typing import Any
 
 import torch
@@ -30,7 +30,7 @@ from metacal.metalearning.model_calls import Batch, leaving_no_trace, unwrapped
 
 
 class Replayed:
-    """Batches whose epochs have ``steps`` of them: one shuffled pass, again and again.
+    """Epochs of ``steps`` batches that repeat one shuffled pass.
 
     Examples:
         >>> import torch
@@ -51,15 +51,13 @@ class Replayed:
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
         """Batches from ``start`` on; each epoch is shuffled once."""
-        while start < self.steps:
-            place = start % len(self.batches)
-            taken = min(len(self.batches) - place, self.steps - start)
-            yield from islice(self.batches.epoch(number, start=place), taken)
-            start += taken
+        first = self.batches.epoch(number, start=start % len(self.batches))
+        again = (batch for _ in count() for batch in self.batches.epoch(number))
+        return islice(chain(first, again), self.steps - start)
 
 
 class RememberingStream(MetaStream):
-    """A stream of held-out batches that knows the last one it gave."""
+    """A stream of held-out batches that remembers the last one."""
 
     last: Batch
 
@@ -69,18 +67,12 @@ class RememberingStream(MetaStream):
 
 
 def published_stream(spec: RunSpec, meta: Batches, steps: int) -> RememberingStream:
-    """Held-out batches as the spec's switches say, for epochs of so many training steps."""
+    """Return held-out batches according to the switches, for epochs of this many training steps."""
     return RememberingStream(Replayed(meta, steps) if "replay" in spec.published else meta, seed=spec.seed)
 
 
 class PublishedLoss(MetaCalibratedLoss):
-    """A meta-calibrated loss, and what the spec's switches add to a step.
-
-    Args:
-        calibrator: with a stream of `published_stream`.
-        spec: names the switches, the objective and the training loss.
-        optimizer: its learning rate is that of the simulated step.
-    """
+    """A meta-calibrated loss on a `published_stream`, with the effects of the switches."""
 
     def __init__(self, calibrator: MetaCalibrator, spec: RunSpec, optimizer: Any) -> None:
         super().__init__(calibrator)
@@ -94,11 +86,11 @@ class PublishedLoss(MetaCalibratedLoss):
         self.base_loss = sum_terms(spec.method.loss, reduction="none")
 
     def __call__(self, x: Any, y: Tensor, *, boundary: bool) -> tuple[Tensor, Tensor]:
-        """The loss after a meta step; going backward from it gives the gradient that the switches make of its own."""
+        """Return the loss after a meta step; its backward pass gives the gradient that the switches define."""
         omega = {name: value.detach().clone() for name, value in self.hyperparameters.named_parameters()}
         with self._tap.listening():
             loss, logits = super().__call__(x, y, boundary=boundary)
-            features = self._tap.calls.inputs[0].tensor()  # the training batch is run first, with a graph
+            features = self._tap.inputs.kept[0].tensor()  # the training batch is run first, with a graph
         if not self.switches & {"leak", "statistics"}:
             return loss, logits
         held_out, labels = next(self.stream) if "frozen" in self.switches else self.stream.last
@@ -111,14 +103,15 @@ class PublishedLoss(MetaCalibratedLoss):
         return loss, logits
 
     def _run_held_out(self, x: Any) -> Tensor:
-        """What the head is given for a held-out batch, normalised by its own statistics, which may be kept."""
+        """Return the head's input for a held-out batch, normalised by batch statistics, which may be kept."""
         model = unwrapped(self.calibrator.model)
         seed, device = self.seed + self.stream.drawn, next(model.parameters()).device
         keeps = "statistics" in self.switches
         quietly = nullcontext() if keeps else leaving_no_trace(model, mode="train", seed=seed, device=device)
         with self._tap.listening(), quietly, torch.set_grad_enabled("leak" in self.switches):
             model(x)
-        return self._tap.calls.inputs[0].tensor()
+        features: Tensor = self._tap.inputs.kept[0].tensor()
+        return features
 
     def _logits(self, parameters: dict[str, Tensor], features: Tensor) -> Tensor:
         with torch.autocast(features.device.type, enabled=False):
@@ -128,7 +121,7 @@ class PublishedLoss(MetaCalibratedLoss):
     def _stepped(
         self, parameters: dict[str, Tensor], features: Tensor, y: Tensor, omega: dict[str, Tensor]
     ) -> dict[str, Tensor]:
-        """The head's parameters after a plain step, as a function of everything that the step depends on."""
+        """Return the head's parameters after a plain step, as a differentiable function."""
         inner: InnerLoss = functional_call(
             self.hyperparameters, omega, (InnerLoss.plain(y, self.calibrator.num_classes),)
         )

@@ -1,4 +1,4 @@
-"""`read_run`: the run folder that ``metacal report`` is given, as a `RunView`."""
+"""`read_run`: reads a run folder as a `RunView`, for ``metacal report``."""
 
 from pathlib import Path
 from typing import Any
@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 from metacal.errors import InvalidValueError, MetacalError, StorageError
-from metacal.lab.training.methods import READABLE
 from metacal.lab.training.run_folder import RunFolder
+from metacal.lab.training.spec import READABLE
 from metacal.reporting.runs import RunView
 from metacal.reporting.shift import prepare_shift
 
 
 def read_run(folder: Path) -> RunView:
-    """The run stored in a folder.
+    """Read the run stored in a folder.
 
     Raises:
         InvalidValueError: the folder holds no run, or one that is not complete.
@@ -32,7 +32,7 @@ def read_run(folder: Path) -> RunView:
             f"continue it with: metacal train --run-dir {folder} --resume"
         )
     try:
-        return view_of(run)
+        return _view(run)
     except MetacalError:
         raise
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
@@ -42,8 +42,8 @@ def read_run(folder: Path) -> RunView:
         ) from None
 
 
-def view_of(run: RunFolder) -> RunView:
-    """What a report shows of a complete run; a file that holds something else raises whatever it leads to."""
+def _view(run: RunFolder) -> RunView:
+    """Return the view of a complete run; invalid files raise arbitrary errors."""
     spec, predictions, history = run.read_spec(), run.read_predictions("test"), run.read_history()
     shifts = tuple(run.read_shifts().values())
     for study in shifts:
@@ -63,7 +63,7 @@ def view_of(run: RunFolder) -> RunView:
         dataset=spec.dataset + tested,
         class_names=predictions.class_names,
         epochs={name: [row.get(name, float("nan")) for row in history] for name in columns},
-        strengths=read_strengths(run, history),
+        strengths=_strengths(run, history),
         smoothing=smoothing,
         l2={name: torch.tensor(learned[name]) for name in ("weight", "bias") if name in learned} or None,
         superclasses=run.read_superclasses(),
@@ -72,8 +72,8 @@ def view_of(run: RunFolder) -> RunView:
     )
 
 
-def read_strengths(run: RunFolder, history: list[dict[str, float]]) -> Tensor | None:
-    """Smoothing strengths ``(epochs, K)``, or ``(epochs, 1)`` where their mean is kept; None where none are learned."""
+def _strengths(run: RunFolder, history: list[dict[str, float]]) -> Tensor | None:
+    """Smoothing strengths ``(epochs, K)``, or ``(epochs, 1)`` if only the mean is stored; None if not learned."""
     rows = []
     for epoch, record in enumerate(history, start=1):
         found = [value for name, value in run.read_epoch(epoch).items() if name.endswith("strength")]

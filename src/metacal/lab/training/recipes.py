@@ -1,4 +1,4 @@
-"""Recipes: the default settings of a dataset and a model, and specs from ``key=value`` words."""
+"""Recipes: default settings of datasets and models, and specs from ``key=value`` settings."""
 
 import json
 import os
@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from metacal.errors import InvalidValueError, nearest
-from metacal.lab.training.methods import METHODS
-from metacal.lab.training.spec import Hardware, RunSpec
+from metacal.lab.training.spec import METHODS, Hardware, RunSpec
 
 # The published settings: `RunSpec` itself has those of the image runs.
 PAPER: dict[str, Any] = {"outer": "paper"}
@@ -33,13 +32,12 @@ AS_TEXT = ("dataset", "model", "method", "precision")
 """Keys whose values stay words, whatever they look like."""
 WITH_OPTIONS = ("dataset_options", "model_options", "domains")
 """Keys that are set part by part: ``model_options.width=8``."""
-OF_A_CELL = {"dataset", "method", "seed"}
 Value = TypeVar("Value")
 Model = TypeVar("Model", bound=BaseModel)
 
 
 def build_spec(settings: Mapping[str, Any]) -> RunSpec:
-    """A spec from settings, with the dataset's and the model's recipe for what is not given.
+    """Build a spec from settings; the recipes of dataset and model fill in the rest.
 
     Examples:
         >>> spec = build_spec({"dataset": "cifar10", "model": "resnet110", "method": "mc"})
@@ -53,7 +51,7 @@ def build_spec(settings: Mapping[str, Any]) -> RunSpec:
 def read_assignments(
     words: Iterable[str], *, datasets: Collection[str] = (), models: Collection[str] = ()
 ) -> tuple[RunSpec, Hardware]:
-    """A spec and its hardware from words: ``lr=0.1``, ``milestones=10,20``, ``model_options.width=8``, ``devices=2``.
+    """Parse a spec and its hardware: ``lr=0.1``, ``milestones=10,20``, ``model_options.width=8``, ``devices=2``.
 
     Args:
         words: each ``key=value``.
@@ -71,41 +69,30 @@ def read_assignments(
     problems: list[str] = []
     settings, machine = _sort_words(words, problems)
     dataset, model, method = (settings.get(key) for key in ("dataset", "model", "method"))
-    if datasets and dataset is not None and dataset not in datasets and not looks_like_path(dataset):
+    if datasets and dataset is not None and dataset not in datasets and not _looks_like_path(dataset):
         problems.append(_not_one_of("dataset", dataset, datasets))
     if models and model is not None and model not in models and ":" not in model:
         problems.append(_not_one_of("model", model, models))
-    if not learns(method) and (method is None or method in METHODS):
+    if not _learns(method) and (method is None or method in METHODS):
         unused = [key for key in OF_LEARNING if key in settings and settings[key] != "split"]
         problems += [f"`{key}` is for methods that learn, such as meta, got method={method or 'ce'}" for key in unused]
     spec, hardware = _spec(settings, problems), _validate(Hardware, machine, problems)
     return _unless(problems, spec), _unless(problems, hardware)
 
 
-def looks_like_path(dataset: str) -> bool:
-    """Whether a dataset is meant as a path: it is written as one, or there is such a folder here."""
-    return bool(set(dataset) & {"/", ".", os.sep}) or os.path.isdir(dataset)
-
-
 def are_of_hardware(words: Iterable[str]) -> bool:
-    """Whether all of these words are about the machine, and none about the run."""
+    """Whether all of these settings are hardware settings."""
     return all(word.partition("=")[0] in Hardware.model_fields for word in words)
 
 
 def read_hardware(words: Iterable[str]) -> Hardware:
-    """The hardware that words describe.
-
-    Examples:
-        >>> read_hardware(["devices=2"]).devices
-        2
-    """
+    """Parse hardware settings."""
     problems: list[str] = []
-    _, machine = _sort_words(words, problems)
-    return _unless(problems, _validate(Hardware, machine, problems))
+    return _unless(problems, _validate(Hardware, _sort_words(words, problems)[1], problems))
 
 
 def read_overrides(words: Iterable[str]) -> dict[str, Any]:
-    """Settings for many runs from words; what belongs to a run's place in a table cannot be among them.
+    """Parse settings for many runs; those that a table defines are not allowed.
 
     Examples:
         >>> read_overrides(["epochs=3"])
@@ -113,54 +100,56 @@ def read_overrides(words: Iterable[str]) -> dict[str, Any]:
     """
     problems: list[str] = []
     settings, machine = _sort_words(words, problems)
-    problems += [
-        f"`{key}` must not be set for a table: its rows, methods and seeds say it"
-        for key in OF_A_CELL & settings.keys()
-    ]
+    for key in settings:
+        if key in ("dataset", "method", "seed"):
+            problems.append(f"`{key}` must not be set for a table: its rows, methods and seeds say it")
+        elif key not in RunSpec.model_fields:
+            problems.append(_not_one_of("key", key, RunSpec.model_fields))
     problems += [f"`{key}` must not be set here: it is a matter of the engine" for key in machine]
-    problems += [_not_one_of("key", key, RunSpec.model_fields) for key in settings if key not in RunSpec.model_fields]
     return _unless(problems, settings)
 
 
 def _unless(problems: list[str], value: Value | None) -> Value:
-    """The value, unless there are problems: then all of them are raised at once."""
+    """Return the value; if there are problems, raise all of them at once."""
     if problems or value is None:
         raise InvalidValueError("; ".join(problems) + ".")
     return value
 
 
 def _spec(settings: Mapping[str, Any], problems: list[str]) -> RunSpec | None:
-    """The spec, or None with what is wrong added to ``problems``."""
+    """Return the spec, or None after adding errors to ``problems``."""
     given = dict(settings)
     if "dataset" not in given:
         problems.append("`dataset` must be given, as in dataset=digits; `metacal data ls` lists the names")
     recipe = DATASET_RECIPES.get(str(given.get("dataset")), OWN_DATA_RECIPE)
-    model = given.get("model", recipe.get("model"))
     if given.get("method") in ("meta", METHODS["meta"]):
         recipe = {**recipe, **OURS}  # not the paper's, whatever the data
+    model = given.get("model", recipe["model"])
     merged = {"dataset": "", **recipe, **MODEL_RECIPES.get(str(model), {}), **given}
-    if "model" in given and given["model"] != recipe.get("model") and "model_options" not in given:
+    if model != recipe["model"] and "model_options" not in given:
         merged.pop("model_options", None)  # those of the recipe's model
     known = [*RunSpec.model_fields, *Hardware.model_fields]
     problems += [_not_one_of("key", key, known) for key in merged if key not in RunSpec.model_fields]
     method = merged.get("method")
     if isinstance(method, str) and method not in METHODS:
-        problems.append(_not_one_of("method", method, METHODS))
-        merged.pop("method")
-    if not learns(merged.get("method")):
-        merged = {key: value for key, value in merged.items() if key not in OF_LEARNING or key in given}
-    fields = {key: value for key, value in merged.items() if key in RunSpec.model_fields}
-    return _validate(RunSpec, fields, problems)
+        problems.append(_not_one_of("method", merged.pop("method"), METHODS))
+    left_out = () if _learns(merged.get("method")) else OF_LEARNING
+    fields = {key: value for key, value in merged.items() if key in given or key not in left_out}
+    return _validate(RunSpec, {key: fields[key] for key in fields if key in RunSpec.model_fields}, problems)
 
 
-def learns(method: Any) -> bool:
+def _learns(method: Any) -> bool:
     """Whether a method, or the name of one, learns hyper-parameters."""
     known = METHODS.get(method) if isinstance(method, str) else method
     return bool(known.get("hyperparameters") if isinstance(known, Mapping) else getattr(known, "hyperparameters", ()))
 
 
+def _looks_like_path(dataset: str) -> bool:
+    return bool(set(dataset) & {"/", ".", os.sep}) or os.path.isdir(dataset)
+
+
 def _validate(kind: type[Model], fields: Mapping[str, Any], problems: list[str]) -> Model | None:
-    """The model, or None with what is wrong added to ``problems``: the key, the rule and the value received."""
+    """Return the model, or None after adding errors to ``problems``: the key, the rule and the value."""
     try:
         return kind.model_validate(fields)
     except ValidationError as error:
@@ -171,7 +160,7 @@ def _validate(kind: type[Model], fields: Mapping[str, Any], problems: list[str])
 
 
 def _sort_words(words: Iterable[str], problems: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Settings of the run and of the machine."""
+    """Separate settings of the run and of the hardware."""
     settings: dict[str, Any] = {}
     machine: dict[str, Any] = {}
     for word in words:
@@ -193,10 +182,9 @@ def _sort_words(words: Iterable[str], problems: list[str]) -> tuple[dict[str, An
 
 
 def _value(text: str) -> Any:
-    if text.lower() in ("none", "null"):
-        return None
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
+    words = {"none": None, "null": None, "true": True, "false": False}
+    if text.lower() in words:
+        return words[text.lower()]
     if "," in text and not text.startswith("["):
         return [_value(part) for part in text.split(",") if part]
     try:

@@ -9,41 +9,69 @@ A run is a folder::
     predictions/val.safetensors, test.safetensors    logits and targets of the best checkpoint
     hyperparameters.json what was learned           scores.json        written last: the run is complete
     superclasses.json    the superclass of every class, where classes have them
-    checksums.json       SHA-256 of all the others but the checkpoints, which have their own; of a complete run
+    checksums.json       SHA-256 of all others but checkpoints; written just before the scores (0.1 wrote none)
     shift/cifar10-c.json figures by corruption and severity, once `metacal shift` has measured them
 """
 
 import csv
+import hashlib
 import io
 import json
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import safetensors
-import torch
+import safetensors.torch
 from filelock import FileLock, Timeout
 from pydantic import ValidationError
 from torch import Tensor
 
+from metacal import files
 from metacal.errors import InUseError, InvalidTypeError, InvalidValueError, StorageError
 from metacal.evaluation.predictions import Predictions
-from metacal.files import as_figures, json_text, read_json, remove_leftovers, write_json, write_text
 from metacal.lab.training.environment import commit, environment
-from metacal.lab.training.run_files import SCORES, RunFiles, write_tensors
 from metacal.lab.training.spec import SCHEMA, RunSpec
 
+CHECKSUMS, SCORES = "checksums.json", "scores.json"
+CHECKED = (
+    *("spec.json", "environment.json", "splits.safetensors", "history.csv", "hyperparameters.json"),
+    *("superclasses.json", "epochs/*.safetensors", "predictions/*.safetensors", "shift/*.json"),
+)
+"""What has a checksum, besides the scores."""
+MADE_AGAIN = (SCORES, "hyperparameters.json", "predictions/val.safetensors", "predictions/test.safetensors")
+"""What finishing a run writes, from its best checkpoint."""
 
-class RunFolder(RunFiles):
+
+class RunFolder:
     """One run on disk; nothing is created until something is written."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    @property
+    def exists(self) -> bool:
+        """Whether a run was started here."""
+        return (self.path / "spec.json").exists()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the run has its scores."""
+        return (self.path / SCORES).exists()
+
+    @property
+    def checkpoints(self) -> Path:
+        """The checkpoints of the run."""
+        return self.path / "checkpoints"
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the folder for one process; for another one this raises at once."""
+        """Lock the folder for one process; another one raises at once. An empty new folder is removed."""
+        is_new, file = not self.path.exists(), self.path / "run.lock"
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(self.path / "run.lock")
+            lock = FileLock(file)
             lock.acquire(timeout=0)
         except Timeout:
             raise InUseError(f"{self.path} is in use by another process: wait for it, or name another run.") from None
@@ -52,20 +80,14 @@ class RunFolder(RunFiles):
         try:
             yield
         finally:
+            if is_new and list(self.path.iterdir()) == [file]:
+                with suppress(OSError):
+                    file.unlink()
+                    self.path.rmdir()
             lock.release()
 
-    @property
-    def exists(self) -> bool:
-        """Whether a run was begun here."""
-        return (self.path / "spec.json").exists()
-
-    @property
-    def checkpoints(self) -> Path:
-        """Where its checkpoints are."""
-        return self.path / "checkpoints"
-
     def check_free_for(self, spec: RunSpec, *, resume: bool) -> None:
-        """Raise unless this spec may be run here: the folder is free, or holds this run and ``resume`` is given."""
+        """Raise unless this spec may run here: the folder is free, or holds this run and ``resume`` is given."""
         if not self.exists:
             return
         stored = self.read_spec()
@@ -76,62 +98,45 @@ class RunFolder(RunFiles):
                 f"{self.path} already contains another run: {', '.join(differing) or 'its method differs'}; "
                 "name another folder with --run-dir."
             )
+        state = "complete" if self.is_complete else "unfinished"
         if not resume:
-            state = "complete" if self.is_complete else "unfinished"
             raise InvalidValueError(f"{self.path} already contains this run, {state}; pass --resume to continue.")
 
-    def check_data(self, data_hash: str, indices: Mapping[str, Tensor]) -> None:
-        """Raise unless the run was begun with this data and these splits."""
-        begun = self.read_environment().get("data_hash")
-        splits = self.read_splits()
-        same = splits.keys() == indices.keys() and all(torch.equal(splits[name], indices[name]) for name in splits)
-        if begun != data_hash or not same:
-            raise InvalidValueError(
-                f"`dataset` must be what the run in {self.path} was begun with, got data that has changed since."
-            )
-
     def write_spec(self, spec: RunSpec, circumstances: Mapping[str, Any]) -> None:
-        """Begin a run; ``circumstances`` are kept beside the machine and the versions."""
-        write_json(self.path / "environment.json", {**environment(), "commit": commit(), **circumstances})
-        write_json(self.path / "spec.json", {"schema": SCHEMA, "hash": spec.hash, "spec": spec.model_dump(mode="json")})
+        """Start a run; ``circumstances`` are stored with the environment."""
+        files.write_json(self.path / "environment.json", {**environment(), "commit": commit(), **circumstances})
+        files.write_json(
+            self.path / "spec.json", {"schema": SCHEMA, "hash": spec.hash, "spec": spec.model_dump(mode="json")}
+        )
 
     def read_environment(self) -> dict[str, Any]:
-        """Machine, versions, and which files the data came from."""
-        return self.read_object("environment.json")
+        """Read machine, versions, and data files."""
+        return dict(self._read_json("environment.json"))
 
     @property
     def schema(self) -> Any:
-        """The version of the spec that the run was begun with; None if its file does not say."""
-        try:
-            return schema_of(read_json(self.path / "spec.json"))
-        except StorageError:
-            return None
+        """The spec version of the run; None if its file does not say."""
+        with suppress(StorageError, AttributeError):
+            return files.read_json(self.path / "spec.json").get("schema")
+        return None
 
     def read_spec(self) -> RunSpec:
-        """The spec of the run that was begun here."""
-        stored = read_json(self.path / "spec.json")
-        if (schema := schema_of(stored)) != SCHEMA:
+        """Read the spec of the run."""
+        file = self.path / "spec.json"
+        stored, schema = files.read_json(file), self.schema
+        if schema != SCHEMA:
             raise InvalidValueError(
-                f"{self.path / 'spec.json'} must be of schema {SCHEMA}, got {schema}: another version of metacal "
-                "wrote this run; read it with that version, or name another folder and run it again."
+                f"{file} must be of schema {SCHEMA}, got {schema}: another version of metacal wrote this run; read it "
+                "with that version, or name another folder and run it again."
             )
-        try:
+        with suppress(KeyError, ValidationError):
             spec = RunSpec.model_validate(stored["spec"])
-        except (KeyError, ValidationError):
-            spec = None
-        if spec is None or spec.hash != stored.get("hash"):
-            raise StorageError(
-                f"{self.path / 'spec.json'} is damaged: its contents do not have the hash it was written with."
-            )
-        return spec
+            if spec.hash == stored.get("hash"):
+                return spec
+        raise StorageError(f"{file} is damaged: its contents do not have the hash it was written with.")
 
     def read_spec_to_build(self, *, trust_model: bool) -> RunSpec:
-        """The spec of a run whose model is about to be built.
-
-        Raises:
-            InvalidValueError: the model is named by an import path, so that building it runs code that a file has
-                named, and ``trust_model`` is not given.
-        """
+        """Read the spec to build its model: an import path in it is code, which has to be trusted."""
         spec = self.read_spec()
         if spec.has_own_model and not trust_model:
             raise InvalidValueError(
@@ -141,39 +146,39 @@ class RunFolder(RunFiles):
         return spec
 
     def write_splits(self, indices: Mapping[str, Tensor]) -> None:
-        """Keep which samples went where."""
+        """Store the row numbers of each part."""
         write_tensors(self.path / "splits.safetensors", indices)
 
     def read_splits(self) -> dict[str, Tensor]:
-        """Row numbers of each part."""
-        return self.read_tensors("splits.safetensors")
+        """Read the row numbers of each part."""
+        return self._read_tensors("splits.safetensors")
 
     def add_epoch(self, record: Mapping[str, float], tensors: Mapping[str, Tensor]) -> None:
-        """Add an epoch to the history, in place of any record of that epoch or later ones."""
+        """Add an epoch to the history, replacing records of that epoch and later ones."""
         epoch = int(record["epoch"])
-        write_tensors(self.epoch_file(epoch), tensors)
+        write_tensors(self.path / f"epochs/{epoch:04d}.safetensors", tensors)
         kept = [row for row in self.read_history() if row["epoch"] < epoch]
         self._write_history([*kept, dict(record)])
 
     def drop_epochs(self, done: int) -> None:
-        """Forget what came after so many epochs, and what was being written when a process was killed."""
+        """Remove records after this many epochs, and temporary files of killed processes."""
         for folder in (self.path, self.path / "epochs"):
-            remove_leftovers(folder)
+            files.remove_leftovers(folder)
         rows = self.read_history()
         if rows and rows[-1]["epoch"] < done:
-            raise self.damaged("history.csv", f"it ends with epoch {rows[-1]['epoch']:g} of {done}")
+            raise self._damaged("history.csv", f"it ends with epoch {rows[-1]['epoch']:g} of {done}")
         if len(rows) > done:
             self._write_history([row for row in rows if row["epoch"] <= done])
-        for file in sorted((self.path / "epochs").glob("*.safetensors")):
+        for file in (self.path / "epochs").glob("*.safetensors"):
             if int(file.stem) > done:
                 file.unlink()
 
     def read_history(self) -> list[dict[str, float]]:
-        """One record per epoch, oldest first."""
+        """Read one record per epoch, oldest first."""
         if not (self.path / "history.csv").exists():
             return []
         try:
-            text = self.read("history.csv").decode()
+            text = self._read("history.csv").decode()
             rows = list(csv.DictReader(io.StringIO(text, newline="")))
             if not text.endswith("\n") or any(None in (*row, *row.values()) for row in rows):
                 raise ValueError("it is cut short")
@@ -181,106 +186,168 @@ class RunFolder(RunFiles):
             if any(not row["epoch"].is_integer() for row in history):
                 raise ValueError("an epoch is not a whole number")
         except (KeyError, ValueError, csv.Error) as error:
-            raise self.damaged("history.csv", str(error)) from None
+            raise self._damaged("history.csv", str(error)) from None
         return history
 
-    def epoch_file(self, epoch: int) -> Path:
-        """Where an epoch's tensors are."""
-        return self.path / "epochs" / f"{epoch:04d}.safetensors"
+    def _write_history(self, rows: list[dict[str, float]]) -> None:
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        files.write_text(self.path / "history.csv", text.getvalue())
 
     def read_epoch(self, epoch: int) -> dict[str, Tensor]:
-        """Validation logits and hyper-parameters (``omega.*``) after an epoch."""
-        return self.read_tensors(self.epoch_file(epoch).relative_to(self.path).as_posix())
+        """Read validation logits and hyper-parameters (``omega.*``) after an epoch."""
+        return self._read_tensors(f"epochs/{epoch:04d}.safetensors")
 
     def write_predictions(
         self, part: str, predictions: Predictions, domains: Tensor | None = None, domain_names: Sequence[str] = ()
     ) -> None:
-        """Keep the logits of a part, with everything needed to score them again, by domain where there are any."""
+        """Store the logits and targets of a part, with domains if there are any."""
         tensors = {"logits": predictions.logits, "targets": predictions.targets}
         about: dict[str, Any] = {"name": predictions.name, "class_names": predictions.class_names}
         if domains is not None:
             tensors["domains"], about["domain_names"] = domains, list(domain_names)
         # One key: several would be written in an order that changes from process to process.
-        write_tensors(self.path / "predictions" / f"{part}.safetensors", tensors, {"predictions": json.dumps(about)})
+        write_tensors(self.path / f"predictions/{part}.safetensors", tensors, {"predictions": json.dumps(about)})
 
     def read_predictions(self, part: str = "test") -> Predictions:
-        """The logits of a part."""
+        """Read the predictions of a part."""
         return self._read_part(part)[0]
 
     def read_domains(self, part: str = "test") -> tuple[Tensor, tuple[str, ...]] | None:
-        """The number of each prediction's domain, and the domains' names; None for a run without domains."""
+        """Read the domain number of each prediction and the domain names; None for a run without domains."""
         return self._read_part(part)[1]
 
     def _read_part(self, part: str) -> tuple[Predictions, tuple[Tensor, tuple[str, ...]] | None]:
         name = f"predictions/{part}.safetensors"
-        tensors = self.read_tensors(name)
+        found = self._read_tensors(name)
         try:
             with safetensors.safe_open(self.path / name, framework="pt") as file:
                 about = json.loads((file.metadata() or {}).get("predictions", ""))
-            predictions = Predictions.from_logits(
-                tensors["logits"], tensors["targets"], about["class_names"], about["name"]
-            )
-            return predictions, (tensors["domains"], tuple(about["domain_names"])) if "domains" in tensors else None
+            logits, targets, domains = found["logits"], found["targets"], found.get("domains")
+            predictions = Predictions.from_logits(logits, targets, about["class_names"], about["name"])
+            if domains is not None and domains.shape != targets.shape:
+                raise ValueError("it must hold a domain for each target")
+            return predictions, None if domains is None else (domains, tuple(about["domain_names"]))
         except (InvalidTypeError, KeyError, RecursionError, TypeError, ValueError) as error:
-            raise self.damaged(name, str(error)) from None
-
-    def write_shift(self, name: str, study: Mapping[str, Any]) -> None:
-        """Keep what was measured under a shift."""
-        with self.lock():
-            self.replace(f"shift/{name}.json", json_text(dict(study)))
-
-    def read_shifts(self) -> dict[str, dict[str, Any]]:
-        """What was measured under shifts, by name."""
-        names = sorted(path.stem for path in (self.path / "shift").glob("*.json"))
-        return {name: as_figures(self.read_object(f"shift/{name}.json")) for name in names}
+            raise self._damaged(name, str(error)) from None
 
     def write_hyperparameters(self, learned: Mapping[str, Any]) -> None:
-        """Keep what was learned, as plain numbers."""
-        write_json(self.path / "hyperparameters.json", dict(learned))
+        """Store the learned values as plain numbers."""
+        files.write_json(self.path / "hyperparameters.json", learned)
 
     def read_hyperparameters(self) -> dict[str, Any]:
-        """What was learned; empty for a method that learns nothing."""
-        learned: dict[str, Any] = as_figures(self.read_object("hyperparameters.json"))
-        return learned
+        """Read the learned values; empty if nothing is learned."""
+        return dict(files.as_figures(self._read_json("hyperparameters.json")))
 
     def write_superclasses(self, superclasses: Sequence[int] | None) -> None:
-        """Keep the superclass of every class, where classes have them."""
+        """Store the superclass of every class, if there are any."""
         if superclasses is not None:
-            write_json(self.path / "superclasses.json", list(superclasses))
+            files.write_json(self.path / "superclasses.json", list(superclasses))
 
     def read_superclasses(self) -> tuple[int, ...] | None:
-        """The superclass of every class, if classes have them."""
-        path = self.path / "superclasses.json"
-        if not path.exists():
+        """Read the superclass of every class, if there are any."""
+        name = "superclasses.json"
+        if not (self.path / name).exists():
             return None
-        numbers = self.read_value(path.name)
-        if not isinstance(numbers, list) or not all(isinstance(number, int) for number in numbers):
-            raise self.damaged(path.name, "it must hold a list of integers")
+        numbers = self._read_json(name, list)
+        if not all(isinstance(number, int) for number in numbers):
+            raise self._damaged(name, "it must hold a list of integers")
         return tuple(numbers)
 
+    def write_shift(self, name: str, study: Mapping[str, Any]) -> None:
+        """Store figures under shift; after a kill the checksum may be missing, but never wrong."""
+        file, text = f"shift/{name}.json", files.json_text(study)
+        with self.lock():
+            others = {other: value for other, value in self._checksums().items() if other != file}
+            if others:
+                files.write_json(self.path / CHECKSUMS, others)
+            files.write_text(self.path / file, text)
+            if others:
+                files.write_json(self.path / CHECKSUMS, {**others, file: digest(text.encode())})
+
+    def read_shifts(self) -> dict[str, dict[str, Any]]:
+        """Read figures under shift, by name."""
+        names = sorted(path.stem for path in (self.path / "shift").glob("*.json"))
+        return {name: files.as_figures(self._read_json(f"shift/{name}.json")) for name in names}
+
     def write_scores(self, scores: Mapping[str, Any]) -> None:
-        """Finish the run: with the checksums of all that is in its folder, then the scores."""
-        self.seal(json_text(dict(scores)))
+        """Complete the run: write the checksums of all files, then the scores."""
+        text = files.json_text(scores)
+        paths = [path for pattern in CHECKED for path in sorted(self.path.glob(pattern))]
+        checksums = {path.relative_to(self.path).as_posix(): digest(files.read_bytes(path)) for path in paths}
+        files.write_json(self.path / CHECKSUMS, {**checksums, SCORES: digest(text.encode())})
+        files.write_text(self.path / SCORES, text)
 
     def read_scores(self) -> dict[str, Any]:
-        """Figures of the best checkpoint on the test set."""
-        scores: dict[str, Any] = as_figures(self.read_object(SCORES))
-        parts = [scores.get("test"), scores.get("val", {}), {"train_seconds": scores.get("train_seconds")}]
-        if "spec" not in scores or not all(map(are_figures, parts)):
-            raise self.damaged(SCORES, "it is not what was written")
+        """Read the test figures of the best checkpoint."""
+        scores: dict[str, Any] = files.as_figures(self._read_json(SCORES))
+        parts = (scores.get("test"), scores.get("val", {}), {"train_seconds": scores.get("train_seconds")})
+        are_figures = (
+            isinstance(part, dict) and all(isinstance(x, int | float) for x in part.values()) for part in parts
+        )
+        if "spec" not in scores or not all(are_figures):
+            raise self._damaged(SCORES, "it is not what was written")
         return scores
 
-    def _write_history(self, rows: list[dict[str, float]]) -> None:
-        columns = list(dict.fromkeys(key for row in rows for key in row))
-        text = io.StringIO()
-        writer = csv.DictWriter(text, columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        write_text(self.path / "history.csv", text.getvalue())
+    def damaged_files(self) -> Iterator[str]:
+        """Return what is wrong with each file that has changed."""
+        for name in self._checksums():
+            try:
+                if (self.path / name).exists():
+                    self._read(name)
+            except StorageError as error:
+                yield str(error)
+
+    def _checksums(self) -> dict[str, str]:
+        path = self.path / CHECKSUMS
+        if not self.is_complete or not path.exists():
+            return {}
+        found = files.read_json(path)
+        if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+            raise StorageError(f"{path} is damaged: it must hold a checksum for each file. Without it none is checked.")
+        return found
+
+    def _read(self, name: str) -> bytes:
+        data, expected = files.read_bytes(self.path / name), self._checksums().get(name)
+        if expected is not None and expected != digest(data):
+            raise self._damaged(name, "its contents do not have the checksum they were written with")
+        return data
+
+    def _read_json(self, name: str, kind: type = dict) -> Any:
+        data = self._read(name)
+        try:
+            found = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise self._damaged(name, f"it must hold JSON ({error})") from None
+        if not isinstance(found, kind):
+            raise self._damaged(name, f"it must hold a JSON {'object' if kind is dict else 'array'}")
+        return found
+
+    def _read_tensors(self, name: str) -> dict[str, Tensor]:
+        data = self._read(name)
+        try:
+            return dict(safetensors.torch.load(data))
+        except (safetensors.SafetensorError, ValueError, KeyError, RuntimeError) as error:
+            raise self._damaged(name, str(error)) from None
+
+    def _damaged(self, name: str, reason: str) -> StorageError:
+        """Return the error that names a damaged file and what to do."""
+        if name in MADE_AGAIN:
+            again = f"metacal train --run-dir {shlex.quote(str(self.path))} --resume"
+            fix = f"Delete {self.path / SCORES} and finish the run again: {again}"
+        elif name.startswith("shift/"):
+            fix = "Delete it and measure the shift again."
+        elif name == "history.csv" and not self.is_complete:
+            fix = "Delete it: the run continues, with the history from now on."
+        else:
+            fix = "Copy it again from where the run was made, or run it again in another folder."
+        return StorageError(f"{self.path / name} is damaged: {reason.rstrip('.')}. {fix}")
 
 
 class RunStore:
-    """Runs by spec.
+    """A folder of runs, found by spec.
 
     Args:
         root: the folder; on a file system that machines share, if several use it.
@@ -299,34 +366,35 @@ class RunStore:
         self.root = Path(root)
 
     def folder(self, spec: RunSpec) -> RunFolder:
-        """Where this run is, or will be."""
+        """The folder of this run."""
         return RunFolder(self.root / f"{spec.title}-{spec.hash[:8]}")
 
     def state(self, spec: RunSpec) -> str:
         """``missing``, ``begun`` or ``complete``."""
         folder = self.folder(spec)
-        if folder.is_complete:
-            return "complete"
-        return "begun" if folder.exists else "missing"
+        return "complete" if folder.is_complete else "begun" if folder.exists else "missing"
 
     def folders(self) -> list[RunFolder]:
-        """Every run that was begun, in order of name."""
+        """All started runs, sorted by name."""
         return [RunFolder(path.parent) for path in sorted(self.root.glob("*/spec.json"))]
 
-    def of_other_versions(self) -> list[str]:
-        """Names of runs that another version of the spec describes: they are never taken for ours."""
-        return [folder.path.name for folder in self.folders() if folder.schema not in (SCHEMA, None)]
-
     def complete(self) -> list[RunFolder]:
-        """All complete runs, in order of name."""
+        """All complete runs, sorted by name."""
         return [folder for folder in self.folders() if folder.is_complete]
 
+    def of_other_versions(self) -> list[str]:
+        """Names of runs with another version of the spec, which are not used."""
+        return [folder.path.name for folder in self.folders() if folder.schema not in (SCHEMA, None)]
 
-def schema_of(stored: Any) -> Any:
-    """The version that a stored spec names; None if it names none."""
-    return stored.get("schema") if isinstance(stored, dict) else None
+
+def digest(data: bytes) -> str:
+    """SHA-256 in hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
 
 
-def are_figures(value: Any) -> bool:
-    """Whether a value is numbers by name."""
-    return isinstance(value, dict) and all(isinstance(figure, (int, float)) for figure in value.values())
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:
+    """Replace a file of tensors."""
+    data = safetensors.torch.save(
+        {name: value.detach().cpu().contiguous() for name, value in tensors.items()}, metadata
+    )
+    files.write_whole(path, lambda file: file.write(data))

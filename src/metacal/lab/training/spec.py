@@ -1,16 +1,15 @@
-"""`RunSpec`: one training run, described completely; the same spec gives the same run. `Hardware`: where it runs."""
+"""`RunSpec`: one training run, described completely; the same spec gives the same run. `Hardware`: where it runs.
+
+`Method` says how a model is trained, as data; `METHODS` are the paper's, ours, and those to compare with, by name.
+"""
 
 import hashlib
 import json
 import math
-import re
-from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
-
-from metacal.lab.training.methods import METHODS, Method
 
 SCHEMA = 2
 """Version of the spec's meaning; part of the hash, and of every stored run. Raise it when a default changes."""
@@ -21,20 +20,135 @@ Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 
 
-Domain = tuple[str, int] | str
-"""A corruption of images with its severity, or the name of a domain in the data's own ``domains`` column."""
+class Term(BaseModel):
+    """A loss with a weight."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    loss: str  # its name in `metacal.losses.LOSSES`
+    weight: float = 1.0
+    options: dict[str, Any] = {}  # arguments of the loss
+
+    def times(self, weight: float) -> "Term":
+        """Return the term with another weight."""
+        return self.model_copy(update={"weight": weight})
+
+
+CROSS_ENTROPY = (Term(loss="cross_entropy"),)
+HELD_OUT_OBJECTIVE = (*CROSS_ENTROPY, Term(loss="dece", weight=0.5))
+
+
+class Method(BaseModel):
+    """A training method: loss, learned hyper-parameters and meta-objective.
+
+    Examples:
+        >>> METHODS["mc"].hyperparameters, METHODS["ce"].needs_meta
+        (('nonuniform_smoothing',), False)
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    name: str  # for tables and folders
+    loss: tuple[Term, ...] = CROSS_ENTROPY
+    averaged: bool = False  # the loss is averaged over the batch even where the recipe sums it
+    hyperparameters: tuple[str, ...] = ()  # what is meta-learned, by names of `metalearning.HYPERPARAMETERS`
+    objective: tuple[Term, ...] = HELD_OUT_OBJECTIVE  # what hyper-parameters are judged by
+    interleaved: tuple[Term, ...] = ()  # a calibration loss, trained on alone, on the meta part, after each epoch
+    mixup: NotNegative = 0.0  # inputs are mixed, in shares of Beta(mixup, mixup)
+
+    @model_validator(mode="after")
+    def _parts_fit_together(self) -> "Method":
+        if self.mixup and self.hyperparameters:
+            raise ValueError("mixup is for methods that learn no hyper-parameters: these are learned from hard labels")
+        return self
+
+    @property
+    def needs_meta(self) -> bool:
+        """Whether the method needs a meta set."""
+        return bool(self.hyperparameters or self.interleaved)
+
+    def check_names(self) -> None:
+        """Raise for an unknown hyper-parameter or loss. Imports torch, so methods of ours are not checked."""
+        from metacal.losses import LOSSES
+        from metacal.metalearning import HYPERPARAMETERS
+
+        for name in self.hyperparameters:
+            if name not in HYPERPARAMETERS:
+                raise ValueError(f"hyperparameters must be among {', '.join(HYPERPARAMETERS)}, got {name!r}")
+        for term in (*self.loss, *self.objective, *self.interleaved):
+            if term.loss not in LOSSES:
+                raise ValueError(f"a term's loss must be one of {', '.join(LOSSES)}, got {term.loss!r}")
+
+
+FOCAL = (Term(loss="focal", options={"gamma": 3.0}),)
+# The paper names these terms without their weights: docs/design/fidelity.md says how they were chosen.
+SB_ECE, S_AVUC, DECE = Term(loss="sb_ece"), Term(loss="s_avuc"), Term(loss="dece")
+MDCA, SMOOTH_ECE = Term(loss="mdca"), Term(loss="smooth_ece", weight=0.5)
+NON_UNIFORM: tuple[str, ...] = ("nonuniform_smoothing",)
+
+READABLE = {
+    "ce": "cross-entropy",
+    "brier": "Brier score",
+    "mmce": "MMCE",
+    "fl3": "focal loss",
+    "flsd53": "focal loss (FLSD-53)",
+    "ls": "label smoothing",
+    "meta": "meta-calibration",
+    "mc": "meta-calibration (paper)",
+}
+"""What people call these methods; others go by their name."""
+
+METHODS: dict[str, Method] = {
+    method.name: method
+    for method in (
+        Method(name="ce"),
+        Method(name="brier", loss=(Term(loss="brier"),), averaged=True),
+        Method(name="mmce", loss=(*CROSS_ENTROPY, Term(loss="mmce_weighted", weight=2.0))),
+        Method(name="fl3", loss=FOCAL),
+        Method(name="flsd53", loss=(Term(loss="flsd"),)),
+        Method(name="ls", loss=(Term(loss="label_smoothing", options={"strength": 0.05}),)),
+        Method(name="meta", hyperparameters=("logit_penalty",), objective=CROSS_ENTROPY),
+        Method(name="mc", hyperparameters=NON_UNIFORM),
+        Method(name="mc-s", hyperparameters=("scalar_smoothing",)),
+        Method(name="mc-v", hyperparameters=("vector_smoothing",)),
+        Method(name="mc-l2", hyperparameters=("unitwise_l2",)),
+        Method(name="ce+sbece", loss=(*CROSS_ENTROPY, SB_ECE.times(0.1))),
+        Method(name="ce+savuc", loss=(*CROSS_ENTROPY, S_AVUC.times(0.1))),
+        Method(name="fl3+sbece", loss=(*FOCAL, SB_ECE)),
+        Method(name="fl3+savuc", loss=(*FOCAL, S_AVUC)),
+        Method(name="ce+dece", loss=(*CROSS_ENTROPY, DECE.times(0.1))),
+        Method(name="mc-ce", hyperparameters=NON_UNIFORM, objective=CROSS_ENTROPY),
+        Method(name="mc-mmce", hyperparameters=NON_UNIFORM, objective=(Term(loss="mmce"),)),
+        Method(name="mc-dece", hyperparameters=NON_UNIFORM, objective=(DECE,)),
+        Method(name="mc-sbece", hyperparameters=NON_UNIFORM, objective=(*CROSS_ENTROPY, SB_ECE.times(3.0))),
+        Method(name="mc-savuc", hyperparameters=NON_UNIFORM, objective=(*CROSS_ENTROPY, S_AVUC.times(3.0))),
+        Method(name="ce-interleaved-sbece", interleaved=(SB_ECE,)),
+        Method(name="ce-interleaved-savuc", interleaved=(S_AVUC,)),
+        Method(name="fl3-interleaved-sbece", loss=FOCAL, interleaved=(SB_ECE,)),
+        Method(name="fl3-interleaved-savuc", loss=FOCAL, interleaved=(S_AVUC,)),
+        # Not in the paper: to compare with, each with the settings of its own paper.
+        Method(name="dual_focal", loss=(Term(loss="dual_focal"),)),
+        Method(name="adafocal", loss=(Term(loss="adafocal"),)),
+        Method(name="mbls", loss=(Term(loss="mbls"),)),
+        Method(name="acls", loss=(Term(loss="acls"),)),
+        Method(name="logit_norm", loss=(Term(loss="logit_norm"),)),
+        Method(name="ce+mdca", loss=(*CROSS_ENTROPY, MDCA)),
+        Method(name="fl3+mdca", loss=(*FOCAL, MDCA)),
+        Method(name="mixup", mixup=0.2),
+        Method(name="gamma-net", hyperparameters=("gamma_net",), objective=(*CROSS_ENTROPY, SMOOTH_ECE)),
+        Method(name="mc-smece", hyperparameters=NON_UNIFORM, objective=(*CROSS_ENTROPY, SMOOTH_ECE)),
+    )
+}
+
+Domain = tuple[str, int]
+"""A corruption of images with its severity."""
 
 TESTED = ("impulse_noise", "motion_blur", "fog", "elastic_transform")
 TESTED_AT_WORST = ("spatter", "jpeg_compression")
-WRITTEN = re.compile(r"([a-z_]+):([0-9]+)")
 
 
 class Domains(BaseModel):
-    """Domains by part of a run; corruptions of images, or names in a column of the user's data, not both.
+    """Corruptions of images by part of a run.
 
     Examples:
-        >>> Domains(train=["A", "B", "C", "D"], test=["E"]).is_column
-        True
         >>> Domains(train=["fog:1", "snow:2"], test=[["frost", 5]]).test
         (('frost', 5),)
     """
@@ -46,89 +160,50 @@ class Domains(BaseModel):
 
     @field_validator("train", "val", "test", mode="before")
     @classmethod
-    def _as_domains(cls, value: Any) -> Any:
-        if isinstance(value, str | int):
-            value = [value]
-        return [_domain(each) for each in value] if isinstance(value, list | tuple) else value
+    def _as_people_write_them(cls, value: Any) -> Any:
+        every = [value] if isinstance(value, str) else value
+        return [_domain(each) for each in every] if isinstance(every, list | tuple) else every
 
-    @model_validator(mode="after")
-    def _fit_together(self) -> "Domains":
-        every = [*self.train, *(self.val or ()), *self.test]
-        if len({isinstance(each, str) for each in every}) > 1:
-            raise ValueError("domains must be corruptions or names in the data's column, not both")
-        for part in ("train", "val", "test"):
-            listed = getattr(self, part)
-            if listed is None:
-                continue
-            if not listed:
-                raise ValueError(f"domains.{part} must name at least one domain")
-            if len(set(listed)) < len(listed):
-                raise ValueError(f"domains.{part} must name a domain once")
-        if corruptions := self.corruptions(every):
-            from metacal.lab.data.corruptions import check_severity, find_corruption  # loads torch
+    @field_validator("train", "val", "test")
+    @classmethod
+    def _are_known(cls, listed: tuple[Domain, ...] | None) -> tuple[Domain, ...] | None:
+        from metacal.lab.data.corruptions import check_severity, find_corruption  # loads torch
 
-            for name, severity in corruptions:
-                find_corruption(name)
-                check_severity(severity)
-        if self.is_column and set(self.train) & set(self.test):
-            raise ValueError("domains.test must not be trained on: samples of one domain cannot be in both")
-        if self.is_column and self.val is not None:
-            raise ValueError("domains.val must be left out for domains in a column: a share of the training data is it")
-        return self
-
-    @property
-    def is_column(self) -> bool:
-        """Whether they are names in a column of the data."""
-        return isinstance(self.train[0], str)
-
-    @staticmethod
-    def corruptions(domains: Any) -> list[tuple[str, int]]:
-        """Those of these domains that are corruptions."""
-        return [domain for domain in domains if not isinstance(domain, str)]
+        if listed is not None and not 0 < len(listed) == len(set(listed)):
+            raise ValueError("must name a domain once, and at least one domain")
+        for name, severity in listed or ():
+            find_corruption(name)
+            check_severity(severity)
+        return listed
 
 
 def _domain(value: Any) -> Any:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
+    """Parse name and severity of a corruption: ``JPEG-compression:2`` is ``jpeg_compression``, 2."""
     if isinstance(value, str):
         name, _, severity = value.rpartition(":")
-        is_corruption = WRITTEN.fullmatch(value) or (severity.isdecimal() and _is_corruption(name))
-        return (_plain_name(name), int(severity)) if is_corruption else value
+        if not severity.isdecimal():
+            raise ValueError(f"a domain must be a corruption with its severity, such as fog:3, got {value}")
+        value = (name, int(severity))
     if isinstance(value, list | tuple) and value and isinstance(value[0], str):
-        return (_plain_name(value[0]), *value[1:])
-    return tuple(value) if isinstance(value, list) else value
+        return (value[0].lower().replace("-", "_").replace(" ", "_"), *value[1:])
+    return value
 
 
-def _plain_name(corruption: str) -> str:
-    """A corruption's name as the files are called: ``JPEG-compression`` is ``jpeg_compression``."""
-    return corruption.lower().replace("-", "_").replace(" ", "_")
-
-
-def _is_corruption(name: str) -> bool:
-    from metacal.lab.data.corruptions import CORRUPTIONS  # loads torch
-
-    return _plain_name(name) in CORRUPTIONS
-
-
-@lru_cache(maxsize=1)
+@cache
 def cifar_c() -> Domains:
-    """The paper's domains: 22 of the 95 corruptions with severities are tested on, the others trained on."""
+    """The paper's domains: 22 of the 95 pairs of corruption and severity are tested on, the others trained on."""
     from metacal.lab.data.corruptions import CORRUPTIONS, SEVERITIES
 
+    tested = [(name, severity) for name in TESTED for severity in SEVERITIES]
+    tested += [(name, SEVERITIES[-1]) for name in TESTED_AT_WORST]
     every = [(name, severity) for name in CORRUPTIONS for severity in SEVERITIES]
-    test = [
-        (name, severity)
-        for name, severity in every
-        if name in TESTED or (name in TESTED_AT_WORST and severity == SEVERITIES[-1])
-    ]
-    return Domains(train=tuple(each for each in every if each not in test), test=tuple(test))
-
-
-NAMED: dict[str, Callable[[], Domains]] = {"cifar-c": cifar_c}
+    return Domains(
+        train=tuple(each for each in every if each not in tested), test=tuple(each for each in every if each in tested)
+    )
 
 
 class RunSpec(BaseModel):
-    """Everything that decides the outcome of a run; where it runs is not part of it (see `Hardware`).
+    """Everything that determines the result of a run, except where it runs (see `Hardware`).
 
     Examples:
         >>> spec = RunSpec(dataset="digits", model="mlp", method="mc", epochs=2)
@@ -189,17 +264,24 @@ class RunSpec(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _names_of_before(cls, value: Any) -> Any:
-        """Specs of version 0.1 say ``meta_preset``."""
-        if isinstance(value, dict) and "meta_preset" in value:
-            value = dict(value)
-            value["outer"] = value.pop("meta_preset") or "first"
-        return value
-
-    @field_validator("method", mode="before")
-    @classmethod
-    def _method_by_name(cls, value: Any) -> Any:
-        return METHODS.get(value, value) if isinstance(value, str) else value
+    def _as_people_write_it(cls, value: Any) -> Any:
+        """Normalise input: names for methods and domains, switches in any order, ``meta_preset`` of version 0.1."""
+        if not isinstance(value, dict):
+            return value
+        given = dict(value)
+        if "meta_preset" in given:
+            given["outer"] = given.pop("meta_preset") or "first"
+        if isinstance(given.get("method"), str):
+            given["method"] = METHODS.get(given["method"], given["method"])
+        if isinstance(given.get("domains"), str):
+            if given["domains"] != "cifar-c":
+                raise ValueError(f"domains must be cifar-c, or train and test domains, got {given['domains']!r}")
+            given["domains"] = cifar_c()
+        if isinstance(switches := given.get("published"), str | list | tuple):
+            given["published"] = sorted({switches} if isinstance(switches, str) else set(switches))
+        if isinstance(given.get("precision"), int):
+            given["precision"] = str(given["precision"])
+        return given
 
     @field_validator("method")
     @classmethod
@@ -207,24 +289,6 @@ class RunSpec(BaseModel):
         if method != METHODS.get(method.name):
             method.check_names()
         return method
-
-    @field_validator("domains", mode="before")
-    @classmethod
-    def _domains_by_name(cls, value: Any) -> Any:
-        if isinstance(value, str) and value not in NAMED:
-            raise ValueError(f"must be {' or '.join(NAMED)}, or train and test domains")
-        return NAMED[value]() if isinstance(value, str) else value
-
-    @field_validator("published", mode="before")
-    @classmethod
-    def _switches_in_one_order(cls, value: Any) -> Any:
-        every = [value] if isinstance(value, str) else value
-        return sorted(set(every)) if isinstance(every, list | tuple) else every
-
-    @field_validator("precision", mode="before")
-    @classmethod
-    def _precision_as_text(cls, value: Any) -> Any:
-        return str(value) if isinstance(value, int) else value
 
     @model_validator(mode="after")
     def _fields_fit_together(self) -> "RunSpec":
@@ -248,17 +312,17 @@ class RunSpec(BaseModel):
 
     @property
     def meta_part(self) -> str:
-        """The part of the data that hyper-parameters are learned on."""
+        """The part of the data for learning hyper-parameters."""
         return "val" if self.meta == "val" else "meta"
 
     @property
     def sets_meta_aside(self) -> bool:
-        """Whether a part of the training data is neither trained on nor validated on."""
+        """Whether a part of the training data is used neither for training nor for validation."""
         return self.hold_out_meta or (self.method.needs_meta and self.meta == "split")
 
     @property
     def hash(self) -> str:
-        """Stable over key order and processes: 16 hexadecimal digits that any change of a field changes.
+        """16 hexadecimal digits that depend on every field, but not on key order or process.
 
         Fields at their default are left out, so that a field added later does not move the runs that do not use it.
         """
@@ -269,7 +333,7 @@ class RunSpec(BaseModel):
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
     def lr_factor(self, epoch: int) -> float:
-        """The factor on the learning rate from the start of an epoch, numbered from 0, to its end.
+        """The factor of the learning rate in an epoch, numbered from 0.
 
         Examples:
             >>> spec = RunSpec(dataset="digits", model="mlp", schedule="multistep", milestones=[150, 250], decay=0.1)
@@ -284,7 +348,7 @@ class RunSpec(BaseModel):
 
     @property
     def has_own_model(self) -> bool:
-        """Whether the model is named by its import path: building it runs code of the user's own."""
+        """Whether the model is an import path, so that building it runs user code."""
         return ":" in self.model
 
     @property
@@ -295,7 +359,7 @@ class RunSpec(BaseModel):
 
 
 class Hardware(BaseModel):
-    """Where a run is executed; nothing here belongs to its identity."""
+    """Where a run is executed; not part of its identity."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     accelerator: Literal["auto", "cpu", "gpu", "cuda"] = "auto"  # not Apple's GPUs: metrics need float64

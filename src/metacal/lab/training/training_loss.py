@@ -1,4 +1,4 @@
-"""What the loop minimises: a plain loss, or a meta-calibrated one, from the terms of a spec's method."""
+"""The loss that the loop minimises: plain or meta-calibrated, built from the terms of a spec's method."""
 
 import math
 from dataclasses import replace
@@ -9,10 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from metacal.lab.training.methods import Term
-from metacal.lab.training.spec import RunSpec
+from metacal.lab.training.spec import RunSpec, Term
 from metacal.losses import LOSSES, Loss
-from metacal.metalearning import HYPERPARAMETERS, PAPER, MetaCalibrator, OuterStep
+from metacal.metalearning import HYPERPARAMETERS, PAPER, Hyperparameter, MetaCalibrator, OuterStep
 from metacal.metalearning.gather import world_size
 from metacal.metalearning.hyperparameter import as_one
 from metacal.metalearning.meta_task import judged
@@ -23,139 +22,113 @@ OUTER_STEPS: dict[str, OuterStep] = {
     "paper": PAPER,
     # Those of version 0.1: runs that were begun with them can be resumed.
     "first": FIRST,
-    "steady": replace(FIRST, per_unit_step=True, estimator="small_step", memory=512),
+    "steady": replace(FIRST, per_unit_step=True, looks_ahead=False, memory=512),
 }
 
 
 class TrainingLoss:
-    """The training loss of a batch, for a method that learns nothing unless a subclass says otherwise.
+    """The interface of training losses.
 
     Attributes:
         reduction: whether the loss is the ``"mean"`` or the ``"sum"`` over the batch.
-        hyperparameters: what is learned about it.
+        hyperparameters: what is learned about it; nothing, unless a subclass says otherwise.
     """
 
     reduction: str
-    hyperparameters = nn.Module()
+    hyperparameters = Hyperparameter()
 
     def __call__(self, x: Any, y: Tensor, *, boundary: bool) -> tuple[Tensor, Tensor]:
-        """Loss with history, and detached logits; ``boundary`` is False for all but the last part of a batch."""
+        """Return loss with history, and detached logits; ``boundary`` is False for all but the last part of a batch."""
         raise NotImplementedError
 
     def observe(self, logits: Tensor, targets: Tensor) -> None:
-        """Validation predictions after an epoch, for losses that follow them."""
+        """Take validation predictions after an epoch, for losses that depend on them."""
 
     def learned(self) -> dict[str, Tensor]:
-        """Every hyper-parameter in full, by name, as it is now."""
+        """Return the current value of every hyper-parameter by name."""
         return {name: value.detach().clone() for name, value in self.hyperparameters.named_parameters()}
 
     def load_learned(self, learned: dict[str, Tensor]) -> None:
-        """Restore what `learned` gave."""
+        """Restore the result of `learned`."""
         self.hyperparameters.load_state_dict(learned, strict=False)
 
-    def export(self) -> dict[str, Any]:
-        """What `learned` gives, as plain numbers; soft labels among them."""
-        return {}
-
-    def summary(self) -> dict[str, float]:
-        """The numbers worth plotting about the hyper-parameters."""
-        return {}
-
     def state_dict(self) -> dict[str, Any]:
-        """What has to be saved to go on."""
-        return {}
+        """Return the state to resume from."""
+        raise NotImplementedError
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a saved state."""
+        """Restore a saved state."""
+        raise NotImplementedError
 
 
 class PlainLoss(TrainingLoss):
-    """A loss as it is.
+    """A loss without learned hyper-parameters.
 
     Args:
         model: what is trained.
         loss: averages over the batch.
         reduction: ``"sum"`` multiplies it by the size of the batch.
+        mixup: above 0, inputs are mixed in pairs, and the losses of both labels by the same shares, one of
+            Beta(mixup, mixup) for each batch (Zhang et al. 2018).
     """
 
-    def __init__(self, model: nn.Module, loss: Loss, reduction: str) -> None:
+    def __init__(self, model: nn.Module, loss: Loss, reduction: str, mixup: float = 0.0) -> None:
         self.model, self.loss, self.reduction = model, loss.to(next(model.parameters()).device), reduction
+        self.shares = torch.distributions.Beta(torch.tensor(mixup), torch.tensor(mixup)) if mixup else None
 
     def __call__(self, x: Any, y: Tensor, *, boundary: bool) -> tuple[Tensor, Tensor]:
-        """The loss of the batch alone."""
-        logits = self.model(x)
-        value = self.loss(logits, y)
+        """Return the loss and logits of the batch, with mixed inputs for mixup."""
+        if self.shares is None:
+            logits = self.model(x)
+            value = self.loss(logits, y)
+        else:
+            share, other = float(self.shares.sample()), torch.randperm(len(y), device=y.device)
+            logits = self.model(share * x + (1.0 - share) * x[other])
+            value = share * self.loss(logits, y) + (1.0 - share) * self.loss(logits, y[other])
         return (value * len(y) if self.reduction == "sum" else value), logits.detach()
 
     def observe(self, logits: Tensor, targets: Tensor) -> None:
-        """Hand them on."""
+        """Pass the predictions to the loss."""
         self.loss.observe(logits, targets)
 
     def state_dict(self) -> dict[str, Any]:
-        """What the loss has taken from earlier epochs."""
+        """Return the state of the loss."""
         return {name: value.clone() for name, value in self.loss.state_dict().items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore it."""
+        """Restore the state of the loss."""
         self.loss.load_state_dict(state)
 
 
-class MixupLoss(PlainLoss):
-    """A loss of inputs that are mixed in pairs, by the same shares of both labels (Zhang et al. 2018).
-
-    For cross-entropy that is the loss of labels that are mixed as the inputs are. One share, of Beta(alpha, alpha), is
-    drawn for each batch.
-    """
-
-    def __init__(self, model: nn.Module, loss: Loss, reduction: str, alpha: float) -> None:
-        super().__init__(model, loss, reduction)
-        self.shares = torch.distributions.Beta(torch.tensor(alpha), torch.tensor(alpha))
-
-    def __call__(self, x: Any, y: Tensor, *, boundary: bool) -> tuple[Tensor, Tensor]:
-        """The loss of a mixed batch, and its logits."""
-        share, other = float(self.shares.sample()), torch.randperm(len(y), device=y.device)
-        logits = self.model(share * x + (1.0 - share) * x[other])
-        value = share * self.loss(logits, y) + (1.0 - share) * self.loss(logits, y[other])
-        return (value * len(y) if self.reduction == "sum" else value), logits.detach()
-
-
 class MetaCalibratedLoss(TrainingLoss):
-    """The loss whose hyper-parameters a calibrator learns."""
+    """A loss whose hyper-parameters a calibrator learns."""
 
     def __init__(self, calibrator: MetaCalibrator) -> None:
         self.calibrator, self.reduction = calibrator, calibrator.reduction
         self.hyperparameters = calibrator.hyperparameters
 
     def __call__(self, x: Any, y: Tensor, *, boundary: bool) -> tuple[Tensor, Tensor]:
-        """The loss after a meta step, if one is due; a sum is that of this process, as the loop expects."""
+        """Return the loss after a meta step, if one is due; a sum covers this process only, as the loop expects."""
         loss = self.calibrator.step(x, y, boundary)
         assert self.calibrator.last_logits is not None
         return (loss / world_size() if self.reduction == "sum" else loss), self.calibrator.last_logits
 
-    def export(self) -> dict[str, Any]:
-        """Omega in plain numbers."""
-        return self.calibrator.export()
-
-    def summary(self) -> dict[str, float]:
-        """What the hyper-parameters say of themselves."""
-        return {name: float(value) for name, value in self.calibrator.hyperparameters.summary().items()}
-
     def state_dict(self) -> dict[str, Any]:
-        """Omega, its optimiser's state, and the place among the held-out samples."""
+        """Omega, its optimiser's state, and the position in the held-out samples."""
         return {"calibrator": self.calibrator.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore all of it."""
+        """Restore the state."""
         drawn = {"drawn": state["drawn"]} if "drawn" in state else {}  # as version 0.1 kept it
         self.calibrator.load_state_dict({**state["calibrator"], **drawn})
 
 
 def build_loss(spec: RunSpec, model: nn.Module, optimizer: Any, meta: Any, num_classes: int) -> TrainingLoss:
-    """A plain loss, or a meta-calibrated one if the method learns something, from held-out batches ``meta``."""
+    """Build a plain loss, or a meta-calibrated one with held-out batches ``meta`` if the method learns."""
     method = spec.method
     if not method.hyperparameters:
-        plain = (model, sum_terms(method.loss), "mean" if method.averaged else spec.reduction)
-        return MixupLoss(*plain, method.mixup) if method.mixup else PlainLoss(*plain)
+        reduction = "mean" if method.averaged else spec.reduction
+        return PlainLoss(model, sum_terms(method.loss), reduction, method.mixup)
     head = model.head
     assert isinstance(head, nn.Module)
     members = {name: HYPERPARAMETERS[name].for_head(head, num_classes) for name in method.hyperparameters}
@@ -178,18 +151,17 @@ def build_loss(spec: RunSpec, model: nn.Module, optimizer: Any, meta: Any, num_c
 
 
 def outer_step(spec: RunSpec) -> OuterStep:
-    """How the hyper-parameters of a run move."""
-    given = {"every": spec.meta_every, "lr": spec.meta_lr, "memory": spec.meta_memory or None}
+    """Return the outer step of a run."""
+    every = math.inf if "frozen" in spec.published else spec.meta_every
+    given = {"every": every, "lr": spec.meta_lr, "memory": spec.meta_memory or None}
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    if "frozen" in spec.published:
-        changes["every"] = math.inf
     if "every" in changes:
         changes["dense_start"] = 0
     return replace(OUTER_STEPS[spec.outer], **changes)
 
 
 def held_out_terms(spec: RunSpec) -> tuple[Term, ...]:
-    """The terms that hyper-parameters are judged by, DECE with the gradient that goes with the outer step."""
+    """Return the terms of the meta-objective, with the DECE gradient that fits the outer step."""
     if spec.outer != "steady":
         return spec.method.objective
     return tuple(
@@ -199,5 +171,5 @@ def held_out_terms(spec: RunSpec) -> tuple[Term, ...]:
 
 
 def sum_terms(terms: tuple[Term, ...], **options: Any) -> Loss:
-    """A Loss from its terms."""
+    """Build a Loss from its terms."""
     return reduce(add, (term.weight * LOSSES[term.loss](**term.options, **options) for term in terms))

@@ -25,7 +25,6 @@ def test_cifar10_from_folder_and_archive(tmp_path, packed):
     assert data.augment
     assert data.mean == (0.4914, 0.4822, 0.4465)
     assert data.files == (str(tmp_path / ("cifar-10-binary.tar.gz" if packed else "cifar-10-batches-bin")),)
-    assert packed or len(load_dataset("cifar10", folder=tmp_path / "cifar-10-batches-bin").train) == 20
 
 
 def test_complete_archives_go_before_subsets(tmp_path):
@@ -41,8 +40,7 @@ def test_cifar100_keeps_superclasses(tmp_path):
     files.write_folder(tmp_path, files.cifar100_files())
     data = load_dataset("cifar100", folder=tmp_path)
     assert data.num_classes == 100
-    assert len(data.superclass_names) == 20
-    assert data.superclass_names[data.superclasses[data.class_names.index("wolf")]] == "large_carnivores"
+    assert list(cifar.SUPERCLASSES)[data.superclasses[data.class_names.index("wolf")]] == "large_carnivores"
     assert np.bincount(data.superclasses).tolist() == [5] * 20
 
 
@@ -127,7 +125,6 @@ def test_real_cifar100(data_folder):
     assert (len(data.train), len(data.test)) == (10_000, 2_000)
     assert torch.bincount(data.train.targets).tolist() == [100] * 100
     assert data.class_names == cifar.CLASSES_100
-    assert data.superclass_names == tuple(cifar.SUPERCLASSES)
     assert "subset" in data.files[0]
     means = data.train.inputs.double().mean((0, 2, 3)) / 255
     assert torch.allclose(means, torch.tensor([0.507, 0.487, 0.441], dtype=torch.float64), atol=0.01)

@@ -12,7 +12,7 @@ from metacal.lab.data import SOURCES, load_dataset
 from metacal.lab.data.corruptions import CORRUPTIONS, corrupt
 from metacal.lab.data.domains import shifted_sets
 from metacal.lab.data.fetch import check_dataset, take_stock
-from metacal.lab.data.sources.cifar_c import map_arrays, open_arrays
+from metacal.lab.data.sources.cifar_c import find_published, read_published
 
 ROWS = 4
 
@@ -43,15 +43,14 @@ def test_a_severity_is_a_fifth_of_the_array(published, is_packed):
     wanted = np.load(published / "CIFAR-10-C" / "fog.npy")
     if is_packed:
         pack(published)
-    arrays = open_arrays(published, "cifar10")
+    path = find_published(published, "cifar10")
     for severity in (1, 2, 5):
-        examples = arrays.read("fog", severity)
+        examples = read_published(path, "fog", severity)
         rows = wanted[(severity - 1) * ROWS : severity * ROWS]
         assert torch.equal(examples.inputs, torch.from_numpy(rows.transpose(0, 3, 1, 2).copy()))
         assert examples.targets.tolist() == list(range(ROWS))
-    assert isinstance(arrays.arrays["fog"], np.memmap)
-    assert open_arrays(published, "svhn") is None
-    assert open_arrays(published / "elsewhere", "cifar10") is None
+    assert find_published(published, "svhn") is None
+    assert find_published(published / "elsewhere", "cifar10") is None
 
 
 def test_real_arrays_come_before_generated_ones(published):
@@ -65,8 +64,8 @@ def test_real_arrays_come_before_generated_ones(published):
     assert torch.equal(shown.train.inputs, clean.train.inputs)
     check_dataset("cifar10-c", folder=published)
     stock = {each.source.name: each for each in take_stock(published)}
-    assert stock["cifar10-c"].is_here
-    assert not stock["cifar100-c"].is_here
+    assert stock["cifar10-c"].files == (published / "CIFAR-10-C",)
+    assert stock["cifar100-c"].files == ()
     assert stock["cifar100-c"].megabytes == pytest.approx(2918)
     pack(published)
     (published / "CIFAR-10-C.tar").unlink()
@@ -84,32 +83,32 @@ def test_arrays_of_the_wrong_length(published):
     folder = published / "CIFAR-10-C"
     np.save(folder / "fog.npy", np.zeros((18, 32, 32, 3), np.uint8))
     with pytest.raises(DamagedFileError, match="got 18 rows and 20 labels"):
-        map_arrays(folder).read("fog", 1)
+        read_published(folder, "fog", 1)
     np.save(folder / "snow.npy", np.zeros((20, 32, 32, 3), np.float32))
     with pytest.raises(DamagedFileError, match="must be uint8"):
-        map_arrays(folder).read("snow", 1)
+        read_published(folder, "snow", 1)
     np.save(folder / "labels.npy", np.zeros(18, np.uint8))
     with pytest.raises(DamagedFileError, match="5 severities"):
-        map_arrays(folder).read("fog", 1)
+        read_published(folder, "fog", 1)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda folder: (folder / "labels.npy").unlink(), "does not hold labels.npy"),
+        (lambda folder: (folder / "labels.npy").unlink(), "must hold labels.npy"),
         (lambda folder: np.save(folder / "labels.npy", np.zeros((20, 2))), "must be integers (rows,)"),
-        (lambda folder: (folder / "fog.npy").write_bytes(b"no array"), "fog.npy is damaged"),
+        (lambda folder: (folder / "fog.npy").write_bytes(b"no array"), "CIFAR-10-C is damaged: fog.npy: "),
         (
             lambda folder: (folder / "fog.npy").write_bytes((folder / "fog.npy").read_bytes()[:5000]),
-            "fog.npy is damaged",
+            "CIFAR-10-C is damaged: fog.npy: ",
         ),
-        (lambda folder: np.save(folder / "fog.npy", np.array([{}])), "fog.npy is damaged"),
+        (lambda folder: np.save(folder / "fog.npy", np.array([{}])), "CIFAR-10-C is damaged: fog.npy: "),
     ],
 )
 def test_damage_is_named(published, change, message):
     change(published / "CIFAR-10-C")
     with pytest.raises(MetacalError) as caught:
-        map_arrays(published / "CIFAR-10-C")
+        read_published(published / "CIFAR-10-C", "fog", 1)
     assert message in str(caught.value)
 
 
@@ -120,7 +119,7 @@ def test_a_truncated_archive(published):
     with pytest.raises(DamagedFileError, match="expected md5:56bf5dc"):
         check_dataset("cifar10-c", folder=published)
     with pytest.raises(DamagedFileError, match=r"CIFAR-10-C.tar is damaged"):
-        open_arrays(published, "cifar10")
+        read_published(archive, "fog", 1)
 
 
 def test_what_is_missing_is_said_with_the_command(tmp_path, published):
@@ -128,7 +127,7 @@ def test_what_is_missing_is_said_with_the_command(tmp_path, published):
         check_dataset("cifar10-c", folder=tmp_path / "empty")
     (published / "CIFAR-10-C" / "snow.npy").unlink()
     with pytest.raises(MissingDataError, match=r"must hold snow.npy"):
-        open_arrays(published, "cifar10").read("snow", 1)
+        read_published(published / "CIFAR-10-C", "snow", 1)
 
 
 def test_where_they_come_from():

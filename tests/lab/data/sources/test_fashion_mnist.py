@@ -15,18 +15,17 @@ from metacal.lab.data.sources import fashion_mnist
 @pytest.mark.parametrize("place", ["fashion-mnist", "FashionMNIST/raw"])
 def test_fashion_mnist(tmp_path, monkeypatch, packed, place):
     images, labels = files.write_fashion(tmp_path / place, packed)
-    for folder in (tmp_path, *([tmp_path / place] if place == "fashion-mnist" else [])):
-        data = load_dataset("fashion-mnist", folder=folder)
-        assert np.array_equal(data.train.inputs[:, 0].numpy(), images)
-        assert data.test.targets.tolist() == labels.tolist()
+    data = load_dataset("fashion-mnist", folder=tmp_path)
+    assert np.array_equal(data.train.inputs[:, 0].numpy(), images)
+    assert data.test.targets.tolist() == labels.tolist()
     assert data.class_names[9] == "Ankle boot"
     assert len(data.files) == 4
-    monkeypatch.setattr(fashion_mnist, "DEBIAN", tmp_path / place)
+    files.fashion_in(monkeypatch, tmp_path / place)  # Debian has it at an absolute path
     assert load_dataset("fashion-mnist", folder=tmp_path / "elsewhere").files == data.files
 
 
 def test_mnist_is_not_taken_for_fashion_mnist(tmp_path, monkeypatch):
-    monkeypatch.setattr(fashion_mnist, "DEBIAN", tmp_path / "debian")
+    files.fashion_in(monkeypatch, *fashion_mnist.SUBFOLDERS)
     files.write_fashion(tmp_path / "mnist")
     with pytest.raises(MissingDataError):
         load_dataset("fashion-mnist", folder=tmp_path / "mnist")

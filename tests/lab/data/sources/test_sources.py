@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tests.lab.data import files
 
 from metacal.errors import InvalidTypeError, InvalidValueError, MissingDataError
 from metacal.lab.data import data_folder, load_dataset
@@ -42,18 +43,21 @@ def test_folder_is_argument_then_variable_then_cache(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("cifar10", r"cifar10 is not in FOLDER, where the folder cifar-10-batches-bin or cifar-10-binary\*.tar.gz"),
+        (
+            "cifar10",
+            r"cifar10 is not in FOLDER \(searched for the folder cifar-10-batches-bin or cifar-10-binary\*.tar.gz",
+        ),
         (
             "cifar100",
-            r"cifar-100-binary\*.tar.gz was looked for; get it by: metacal data fetch cifar100 --data-dir FOLDER",
+            r"cifar-100-binary\*.tar.gz\); get it by: metacal data fetch cifar100 --data-dir FOLDER",
         ),
         ("svhn", r"train_32x32.mat, svhn/train_32x32.mat or svhn_train_32x32\*.mat"),
-        ("20newsgroups", r"20news-bydate\*.tar.gz was looked for"),
+        ("20newsgroups", r"searched for .*20news-bydate\*.tar.gz"),
         ("fashion-mnist", r"train-images-idx3-ubyte\[.gz\]"),
     ],
 )
 def test_missing_data_says_what_where_and_how(tmp_path, monkeypatch, name, message):
-    monkeypatch.setattr(fashion_mnist, "DEBIAN", tmp_path / "debian")
+    files.fashion_in(monkeypatch, *fashion_mnist.SUBFOLDERS)
     with pytest.raises(MissingDataError, match=message.replace("FOLDER", str(tmp_path))) as caught:
         load_dataset(name, folder=tmp_path)
     assert f"metacal data fetch {name}" in str(caught.value)

@@ -1,29 +1,74 @@
 """The 19 corruptions of CIFAR-C at 5 severities: whole batches, on their device, seeded by sample, at any size."""
 
 import zlib
-from numbers import Integral
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from metacal.errors import InvalidTypeError, InvalidValueError, nearest
-from metacal.functional.arguments import check_integer, check_labels, check_tensor
+from metacal.functional.arguments import check_integer, check_labels, check_tensor, is_integer
 from metacal.lab.data.corruptions import blur, digital, noise, weather
-from metacal.lab.data.corruptions.base import REGISTERED, Corruption, Draws
+from metacal.lab.data.corruptions.base import Draws
 from metacal.seeding import mixed
 
 __all__ = ["CORRUPTIONS", "SEVERITIES", "Corruption", "check_images", "check_severity", "corrupt", "find_corruption"]
 
-FAMILIES = [module.__name__.rpartition(".")[2] for module in (noise, blur, weather, digital)]
-CORRUPTIONS = {each.name: each for each in sorted(REGISTERED, key=lambda each: FAMILIES.index(each.family))}
-"""By name; families in this order, each as its module has them."""
+
+class Corruption(NamedTuple):
+    """A function of float32 images ``(n, C, H, W)`` in [0, 1], a constant and random numbers; results are clipped.
+
+    The constants, one for each severity, are those of Hendrycks and Dietterich for CIFAR.
+    """
+
+    apply: Callable[[Tensor, Any, Draws], Tensor]
+    constants: tuple[Any, ...]
+
+
+SNOW = (
+    (0.1, 0.2, 1.0, 0.6, 8, 3, 0.95),
+    (0.1, 0.2, 1.0, 0.5, 10, 4, 0.9),
+    (0.15, 0.3, 1.75, 0.55, 10, 4, 0.9),
+    (0.25, 0.3, 2.25, 0.6, 12, 6, 0.85),
+    (0.3, 0.3, 1.25, 0.65, 14, 12, 0.8),
+)
+SPATTER = (
+    (0.62, 0.1, 0.7, 0.7, 0.5, False),
+    (0.65, 0.1, 0.8, 0.7, 0.5, False),
+    (0.65, 0.3, 1.0, 0.69, 0.5, False),
+    (0.65, 0.1, 0.7, 0.69, 0.6, True),
+    (0.65, 0.1, 0.5, 0.68, 0.6, True),
+)
+ELASTIC = ((0.0, 0.0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 0.05), (0.1, 0.03, 0.03))
+CORRUPTIONS = {
+    "gaussian_noise": Corruption(noise.gaussian_noise, (0.04, 0.06, 0.08, 0.09, 0.10)),
+    "shot_noise": Corruption(noise.shot_noise, (500, 250, 100, 75, 50)),
+    "impulse_noise": Corruption(noise.impulse_noise, (0.01, 0.02, 0.03, 0.05, 0.07)),
+    "speckle_noise": Corruption(noise.speckle_noise, (0.06, 0.1, 0.12, 0.16, 0.2)),
+    "defocus_blur": Corruption(blur.defocus_blur, ((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1.0, 0.2), (1.5, 0.1))),
+    "glass_blur": Corruption(blur.glass_blur, ((0.05, 1, 1), (0.25, 1, 1), (0.4, 1, 1), (0.25, 1, 2), (0.4, 1, 2))),
+    "motion_blur": Corruption(blur.motion_blur, ((6, 1.0), (6, 1.5), (6, 2.0), (8, 2.0), (9, 2.5))),
+    "zoom_blur": Corruption(blur.zoom_blur, (1.06, 1.11, 1.16, 1.21, 1.26)),
+    "gaussian_blur": Corruption(blur.gaussian_blur, (0.4, 0.6, 0.7, 0.8, 1.0)),
+    "snow": Corruption(weather.snow, SNOW),
+    "frost": Corruption(weather.frost, ((1.0, 0.2), (1.0, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45))),
+    "fog": Corruption(weather.fog, ((0.2, 3.0), (0.5, 3.0), (0.75, 2.5), (1.0, 2.0), (1.5, 1.75))),
+    "brightness": Corruption(weather.brightness, (0.05, 0.1, 0.15, 0.2, 0.3)),
+    "spatter": Corruption(weather.spatter, SPATTER),
+    "contrast": Corruption(digital.contrast, (0.75, 0.5, 0.4, 0.3, 0.15)),
+    "elastic_transform": Corruption(digital.elastic_transform, ELASTIC),
+    "pixelate": Corruption(digital.pixelate, (0.95, 0.9, 0.85, 0.75, 0.65)),
+    "jpeg_compression": Corruption(digital.jpeg_compression, (80, 65, 58, 50, 40)),
+    "saturate": Corruption(digital.saturate, ((0.3, 0.0), (0.1, 0.0), (1.5, 0.0), (2.0, 0.1), (2.5, 0.2))),
+}
+"""By the names of CIFAR-C's files."""
 SEVERITIES = (1, 2, 3, 4, 5)
 CORRUPTION = 10
-"""Sets the random numbers of corruptions apart from those of others with the same seed."""
+"""Keeps the random numbers of corruptions apart from others with the same seed."""
 SMALLEST = 4
-AT_ONCE = {"cpu": 2**18}
-"""Values worked on at a time: on a CPU they stay in its cache."""
-AT_ONCE_ELSEWHERE = 2**25
+AT_ONCE, AT_ONCE_ON_CPU = 2**25, 2**18
+"""Values worked on at a time; on a CPU they stay in its cache."""
 
 
 def corrupt(
@@ -35,22 +80,21 @@ def corrupt(
     samples: Tensor | None = None,
     validate: bool = True,
 ) -> Tensor:
-    """Images under one of the 19 corruptions of CIFAR-C, at one of its 5 severities.
+    """Apply one of the 19 corruptions of CIFAR-C, at one of its 5 severities.
 
-    What happens to an image is a function of seed, corruption and sample number alone: not of the other images of the
-    batch. Severities share their random numbers, so they differ by severity only.
+    What happens to an image depends on seed, corruption and sample number alone, not on the other images of the batch.
+    Severities share their random numbers.
 
     Args:
         images: ``(n, C, H, W)`` with 3 channels or 1: uint8, or floats in [0, 1].
         name: one of `CORRUPTIONS`.
         severity: from 1 to 5.
         seed: of the random numbers.
-        samples: the number of each image in its dataset, ``(n,)``; without it 0, 1, ...
+        samples: the number of each image in its dataset, ``(n,)``; by default 0, 1, ...
         validate: check the values of float images, which makes a GPU wait.
 
     Returns:
-        A new tensor of the same shape and dtype on the same device; uint8 is cut off to whole numbers as the published
-        arrays were.
+        A new tensor of the same shape and dtype on the same device; uint8 is truncated as in the published arrays.
 
     Examples:
         >>> import torch
@@ -60,7 +104,7 @@ def corrupt(
         >>> foggy.dtype, torch.equal(foggy[2:3], alone)
         (torch.uint8, True)
     """
-    corruption = find_corruption(name)
+    name = find_corruption(name)
     check_severity(severity)
     check_integer("seed", seed, 0)
     check_images(images, validate=validate)
@@ -69,27 +113,24 @@ def corrupt(
     check_labels("samples", samples)
     if samples.shape != images.shape[:1]:
         raise InvalidValueError(f"`samples` must hold a number for each of {len(images)} images, got {samples.shape}.")
-    numbers = samples.to(images.device, torch.int64)
     if not len(images):
         return images.clone()
-    constant, key = corruption.constants[severity - 1], mixed(CORRUPTION, seed, zlib.crc32(corruption.name.encode()))
-    limit = AT_ONCE.get(images.device.type, AT_ONCE_ELSEWHERE)
-    size = max(1, limit // images[0].numel())
+    apply, constants = CORRUPTIONS[name]
+    key = mixed(CORRUPTION, seed, zlib.crc32(name.encode()))
+    numbers = samples.to(images.device, torch.int64)
+    size = max(1, (AT_ONCE_ON_CPU if images.device.type == "cpu" else AT_ONCE) // images[0].numel())
     parts = []
     with torch.no_grad():
         for part, rows in zip(torch.split(images, size), torch.split(numbers, size), strict=True):
             clean = part.to(torch.float32, memory_format=torch.contiguous_format)
             clean = clean.mul_(1.0 / 255.0) if images.dtype is torch.uint8 else clean
-            parts.append(_stored(corruption.apply(clean, constant, Draws(key, rows)), images.dtype))
+            found = apply(clean, constants[severity - 1], Draws(key, rows))
+            if images.dtype is torch.uint8:  # a little is added so that whole numbers stay what they are
+                found = found.mul(255.0).add_(2.0**-10).clamp_(0.0, 255.0)
+            else:
+                found = found.clamp(0.0, 1.0)
+            parts.append(found.to(images.dtype))
     return torch.cat(parts) if len(parts) != 1 else parts[0]
-
-
-def _stored(values: Tensor, dtype: torch.dtype) -> Tensor:
-    """Values clipped to [0, 1] in the dtype that images came in; a new tensor."""
-    if dtype is torch.uint8:
-        # A little is added so that whole numbers stay what they are.
-        return values.mul(255.0).add_(2.0**-10).clamp_(0.0, 255.0).to(dtype)
-    return values.clamp(0.0, 1.0).to(dtype)
 
 
 def check_images(images: Tensor, *, validate: bool = True) -> None:
@@ -112,12 +153,12 @@ def check_images(images: Tensor, *, validate: bool = True) -> None:
         )
 
 
-def find_corruption(name: str) -> Corruption:
-    """The corruption with this name; ``fog``, ``jpeg-compression`` and ``JPEG Compression`` are understood."""
+def find_corruption(name: str) -> str:
+    """Return the name in `CORRUPTIONS`; ``jpeg-compression`` and ``JPEG Compression`` are recognised."""
     if not isinstance(name, str):
         raise InvalidTypeError(f"`name` must be the name of a corruption, got {name!r}.")
-    found = CORRUPTIONS.get(name.lower().replace("-", "_").replace(" ", "_"))
-    if found is None:
+    found = name.lower().replace("-", "_").replace(" ", "_")
+    if found not in CORRUPTIONS:
         near = nearest(name, CORRUPTIONS)
         raise InvalidValueError(f"`name` must be one of the 19 corruptions, got {name!r}; nearest: {near}.")
     return found
@@ -125,5 +166,5 @@ def find_corruption(name: str) -> Corruption:
 
 def check_severity(severity: int) -> None:
     """Raise unless it is an integer from 1 to 5."""
-    if not isinstance(severity, Integral) or isinstance(severity, bool) or severity not in SEVERITIES:
+    if not is_integer(severity) or severity not in SEVERITIES:
         raise InvalidValueError(f"`severity` must be an integer from 1 to 5, got {severity!r}.")

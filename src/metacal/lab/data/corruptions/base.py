@@ -1,16 +1,13 @@
-"""What corruptions share: how one is declared, its random numbers, and colours.
+"""Shared by the corruptions: random numbers and colours.
 
-A random number is a function of key, sample number and place alone, for a whole batch at a time. No generator is moved
-along, so an image is corrupted alike whatever batch, process or device it comes on, and a run that is resumed needs no
-state. A place takes one 32-bit mix (two multiplications, three shifts); a normal number takes half of one, as 16 bits
-that look up the quantile: about as fast as a generator that runs serially.
+A random number is a function of key, sample number and place, for a whole batch at a time. There is no generator state,
+so an image is corrupted alike in any batch, process or device, and a resumed run needs none. A place takes one 32-bit
+mix (two multiplications, three shifts); a normal number takes half of one, as 16 bits that index the quantiles.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,7 +21,7 @@ LUMA = (0.299, 0.587, 0.114)
 
 
 class Draws:
-    """Random numbers for the images of a batch, known by their numbers ``samples``; every call gives fresh ones.
+    """Random numbers for the images of a batch, by sample number; every call returns new ones.
 
     Examples:
         >>> import torch
@@ -52,7 +49,7 @@ class Draws:
         return halves.to(torch.int32).add_(LEVELS // 2).view(-1, *shape)
 
     def uniforms(self, *shape: int, low: float = 0.0, high: float = 1.0) -> Tensor:
-        """Even between two numbers, float32 ``(n, *shape)``, in steps of 2^-24 of their distance."""
+        """Uniform between two numbers, float32 ``(n, *shape)``, in steps of 2^-24 of their distance."""
         words = self.words(math.prod(shape)).bitwise_right_shift_(8).bitwise_and_(0xFFFFFF)
         return words.float().mul_((high - low) * 2.0**-24).add_(low).view(-1, *shape)
 
@@ -77,36 +74,6 @@ def _normal_quantiles(device: torch.device) -> Tensor:
     middles = (torch.arange(LEVELS, dtype=torch.float64) + 0.5) / LEVELS
     quantiles: Tensor = torch.special.ndtri(middles)
     return quantiles.float().to(device)
-
-
-@dataclass(frozen=True)
-class Corruption:
-    """A corruption, called as the files of CIFAR-10-C are.
-
-    ``apply`` takes float32 images ``(n, C, H, W)`` in [0, 1], a constant and random numbers; its result is clipped. The
-    constants, one for each severity, are those of Hendrycks and Dietterich for CIFAR.
-    """
-
-    name: str
-    family: str
-    apply: Callable[[Tensor, Any, Draws], Tensor]
-    constants: tuple[Any, ...]
-    is_random: bool
-
-
-Apply = TypeVar("Apply", bound=Callable[..., Tensor])
-REGISTERED: list[Corruption] = []
-
-
-def corruption(*constants: Any, is_random: bool = True) -> Callable[[Apply], Apply]:
-    """Register a function as the corruption of its name, in the family of its module, with these constants."""
-
-    def register(apply: Apply) -> Apply:
-        family = apply.__module__.rpartition(".")[2]
-        REGISTERED.append(Corruption(apply.__name__, family, apply, constants, is_random))
-        return apply
-
-    return register
 
 
 def luma(images: Tensor) -> Tensor:

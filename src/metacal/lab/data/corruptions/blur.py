@@ -1,13 +1,13 @@
 """Blur, and the linear filters that other corruptions use too.
 
-Lengths are in pixels of an image of 32 and grow with the image. A separable filter of an image X is ``R X C^T`` with
-small matrices, edges included: two products for a whole batch on its device, whatever the filter's width; SciPy's
-filters take one image at a time, on the CPU.
+Lengths are in pixels of a 32 x 32 image and grow with the image. A separable filter of an image X is ``R X C^T`` with
+small matrices, edges included: two products for a whole batch, whatever the filter's width.
 """
 
 import math
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import conv2d, pad
 
-from metacal.lab.data.corruptions.base import Draws, corruption
+from metacal.lab.data.corruptions.base import Draws
 
 SIDE = 32
 """Side of the images that the constants were made for."""
@@ -33,33 +33,24 @@ def filtered(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     return torch.matmul(rows, torch.matmul(images, columns.mT))
 
 
-def blurred(images: Tensor, sigma: float, *, truncate: float = 4.0, edge: str = "nearest") -> Tensor:
+def blurred(images: Tensor, sigma: float, *, truncate: float = 4.0, edge: str = "edge") -> Tensor:
     """Gaussian blur of ``(..., H, W)`` with a standard deviation in pixels, in a window of so many deviations.
 
-    Beyond the edge ``nearest`` repeats the last pixel, ``reflect`` mirrors the image, last pixel included. A window
-    that reaches no neighbour changes nothing.
+    ``edge`` is `numpy.pad`'s mode beyond the edge. A window that reaches no neighbour changes nothing.
     """
     if int(truncate * sigma + 0.5) < 1:
         return images
-    height, width = images.shape[-2:]
-    rows, columns = (_gaussian(size, sigma, truncate, edge, images.device) for size in (height, width))
-    return filtered(images, rows, columns)
+    return filtered(images, *(_gaussian(size, sigma, truncate, edge, images.device) for size in images.shape[-2:]))
 
 
 @lru_cache(maxsize=64)
-def _gaussian(size: int, sigma: float, truncate: float, edge: str, device: torch.device) -> Tensor:
+def _gaussian(size: int, sigma: float, truncate: float, edge: Any, device: torch.device) -> Tensor:
     reach = int(truncate * sigma + 0.5)
-    offsets = np.arange(-reach, reach + 1)
-    weights = np.exp(-0.5 * (offsets / sigma) ** 2)
+    weights = np.exp(-0.5 * (np.arange(-reach, reach + 1) / sigma) ** 2)
+    padded = np.pad(np.eye(size), ((reach, reach), (0, 0)), mode=edge)
     matrix = np.zeros((size, size))
-    rows = np.repeat(np.arange(size), len(offsets))
-    places = rows + np.tile(offsets, size)
-    if edge == "nearest":
-        places = places.clip(0, size - 1)
-    else:
-        places = places % (2 * size)
-        places = np.where(places < size, places, 2 * size - 1 - places)
-    np.add.at(matrix, (rows, places), np.tile(weights / weights.sum(), size))
+    for first, weight in enumerate(weights / weights.sum()):
+        matrix += weight * padded[first : first + size]
     return as_tensor(matrix, device)
 
 
@@ -84,7 +75,6 @@ def as_tensor(matrix: NDArray[np.float64], device: torch.device) -> Tensor:
     return torch.from_numpy(matrix).float().to(device)
 
 
-@corruption((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1.0, 0.2), (1.5, 0.1), is_random=False)
 def defocus_blur(images: Tensor, lens: tuple[float, float], draws: Draws) -> Tensor:
     """Blur by a disk with a soft edge: ``lens`` is its radius and the deviation of the edge."""
     kernel = _disk(*lens, scale_of(images))
@@ -118,13 +108,11 @@ def _disk(radius: float, soft: float, scale: float) -> Tensor:
     return torch.from_numpy(disk / disk.sum()).float()[None, None]
 
 
-@corruption((0.05, 1, 1), (0.25, 1, 1), (0.4, 1, 1), (0.25, 1, 2), (0.4, 1, 2))
 def glass_blur(images: Tensor, glass: tuple[float, int, int], draws: Draws) -> Tensor:
     """Blur, let every pixel show a near one up and left of it, blur again.
 
-    The published arrays were made by a loop of swaps that, acting on views, copied; at their distance of one pixel its
-    order never reads a pixel that it has written, so a pass is one gather. ``glass`` is the blur's deviation, the
-    distance and the number of passes.
+    ``glass`` is the blur's deviation, the distance and the number of passes. The published loop swaps views, which
+    copies; at a distance of one pixel it never reads a pixel that it has written, so a pass is one gather.
     """
     sigma, distance, passes = glass
     scale = scale_of(images)
@@ -145,18 +133,13 @@ def glass_blur(images: Tensor, glass: tuple[float, int, int], draws: Draws) -> T
     return blurred(images, sigma * scale)
 
 
-@corruption((6, 1.0), (6, 1.5), (6, 2.0), (8, 2.0), (9, 2.5))
 def motion_blur(images: Tensor, motion: tuple[float, float], draws: Draws) -> Tensor:
     """Smear along a line within 45 degrees of the horizontal: ``motion`` is radius and deviation."""
-    angles = draws.uniforms(low=-math.pi / 4, high=math.pi / 4)
-    return smeared(images, *motion, angles)
+    return smeared(images, *motion, draws.uniforms(low=-math.pi / 4, high=math.pi / 4))
 
 
 def smeared(images: Tensor, radius: float, sigma: float, angles: Tensor) -> Tensor:
-    """Smear every image to one side along its own line, by half a gaussian of ``2 * radius`` pixels.
-
-    Beyond the edge the last pixel goes on; ``angles`` ``(n,)`` are in radians from the horizontal.
-    """
+    """Smear every image to one side by half a gaussian, each along a line at its angle ``(n,)`` in radians."""
     scale = scale_of(images)
     count, channels, height, width = images.shape
     weights = _half_gaussian(max(1, round(radius * scale)), sigma * scale)
@@ -183,7 +166,6 @@ def _half_gaussian(radius: int, sigma: float) -> Sequence[float]:
     return [float(weight) for weight in kept / kept.sum()]
 
 
-@corruption(1.06, 1.11, 1.16, 1.21, 1.26, is_random=False)
 def zoom_blur(images: Tensor, furthest: float, draws: Draws) -> Tensor:
     """The mean of the image and of itself enlarged in steps of 1 %, up to ``furthest``."""
     height, width = images.shape[-2:]
@@ -195,7 +177,6 @@ def zoom_blur(images: Tensor, furthest: float, draws: Draws) -> Tensor:
     return torch.matmul(rows, stacked).add_(images).div_(len(factors) + 1)
 
 
-@corruption(0.4, 0.6, 0.7, 0.8, 1.0, is_random=False)
 def gaussian_blur(images: Tensor, sigma: float, draws: Draws) -> Tensor:
     """Blur by a gaussian."""
     return blurred(images, sigma * scale_of(images))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import grid_sample, pad
 
-from metacal.lab.data.corruptions.base import Draws, corruption, highest, luma, paint
+from metacal.lab.data.corruptions.base import Draws, highest, luma, paint
 from metacal.lab.data.corruptions.blur import SIDE, as_tensor, blurred, filtered, scale_of
 
 BLOCK = 8
@@ -34,29 +34,25 @@ TO_YCC = ((0.299, 0.587, 0.114), (-0.168736, -0.331264, 0.5), (0.5, -0.418688, -
 TO_RGB = ((1.0, 0.0, 1.402), (1.0, -0.344136, -0.714136), (1.0, 1.772, 0.0))
 
 
-@corruption(0.75, 0.5, 0.4, 0.3, 0.15, is_random=False)
 def contrast(images: Tensor, kept: float, draws: Draws) -> Tensor:
     """Draw every channel towards its mean."""
     means = images.mean(dim=(2, 3), keepdim=True)
     return torch.lerp(means, images, kept)
 
 
-@corruption((0.0, 0.0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 0.05), (0.1, 0.03, 0.03))
 def elastic_transform(images: Tensor, rubber: tuple[float, float, float], draws: Draws) -> Tensor:
-    """Move and warp: ``rubber`` are strength and smoothness of the field and the affine move, as shares of the side.
-
-    The original's field has the same displacement in pixels at every size; here it grows with the image.
-    """
+    """Move and warp: ``rubber`` are strength and smoothness of the field and the affine move, as shares of the side."""
     strength, smooth, move = rubber
     height, width = images.shape[-2:]
     side, scale = scale_of(images) * SIDE, scale_of(images)
-    across, down = torch.arange(width, device=images.device), torch.arange(height, device=images.device)
-    x, y = across.float().expand(height, -1), down.float().unsqueeze(1).expand(-1, width)
+    y, x = torch.meshgrid(
+        *(torch.arange(size, device=images.device).float() for size in (height, width)), indexing="ij"
+    )
     images = _sampled(images, *_affine(x, y, move * side, draws), corners=True)
     if not strength:
         return images
     field = draws.uniforms(2, height, width, low=-1.0, high=1.0)
-    field = blurred(field, smooth * side, truncate=3.0, edge="reflect").mul_(strength * side * scale)
+    field = blurred(field, smooth * side, truncate=3.0, edge="symmetric").mul_(strength * side * scale)
     return _sampled(images, x + field[:, 0], y + field[:, 1], corners=False)
 
 
@@ -70,34 +66,28 @@ def _affine(x: Tensor, y: Tensor, move: float, draws: Draws) -> tuple[Tensor, Te
     after = before + draws.uniforms(3, 2, low=-move, high=move)
     first, second = after[:, 1] - after[:, 0], after[:, 2] - after[:, 0]
     size = (first[:, :1] * second[:, 1:] - first[:, 1:] * second[:, :1]).view(-1, 1, 1)
-    from_x, from_y = (after[:, 0, axis].view(-1, 1, 1) for axis in (0, 1))
-    along_x, along_y = x - from_x, y - from_y
+    along_x, along_y = x - after[:, 0, 0].view(-1, 1, 1), y - after[:, 0, 1].view(-1, 1, 1)
     # Coordinates of a pixel along the two moved sides, then the same along the sides as they were.
     one = (along_x * second[:, 1].view(-1, 1, 1) - along_y * second[:, 0].view(-1, 1, 1)) / size
     two = (along_y * first[:, 0].view(-1, 1, 1) - along_x * first[:, 1].view(-1, 1, 1)) / size
-    old_first, old_second = before[1] - before[0], before[2] - before[0]
-    return (
-        before[0, 0] + one * old_first[0] + two * old_second[0],
-        before[0, 1] + one * old_first[1] + two * old_second[1],
+    old_x, old_y = (
+        before[0, axis] + one * (before[1] - before[0])[axis] + two * (before[2] - before[0])[axis] for axis in (0, 1)
     )
+    return old_x, old_y
 
 
 def _sampled(images: Tensor, x: Tensor, y: Tensor, *, corners: bool) -> Tensor:
     """Images read between pixels; beyond the edge mirrored about the last pixel (``corners``) or about its rim."""
-    height, width = images.shape[-2:]
-    if corners:
-        grid = torch.stack((2 * x / (width - 1) - 1, 2 * y / (height - 1) - 1), dim=-1)
-    else:
-        grid = torch.stack(((2 * x + 1) / width - 1, (2 * y + 1) / height - 1), dim=-1)
-    return grid_sample(images, grid, mode="bilinear", padding_mode="reflection", align_corners=corners)
+    places = zip((x, y), images.shape[:-3:-1], strict=True)
+    grid = [2 * at / (size - 1) - 1 if corners else (2 * at + 1) / size - 1 for at, size in places]
+    return grid_sample(
+        images, torch.stack(grid, dim=-1), mode="bilinear", padding_mode="reflection", align_corners=corners
+    )
 
 
-@corruption(0.95, 0.9, 0.85, 0.75, 0.65, is_random=False)
 def pixelate(images: Tensor, share: float, draws: Draws) -> Tensor:
     """Average down to a share of the side and repeat up again."""
-    height, width = images.shape[-2:]
-    rows, columns = (_pixelate_matrix(size, share, images.device) for size in (height, width))
-    return filtered(images, rows, columns)
+    return filtered(images, *(_pixelate_matrix(size, share, images.device) for size in images.shape[-2:]))
 
 
 @lru_cache(maxsize=32)
@@ -114,14 +104,12 @@ def _pixelate_matrix(size: int, share: float, device: torch.device) -> Tensor:
     return as_tensor(down[nearest], device)
 
 
-@corruption(80, 65, 58, 50, 40, is_random=False)
 def jpeg_compression(images: Tensor, quality: int, draws: Draws) -> Tensor:
     """Compress and decompress at a quality from 1 to 100; a grey image has no chroma to halve.
 
     The steps are libjpeg's at its defaults: YCbCr, chroma halved both ways, blocks of 8 x 8, the tables of the
-    standard's Annex K scaled by the quality, and chroma enlarged again by a triangle filter; 8-bit rounding wherever a
-    file has it. Entropy coding loses nothing, so it is left out. Pillow takes six times as long, on the CPU only, and
-    stored results would change: libjpeg's integer arithmetic gives other pixels.
+    standard's Annex K scaled by the quality, and chroma enlarged by a triangle filter; 8-bit rounding wherever a file
+    has it. Pillow takes six times as long, on the CPU only, and its integer arithmetic gives other pixels.
     """
     pixels = images.mul(255.0).round_()
     height, width = images.shape[-2:]
@@ -135,7 +123,7 @@ def jpeg_compression(images: Tensor, quality: int, draws: Draws) -> Tensor:
     chroma = _coded(chroma, CHROMINANCE, quality).sub_(128.0)
     rows, columns = (_doubling(math.ceil(size / 2), images.device)[:size] for size in (height, width))
     chroma = chroma[..., : columns.shape[1]][..., : rows.shape[1], :]
-    chroma = torch.matmul(rows, torch.matmul(chroma, columns.mT)).add_(0.5).floor_()
+    chroma = filtered(chroma, rows, columns).add_(0.5).floor_()
     restored = torch.empty_like(pixels)
     for channel, weights in enumerate(TO_RGB):
         restored[:, channel : channel + 1] = _mixed(weights, (y, chroma[:, :1], chroma[:, 1:]))
@@ -205,7 +193,6 @@ def _doubling(size: int, device: torch.device) -> Tensor:
     return matrix.to(device)
 
 
-@corruption((0.3, 0.0), (0.1, 0.0), (1.5, 0.0), (2.0, 0.1), (2.5, 0.2), is_random=False)
 def saturate(images: Tensor, change: tuple[float, float], draws: Draws) -> Tensor:
     """Change the saturation of HSV to ``factor * saturation + offset``; grey has the hue of red, as in the original."""
     if images.shape[1] == 1:

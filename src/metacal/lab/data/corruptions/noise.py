@@ -5,24 +5,19 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from metacal.lab.data.corruptions.base import LEVELS, Draws, corruption
+from metacal.lab.data.corruptions.base import LEVELS, Draws
 
 SHADES = 256
 QUANTILES = 2**11
 
 
-@corruption(0.04, 0.06, 0.08, 0.09, 0.10)
 def gaussian_noise(images: Tensor, deviation: float, draws: Draws) -> Tensor:
     """Add normal noise."""
     return draws.normals(*images.shape[1:]).mul_(deviation).add_(images)
 
 
-@corruption(500, 250, 100, 75, 50)
 def shot_noise(images: Tensor, photons: float, draws: Draws) -> Tensor:
-    """Count photons: Poisson with ``photons`` at white.
-
-    The deviation is looked up for the nearest of 256 shades, so it is that of a Poisson number for 8-bit images.
-    """
+    """Count photons: Poisson with ``photons`` at white, looked up for the nearest of 256 shades."""
     levels = draws.levels(*images.shape[1:]).bitwise_right_shift_((LEVELS // QUANTILES).bit_length() - 1)
     shade = images.mul(SHADES - 1).round_().to(torch.int32).mul_(QUANTILES)
     deviations = _poisson_deviations(float(photons), images.device)
@@ -31,17 +26,16 @@ def shot_noise(images: Tensor, photons: float, draws: Draws) -> Tensor:
 
 @lru_cache(maxsize=16)
 def _poisson_deviations(photons: float, device: torch.device) -> Tensor:
-    """Quantiles of ``Poisson(photons * shade) / photons - shade``, all shades after each other."""
-    shades = torch.arange(SHADES, dtype=torch.float64) / (SHADES - 1)
-    mean = (photons * shades).unsqueeze(1)
+    """Quantiles of ``Poisson(photons * shade) / photons - shade``, one shade after the other."""
+    shades = (torch.arange(SHADES, dtype=torch.float64) / (SHADES - 1)).unsqueeze(1)
+    mean = photons * shades
     counts = torch.arange(int(photons + 8 * photons**0.5 + 10), dtype=torch.float64)
     log_share = torch.xlogy(counts, mean) - mean - torch.lgamma(counts + 1)
     middles = ((torch.arange(QUANTILES, dtype=torch.float64) + 0.5) / QUANTILES).expand(SHADES, -1).contiguous()
     found = torch.searchsorted(log_share.exp().cumsum(1), middles)
-    return (found / photons - shades.unsqueeze(1)).float().reshape(-1).to(device)
+    return (found / photons - shades).float().reshape(-1).to(device)
 
 
-@corruption(0.01, 0.02, 0.03, 0.05, 0.07)
 def impulse_noise(images: Tensor, share: float, draws: Draws) -> Tensor:
     """Turn a share of the values black or white, half each."""
     levels = draws.levels(*images.shape[1:])
@@ -51,7 +45,6 @@ def impulse_noise(images: Tensor, share: float, draws: Draws) -> Tensor:
     return torch.maximum(kept.mul_(images), white)
 
 
-@corruption(0.06, 0.1, 0.12, 0.16, 0.2)
 def speckle_noise(images: Tensor, deviation: float, draws: Draws) -> Tensor:
     """Add normal noise in proportion to the pixel."""
     return draws.normals(*images.shape[1:]).mul_(deviation).add_(1.0).mul_(images)

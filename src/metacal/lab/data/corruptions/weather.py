@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from metacal.lab.data.corruptions.base import Draws, corruption, highest, luma, paint
+from metacal.lab.data.corruptions.base import Draws, highest, luma, paint
 from metacal.lab.data.corruptions.blur import blurred, filtered, scale_of, smeared, zoom_matrix
 from metacal.seeding import generator
 
@@ -28,16 +28,9 @@ WATER = (175 / 255, 238 / 255, 238 / 255)
 MUD = (63 / 255, 42 / 255, 20 / 255)
 FURTHEST = 20
 WEAK, STRONG = 50.0, 150.0
-RELIEF = ((-2.0, -1.0, 0.0), (-1.0, 1.0, 1.0), (0.0, 1.0, 2.0))
+RELIEF = {(-1, -1): -2.0, (-1, 0): -1.0, (0, -1): -1.0, (0, 0): 1.0, (0, 1): 1.0, (1, 0): 1.0, (1, 1): 2.0}
 
 
-@corruption(
-    (0.1, 0.2, 1.0, 0.6, 8, 3, 0.95),
-    (0.1, 0.2, 1.0, 0.5, 10, 4, 0.9),
-    (0.15, 0.3, 1.75, 0.55, 10, 4, 0.9),
-    (0.25, 0.3, 2.25, 0.6, 12, 6, 0.85),
-    (0.3, 0.3, 1.25, 0.65, 14, 12, 0.8),
-)
 def snow(images: Tensor, flakes: tuple[float, ...], draws: Draws) -> Tensor:
     """Whiten the image and let flakes fall across it, twice: as they are and turned by half a circle.
 
@@ -48,25 +41,23 @@ def snow(images: Tensor, flakes: tuple[float, ...], draws: Draws) -> Tensor:
     height, width = images.shape[-2:]
     layer = draws.normals(1, height, width).mul_(deviation).add_(mean)
     factor = max(1.0, size * scale_of(images))
-    layer = filtered(
-        layer, zoom_matrix(height, factor, images.device), zoom_matrix(width, factor, images.device)
-    ).clamp_(0.0, 1.0)
+    rows, columns = (zoom_matrix(side, factor, images.device) for side in (height, width))
+    layer = filtered(layer, rows, columns).clamp_(0.0, 1.0)
     layer = layer * layer.ge(threshold).float()
     layer = smeared(layer, radius, sigma, draws.uniforms(low=-0.75 * math.pi, high=-0.25 * math.pi))
     white = torch.maximum(images, luma(images).mul(1.5).add_(0.5))
     return torch.lerp(white, images, kept).add_(layer).add_(layer.flip(-1, -2))
 
 
-@corruption((1.0, 0.2), (1.0, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45))
 def frost(images: Tensor, ice: tuple[float, float], draws: Draws) -> Tensor:
     """Weigh the image and add a piece of ice: ``ice`` are the two weights.
 
-    The textures are generated: the published arrays used photographs, which are not ours. What matters to a network is
-    matched: their mean colour and spread, and fine needles in several directions over soft patches.
+    The published arrays used photographs, which are not ours; the textures here are generated, with their mean colour
+    and spread, and fine needles in several directions over soft patches.
     """
     kept, added = ice
     _, channels, height, width = images.shape
-    bank = frost_textures(min(LARGEST, max(SIDE, int(SIDE * scale_of(images)))), images.device)
+    bank = _frost_textures(min(LARGEST, max(SIDE, int(SIDE * scale_of(images)))), images.device)
     side = bank.shape[-1]
     bank = bank if channels == 3 else luma(bank)
     places = draws.uniforms(3)
@@ -76,13 +67,12 @@ def frost(images: Tensor, ice: tuple[float, float], draws: Draws) -> Tensor:
     row = (top + torch.arange(height, device=images.device)) % side
     wide = torch.cat([bank] * (1 + math.ceil(width / side)), dim=-1)  # joins at the edges
     starts = (plane * side + row) * wide.shape[-1] + left
-    lines = wide.reshape(-1).unfold(0, width, 1)
-    piece = lines.index_select(0, starts.view(-1)).view(images.shape)
+    piece = wide.reshape(-1).unfold(0, width, 1).index_select(0, starts.view(-1)).view(images.shape)
     return images.mul(kept).add_(piece, alpha=added)
 
 
 @lru_cache(maxsize=8)
-def frost_textures(side: int, device: torch.device) -> Tensor:
+def _frost_textures(side: int, device: torch.device) -> Tensor:
     """Textures ``(5, 3, side, side)`` between 0 and 1; opposite edges join."""
     textures = [
         torch.tensor(colour).view(-1, 1, 1) + spread * _texture(number, side)
@@ -107,42 +97,33 @@ def _texture(number: int, side: int) -> Tensor:
 
 
 def _field(side: int, random: torch.Generator, *, slope: float, stretch: float, angle: float) -> Tensor:
-    """Noise of standard deviation 1 whose amplitude falls with frequency, slower across than along a direction.
-
-    It is drawn at the smallest side, so that a texture of another size is the same one, finer.
-    """
-    chance = torch.randn(SIDE, SIDE, generator=random)
-    spectrum = torch.fft.fft2(chance)
+    """Noise of standard deviation 1 whose amplitude falls with frequency, slower across than along a direction."""
+    spectrum = torch.fft.fft2(torch.randn(SIDE, SIDE, generator=random))
     frequency = torch.fft.fftfreq(SIDE) * SIDE
     down, across = frequency.unsqueeze(1), frequency.unsqueeze(0)
     along = math.cos(angle) * across + math.sin(angle) * down
     beside = -math.sin(angle) * across + math.cos(angle) * down
     spectrum *= (1.0 + (stretch * along) ** 2 + beside**2) ** (-slope / 2) * (along**2 + beside**2 > 4)
-    if side > SIDE:
+    if side > SIDE:  # the same texture, finer
+        places = frequency.long() % side
         wide = torch.zeros(side, side, dtype=spectrum.dtype)
-        rows = (frequency.long() % side).unsqueeze(1)
-        wide[rows, (frequency.long() % side).unsqueeze(0)] = spectrum
+        wide[places.unsqueeze(1), places] = spectrum
         spectrum = wide
     field: Tensor = torch.fft.ifft2(spectrum).real
     return field / field.std()
 
 
-@corruption((0.2, 3.0), (0.5, 3.0), (0.75, 2.5), (1.0, 2.0), (1.5, 1.75))
 def fog(images: Tensor, cloud: tuple[float, float], draws: Draws) -> Tensor:
     """Mix in a plasma fractal: ``cloud`` is its share and how fast its details fade."""
     share, decay = cloud
     height, width = images.shape[-2:]
-    side = 2 ** (max(height, width, 2) - 1).bit_length()
-    clouds = plasma_fractal(side, decay, draws)[:, :height, :width].unsqueeze(1)
+    clouds = _plasma_fractal(2 ** (max(height, width, 2) - 1).bit_length(), decay, draws)[:, None, :height, :width]
     brightest = images.amax(dim=(1, 2, 3), keepdim=True)
     return (images + share * clouds) * (brightest / (brightest + share))
 
 
-def plasma_fractal(side: int, decay: float, draws: Draws) -> Tensor:
-    """Height maps ``(n, side, side)`` between 0 and 1 by the diamond-square algorithm; opposite edges join.
-
-    The side is a power of two; the random part of a height shrinks by ``decay**2`` from one level to the next.
-    """
+def _plasma_fractal(side: int, decay: float, draws: Draws) -> Tensor:
+    """Height maps ``(n, side, side)`` between 0 and 1 by the diamond-square algorithm; the side is a power of two."""
     chance = draws.uniforms(side, side, low=-1.0, high=1.0)
     field = torch.zeros_like(chance)
     step, wibble = side, WIBBLE
@@ -162,7 +143,6 @@ def plasma_fractal(side: int, decay: float, draws: Draws) -> Tensor:
     return field / field.amax(dim=(1, 2), keepdim=True)
 
 
-@corruption(0.05, 0.1, 0.15, 0.2, 0.3, is_random=False)
 def brightness(images: Tensor, more: float, draws: Draws) -> Tensor:
     """Raise the value of HSV: every channel in proportion, black to grey."""
     value = highest(images)
@@ -171,13 +151,6 @@ def brightness(images: Tensor, more: float, draws: Draws) -> Tensor:
     return (images + TINY).mul_(raised.div_(value.add_(TINY)))
 
 
-@corruption(
-    (0.62, 0.1, 0.7, 0.7, 0.5, False),
-    (0.65, 0.1, 0.8, 0.7, 0.5, False),
-    (0.65, 0.3, 1.0, 0.69, 0.5, False),
-    (0.65, 0.1, 0.7, 0.69, 0.6, True),
-    (0.65, 0.1, 0.5, 0.68, 0.6, True),
-)
 def spatter(images: Tensor, liquid: tuple[float, ...], draws: Draws) -> Tensor:
     """Drops of water or mud on the lens; a drop of water is light and shade by the distance from its rim.
 
@@ -205,17 +178,15 @@ def _shading(drops: Tensor, scale: float) -> Tensor:
     distance = _mean_of_nine(_distances(_edges(drops), furthest)).floor_()
     even = pad(_equalised(distance.to(torch.int32), furthest), (1,) * 4, mode="reflect")
     relief = torch.zeros_like(drops)
-    for down, row in enumerate(RELIEF):
-        for right, weight in enumerate(row):
-            if weight:
-                relief.add_(_moved(even, down, right), alpha=weight)
+    for (down, right), weight in RELIEF.items():
+        relief.add_(_moved(even, down, right), alpha=weight)
     return _mean_of_nine(relief.clamp_(0.0, 255.0)).round_()
 
 
 def _moved(padded: Tensor, down: int, right: int) -> Tensor:
-    """What is ``down - 1`` below and ``right - 1`` right of every pixel, in values with a rim of one."""
+    """What is so far below and right of every pixel, in values with a rim of one."""
     height, width = padded.shape[-2:]
-    return padded[..., down : down + height - 2, right : right + width - 2]
+    return padded[..., 1 + down : height - 1 + down, 1 + right : width - 1 + right]
 
 
 def _mean_of_nine(values: Tensor) -> Tensor:
@@ -225,23 +196,19 @@ def _mean_of_nine(values: Tensor) -> Tensor:
 
 
 def _edges(drops: Tensor) -> Tensor:
-    """Edges as Canny's method finds them, bool ``(n, 1, H, W)``: ridges of the gradient, weak ones next to strong.
-
-    OpenCV and scikit-image have it for one image at a time, on the CPU; neither is a dependency.
-    """
+    """Edges as Canny's method finds them, bool ``(n, 1, H, W)``: ridges of the gradient, weak ones next to strong."""
     around = pad(drops, (1,) * 4, mode="replicate")
     columns = around[..., :-2, :] + 2 * around[..., 1:-1, :] + around[..., 2:, :]
     rows = around[..., :, :-2] + 2 * around[..., :, 1:-1] + around[..., :, 2:]
     dx, dy = columns[..., 2:] - columns[..., :-2], rows[..., 2:, :] - rows[..., :-2, :]
     across, down = dx.abs(), dy.abs()
-    size = across + down
+    size, opposed = across + down, (dx < 0) ^ (dy < 0)
     beside = pad(size, (1,) * 4)
     flat, steep = down < 0.41421356 * across, down > 2.41421356 * across
-    along = (size > _moved(beside, 1, 0)) & (size >= _moved(beside, 1, 2))
-    upright = (size > _moved(beside, 0, 1)) & (size >= _moved(beside, 2, 1))
-    falling = (size > _moved(beside, 0, 0)) & (size > _moved(beside, 2, 2))
-    rising = (size > _moved(beside, 0, 2)) & (size > _moved(beside, 2, 0))
-    opposed = (dx < 0) ^ (dy < 0)
+    along = (size > _moved(beside, 0, -1)) & (size >= _moved(beside, 0, 1))
+    upright = (size > _moved(beside, -1, 0)) & (size >= _moved(beside, 1, 0))
+    falling = (size > _moved(beside, -1, -1)) & (size > _moved(beside, 1, 1))
+    rising = (size > _moved(beside, -1, 1)) & (size > _moved(beside, 1, -1))
     slanted = ~(flat | steep) & ((opposed & rising) | (~opposed & falling))
     ridge = ((flat & along) | (steep & upright) | slanted) & (size > WEAK)
     strong = ridge & (size > STRONG)
@@ -278,7 +245,6 @@ def _equalised(values: Tensor, most: int) -> Tensor:
     total = running[:, -1:]
     lowest = histogram.gather(1, (histogram > 0).int().argmax(dim=1, keepdim=True)).float()
     spread = (running - lowest) * (255.0 / (total - lowest).clamp(min=1.0))
-    table = torch.where(
-        total > lowest, spread, torch.arange(levels, device=values.device, dtype=torch.float32)
-    ).round_()
+    as_it_is = torch.arange(levels, device=values.device, dtype=torch.float32)
+    table = torch.where(total > lowest, spread, as_it_is).round_()
     return table.view(-1).index_select(0, (values + offsets).view(-1)).view(values.shape)

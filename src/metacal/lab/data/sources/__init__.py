@@ -15,23 +15,16 @@ from metacal.lab.data.sources.fashion_mnist import FASHION_MNIST
 from metacal.lab.data.sources.newsgroups import NEWSGROUPS
 from metacal.lab.data.sources.svhn import SVHN
 
-SOURCES = {
-    source.name: source
-    for source in (
-        *(DIGITS, SIMULATED, CIFAR10, CIFAR100, SVHN, FASHION_MNIST),
-        *(CIFAR10_C, CIFAR100_C, NEWSGROUPS),
-    )
-}
+LISTED = (DIGITS, SIMULATED, CIFAR10, CIFAR100, SVHN, FASHION_MNIST, CIFAR10_C, CIFAR100_C, NEWSGROUPS)
+SOURCES = {source.name: source for source in LISTED}
 
 
 def load_dataset(name: str | Path, *, folder: str | Path | None = None, **options: Any) -> Dataset:
     """Load a dataset by name, or a user's own by path.
 
     Args:
-        name: one that ``metacal data ls`` lists, such as ``cifar10``; or the path of an ``.npz`` file, or of a folder
-            of images by class.
-        folder: where the files of named datasets are; without it the folder that METACAL_DATA names, else the user's
-            cache folder.
+        name: one that ``metacal data ls`` lists, such as ``cifar10``; or the path of an ``.npz`` file or image folder.
+        folder: where the files of named datasets are; by default METACAL_DATA, else the user's cache folder.
         options: those of the source, e.g. ``seed=1`` of ``simulated``; see its loader in `metacal.lab.data.sources`.
 
     Raises:
@@ -45,15 +38,15 @@ def load_dataset(name: str | Path, *, folder: str | Path | None = None, **option
         >>> digits.kind, digits.input_shape, digits.num_classes, len(digits.train), len(digits.test)
         ('image', (1, 8, 8), 10, 1438, 359)
     """
-    path = _as_path(name)
-    source = _own_source(path) if path is not None else find_source(str(name))
+    if not isinstance(name, str | Path):
+        raise InvalidTypeError(f"`dataset` must be a name or a path, got {type(name).__name__}.")
+    path = Path(name).expanduser() if _is_path(name) else None
+    source = find_source(str(name)) if path is None else _own_source(path)
     unknown = [option for option in options if option not in source.options]
     if unknown:
         takes = f"the options {', '.join(source.options)}" if source.options else "no options"
         raise InvalidTypeError(f"{source.name} takes {takes}, got {', '.join(unknown)}.")
-    if source.built_in:
-        return source.load(**options)
-    return source.load(path if path is not None else data_folder(folder), **options)
+    return source.load(**options) if source.built_in else source.load(path or data_folder(folder), **options)
 
 
 def find_source(name: str) -> Source:
@@ -67,19 +60,16 @@ def find_source(name: str) -> Source:
     )
 
 
-def _as_path(name: str | Path) -> Path | None:
-    """The path that a user means, or None if it is the name of a dataset."""
-    if not isinstance(name, str | Path):
-        raise InvalidTypeError(f"`dataset` must be a name or a path, got {type(name).__name__}.")
-    text = str(name)
-    if isinstance(name, str) and _bare(text) in map(_bare, SOURCES):
-        return None
-    looks_like_one = isinstance(name, Path) or os.sep in text or "/" in text or text.endswith(".npz") or text == "."
-    return Path(text).expanduser() if looks_like_one or Path(text).is_dir() else None
+def _is_path(name: str | Path) -> bool:
+    if isinstance(name, Path):
+        return True
+    if _bare(name) in map(_bare, SOURCES):
+        return False
+    return os.sep in name or "/" in name or name.endswith(".npz") or Path(name).is_dir()
 
 
 def _own_source(path: Path) -> Source:
-    """A user's own file or folder as a source, whose loader takes the path in place of the data folder."""
+    """Return a user's file or folder as a source, whose loader takes the path instead of the data folder."""
     if not path.exists():
         raise MissingDataError(f"`dataset` must name a file or folder that exists, got {path}.")
     if path.is_file() and path.suffix != ".npz":
@@ -87,7 +77,7 @@ def _own_source(path: Path) -> Source:
     with needs("lab"):
         from metacal.lab.data.sources.own import IMAGE_OPTIONS, NPZ_OPTIONS, load_image_folder, load_npz
     load, passed_on = (load_image_folder, IMAGE_OPTIONS) if path.is_dir() else (load_npz, NPZ_OPTIONS)
-    return Source(str(path), "", load, search=lambda _: (path,), passed_on=passed_on)
+    return Source(str(path), "", load, ((str(path),),), passed_on=passed_on)
 
 
 def _bare(name: str) -> str:

@@ -9,8 +9,6 @@ from metacal.functional.arguments import check_integer
 from metacal.lab.data.dataset import Dataset, from_arrays
 from metacal.lab.data.files import Shape, Source
 
-LEVELS = 16
-"""The digits have the grey levels 0..16."""
 WEIGHT_STD, BIAS_STD = 2.5, 0.5
 ORACLE, TRAIN, TEST = range(3)
 STREAM = 133
@@ -21,27 +19,22 @@ Over many seeds the oracle's accuracy is 81 % with a standard deviation of 8 %.
 
 
 def load_digits(*, test_share: float = 0.2, seed: int = 0) -> Dataset:
-    """1,797 digits as uint8 images ``(n, 1, 8, 8)``, their 17 grey levels spread over 0..255.
+    """1,797 digits as uint8 images ``(n, 1, 8, 8)``, their grey levels 0..16 spread over 0..255.
 
-    scikit-learn has no test set: 20 % of every class (359 images) are drawn with seed 0, which is not the seed of a
-    run: the same for everyone who does not ask for another.
+    scikit-learn has no test set: 20 % of every class (359 images) are drawn with ``seed``, which is not that of a run.
     """
     from sklearn import datasets
 
     found = datasets.load_digits()
-    images = np.rint(found.images * (255.0 / LEVELS)).astype(np.uint8)
-    names = [str(name) for name in found.target_names]
-    return from_arrays(
-        images, found.target.astype(np.int64), name=DIGITS.name, class_names=names, test_share=test_share, seed=seed
-    )
+    images, labels = np.rint(found.images * (255.0 / 16)).astype(np.uint8), found.target.astype(np.int64)
+    return from_arrays(images, labels, name=DIGITS.name, num_classes=10, test_share=test_share, seed=seed)
 
 
 def load_simulated(*, n_train: int = 1000, n_test: int = 10_000, seed: int = 0) -> Dataset:
     """Vectors ``(n, 2)`` of two classes, drawn from a logistic model that is known.
 
-    Our figures (the paper has none): x ~ N(0, 1) in both coordinates, weights w ~ N(0, 2.5^2), bias b ~ N(0, 0.5^2),
-    and the label is 1 with probability sigmoid(w . x + b). A larger ``n_train`` adds points to those of a smaller one;
-    the test points and the oracle depend on the seed alone.
+    Our figures (the paper has none): x ~ N(0, 1) in both coordinates, w ~ N(0, 2.5^2) twice, b ~ N(0, 0.5^2), and the
+    label is 1 with probability sigmoid(w . x + b). A larger ``n_train`` adds points to those of a smaller one.
     """
     check_integer("n_train", n_train, 1)
     check_integer("n_test", n_test, 1)

@@ -3,7 +3,7 @@
 A record is one or two bytes of labels, the class last, and 3,072 pixels.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from metacal.lab.data.dataset import Dataset, Examples
-from metacal.lab.data.files import RemoteFile, Shape, Source, damaged, first_found, read_members
+from metacal.lab.data.files import RemoteFile, Shape, Source, damaged, read_members
 
 TORONTO = "https://www.cs.toronto.edu/~kriz"
 PIXELS = 3 * 32 * 32
@@ -67,29 +67,26 @@ def load_cifar100(folder: Path) -> Dataset:
         examples, coarse = read_examples(path, files, (name,), 100, num_labels=2)
         wrong = np.flatnonzero(np.array(COARSE)[examples.targets.numpy()] != coarse)
         if len(wrong):
-            found = f"superclass {coarse[wrong[0]]} for class {examples.targets[wrong[0]]}"
-            raise damaged(path, f"{name} has {found}")
+            raise damaged(path, f"{name} has superclass {coarse[wrong[0]]} for class {examples.targets[wrong[0]]}")
         parts.append(examples)
-    groups: dict[str, Any] = {"superclasses": COARSE, "superclass_names": tuple(SUPERCLASSES)}
     about: dict[str, Any] = {"mean": MEAN, "std": STD, "augment": True, "files": (str(path),)}
-    return Dataset(CIFAR100.name, "image", parts[0], parts[1], CLASSES_100, **groups, **about)
+    return Dataset(CIFAR100.name, "image", parts[0], parts[1], CLASSES_100, superclasses=COARSE, **about)
 
 
 def read_examples(
     path: Path, files: Mapping[str, bytes], names: Sequence[str], num_classes: int, *, num_labels: int = 1
 ) -> tuple[Examples, NDArray[np.uint8]]:
     """Images and classes of some files after each other, and the first label of every record."""
-    size = num_labels + PIXELS
+    size, parts = num_labels + PIXELS, []
     for name in names:
         if not files[name] or len(files[name]) % size:
             raise damaged(path, f"{name} must hold records of {size:,} bytes, got {len(files[name]):,} bytes")
-    records = [np.frombuffer(files[name], np.uint8).reshape(-1, size) for name in names]
-    for name, part in zip(names, records, strict=True):
-        if (highest := part[:, num_labels - 1].max()) >= num_classes:
+        parts.append(np.frombuffer(files[name], np.uint8).reshape(-1, size))
+        if (highest := parts[-1][:, num_labels - 1].max()) >= num_classes:
             raise damaged(path, f"{name} must have labels 0..{num_classes - 1}, got {highest}")
-    images = np.concatenate([part[:, num_labels:] for part in records]).reshape(-1, 3, 32, 32)
-    labels = np.concatenate([part[:, :num_labels] for part in records])
-    return Examples(torch.from_numpy(images), torch.from_numpy(labels[:, -1].astype(np.int64))), labels[:, 0]
+    records = np.concatenate(parts)
+    images, labels = records[:, num_labels:].reshape(-1, 3, 32, 32), records[:, num_labels - 1].astype(np.int64)
+    return Examples(torch.from_numpy(images), torch.from_numpy(labels)), records[:, 0]
 
 
 def _read_files(path: Path, names: Sequence[str]) -> dict[str, bytes]:
@@ -101,46 +98,20 @@ def _read_files(path: Path, names: Sequence[str]) -> dict[str, bytes]:
     return found
 
 
-def _search(folder: Path, own: Sequence[str], *patterns: str) -> tuple[Path, ...]:
-    """The folder itself if it holds these files, else what fits: extracted before packed, complete before a subset."""
-    found = folder if all((folder / name).is_file() for name in own) else first_found(folder, *patterns)
-    return () if found is None else (found,)
+def _source(classes: int, groups: str, load: Callable[[Path], Dataset], folder: str, md5: str, size: float) -> Source:
+    archive = f"cifar-{classes}-binary"
+    return Source(
+        f"cifar{classes}",
+        f"60,000 colour images, 32 x 32, {groups}",
+        load,
+        ((folder, f"{archive}.tar.gz", f"{archive}*.tar.gz"),),  # extracted before packed, complete before a subset
+        f"the folder {folder} or {archive}*.tar.gz",
+        (RemoteFile(f"{archive}.tar.gz", f"{TORONTO}/{archive}.tar.gz", f"md5:{md5}", size),),
+        Shape(50_000, (3, 32, 32), classes),
+    )
 
 
-CIFAR10 = Source(
-    "cifar10",
-    "60,000 colour images, 32 x 32, 10 classes",
-    load_cifar10,
-    lambda folder: _search(
-        folder, (TEST_10,), "cifar-10-batches-bin", "cifar-10-binary.tar.gz", "cifar-10-binary*.tar.gz"
-    ),
-    "the folder cifar-10-batches-bin or cifar-10-binary*.tar.gz",
-    (
-        RemoteFile(
-            "cifar-10-binary.tar.gz",
-            f"{TORONTO}/cifar-10-binary.tar.gz",
-            "md5:c32a1d4ab5d03f1284b67883e8d87530",
-            170,
-        ),
-    ),
-    Shape(50_000, (3, 32, 32), 10),
-)
-CIFAR100 = Source(
-    "cifar100",
-    "60,000 colour images, 32 x 32, 100 classes in 20 superclasses",
-    load_cifar100,
-    lambda folder: _search(
-        folder,
-        (TRAIN_100, "fine_label_names.txt"),
-        "cifar-100-binary",
-        "cifar-100-binary.tar.gz",
-        "cifar-100-binary*.tar.gz",
-    ),
-    "the folder cifar-100-binary or cifar-100-binary*.tar.gz",
-    (
-        RemoteFile(
-            "cifar-100-binary.tar.gz", f"{TORONTO}/cifar-100-binary.tar.gz", "md5:03b5dce01913d631647c71ecec9e9cb8", 169
-        ),
-    ),
-    Shape(50_000, (3, 32, 32), 100),
+CIFAR10 = _source(10, "10 classes", load_cifar10, "cifar-10-batches-bin", "c32a1d4ab5d03f1284b67883e8d87530", 170)
+CIFAR100 = _source(
+    100, "100 classes in 20 superclasses", load_cifar100, "cifar-100-binary", "03b5dce01913d631647c71ecec9e9cb8", 169
 )

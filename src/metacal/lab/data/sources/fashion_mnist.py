@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from metacal.lab.data.dataset import Dataset, Examples
-from metacal.lab.data.files import RemoteFile, Shape, Source, damaged, first_found, read_bytes
+from metacal.lab.data.files import RemoteFile, Shape, Source, damaged, read_bytes
 
 CLASSES = (
     *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
@@ -16,7 +16,7 @@ CLASSES = (
 )
 STEMS = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 SUBFOLDERS = ("fashion-mnist", "FashionMNIST/raw")
-DEBIAN = Path("/usr/share/datasets/fashion-mnist")
+DEBIAN = "/usr/share/datasets/fashion-mnist"
 """Where Debian's package dataset-fashion-mnist puts it."""
 MEAN, STD = (0.2860,), (0.3530,)
 
@@ -52,14 +52,9 @@ def _examples(images_file: Path, labels_file: Path) -> Examples:
     return Examples(torch.from_numpy(images).unsqueeze(1), torch.from_numpy(labels.astype(np.int64)))
 
 
-def _search(folder: Path) -> tuple[Path, ...]:
-    """The four files; MNIST's have the same names, so they are taken from folders that say "fashion" only."""
-    places = [folder / each for each in SUBFOLDERS] + ([folder] if "fashion" in folder.resolve().name.lower() else [])
-    for place in (*places, DEBIAN):
-        found = [first_found(place, stem, f"{stem}.gz") for stem in STEMS]
-        if None not in found:
-            return tuple(path for path in found if path is not None)
-    return ()
+def in_places(*places: str) -> tuple[tuple[str, ...], ...]:
+    """Patterns of the four files, packed or not; MNIST's have the same names, so the place must be Fashion-MNIST's."""
+    return tuple(tuple(f"{place}/{stem}{end}" for place in places for end in ("", ".gz")) for stem in STEMS)
 
 
 def _remote(stem: str, md5: str, megabytes: float, debian: str) -> RemoteFile:
@@ -72,7 +67,7 @@ FASHION_MNIST = Source(
     "fashion-mnist",
     "70,000 grey images of clothes, 28 x 28, 10 classes",
     load,
-    _search,
+    in_places(*SUBFOLDERS, DEBIAN),
     f"{STEMS[0]}[.gz] with its three companions in {' or '.join(SUBFOLDERS)} (or {DEBIAN})",
     (
         _remote(STEMS[0], "8d4fb7e6c68d591d4c3dfef9ec88bf0d", 26.4, "cf8536b0aa1a6ac5fa3f23001093305c"),

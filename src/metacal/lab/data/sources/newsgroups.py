@@ -2,14 +2,13 @@
 
 import gzip
 import io
-import math
 import string
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -19,7 +18,7 @@ from torch import Tensor
 from metacal.errors import InvalidValueError
 from metacal.functional.arguments import check_choice, check_inside, check_integer
 from metacal.lab.data.dataset import Dataset, Examples
-from metacal.lab.data.files import READ_ERRORS, RemoteFile, Shape, Source, damaged, first_found, read_members
+from metacal.lab.data.files import READ_ERRORS, RemoteFile, Shape, Source, damaged, read_members
 from metacal.seeding import generator
 
 GROUPS = (
@@ -28,24 +27,27 @@ GROUPS = (
     *("sci.crypt", "sci.electronics", "sci.med", "sci.space", "soc.religion.christian", "talk.politics.guns"),
     *("talk.politics.mideast", "talk.politics.misc", "talk.religion.misc"),
 )
-FOLDERS = ("20_newsgroup", "20_newsgroups", "20news-bydate")
-ARCHIVES = ("news20.tar.gz", "20_newsgroup*.tar.gz", "20news-bydate.tar.gz", "20news-bydate*.tar.gz")
 VOCABULARY, LENGTH, DIMENSIONS = 20_000, 1000, 100
 GLOVE = f"glove.6B.{DIMENSIONS}d"
+DOCUMENTS = (  # the 19,997 edition before bydate, folders before archives
+    *("20_newsgroup", "20_newsgroups", "20news-bydate"),
+    *("news20.tar.gz", "20_newsgroup*.tar.gz", "20news-bydate.tar.gz", "20news-bydate*.tar.gz"),
+)
+VECTORS = (
+    *(f"{GLOVE}.txt", f"glove.6B/{GLOVE}.txt", f"{GLOVE}.txt.gz", "glove.6B.zip"),
+    *(f"{GLOVE}*.txt", f"{GLOVE}*.txt.gz"),
+)
 SPACES = str.maketrans(dict.fromkeys(string.punctuation.replace("'", ""), " "))
 """All punctuation but the apostrophe, as in the tokeniser that the published figures were made with."""
-DEPTH = 3
-"""Parts of a message's path in a folder: part/group/number, or group/number."""
 SPLIT = 4
-"""Sets the random numbers of this module apart from those of others with the same seed."""
+"""Keeps this module's random numbers apart from others with the same seed."""
 
 
 def load(folder: Path, *, split: str = "random", test_share: float = 0.2, seed: int = 0) -> Dataset:
     """Messages of 20 newsgroups as tokens ``(n, 1000)``.
 
-    Headers are cut at the first blank line; words are lower-case, separated by space and punctuation; words outside the
-    20,000 most frequent of all messages are dropped (as published: test messages have a say in which words are known,
-    in nothing that is learned); of the rest the last 1,000 are kept.
+    Headers are cut at the first blank line; words are lower-case, separated by space and punctuation; only the 20,000
+    most frequent words of all messages are kept (as published, test messages included), and of these the last 1,000.
 
     ``split="random"`` (as published) pools all messages and draws a test set by a seed that is not that of a run;
     ``bydate`` keeps that edition's own.
@@ -55,7 +57,7 @@ def load(folder: Path, *, split: str = "random", test_share: float = 0.2, seed: 
     check_integer("seed", seed, 0)
     documents, vectors = NEWSGROUPS.find(folder)
     names, texts = read_documents(documents)
-    words = [split_words(cut_header(text)) for text in texts]
+    words = [cut_header(text).lower().translate(SPACES).split() for text in texts]
     vocabulary = most_frequent(words, VOCABULARY)
     everything = Examples(
         torch.from_numpy(to_tokens(words, vocabulary, LENGTH)),
@@ -64,35 +66,23 @@ def load(folder: Path, *, split: str = "random", test_share: float = 0.2, seed: 
     if split == "random":
         order = torch.randperm(len(names), generator=generator(SPLIT, seed))
         count = int(test_share * len(names))
-        test_rows, train_rows = order[:count].sort().values, order[count:].sort().values
+        test, train = order[:count].sort().values, order[count:].sort().values
     else:
         is_test = torch.tensor(["20news-bydate-test" in name.parts for name in names])
-        test_rows, train_rows = is_test.nonzero()[:, 0], (~is_test).nonzero()[:, 0]
-    if not len(test_rows) or not len(train_rows):
+        test, train = is_test.nonzero()[:, 0], (~is_test).nonzero()[:, 0]
+    if not len(test) or not len(train):
         raise InvalidValueError(
-            f"`split` must leave training and test messages, got {len(train_rows)} and {len(test_rows)} of "
-            f"{len(names)} messages in {documents} with split={split!r}, test_share={test_share}."
+            f"`split` must leave training and test messages, got {len(train)} and {len(test)} of {len(names)} messages "
+            f"in {documents} with split={split!r}, test_share={test_share}."
         )
-    return Dataset(
-        NEWSGROUPS.name,
-        "text",
-        everything.select(train_rows),
-        everything.select(test_rows),
-        GROUPS,
-        embeddings=read_vectors(vectors, vocabulary),
-        files=(str(documents), str(vectors)),
-    )
+    about: dict[str, Any] = {"embeddings": read_vectors(vectors, vocabulary), "files": (str(documents), str(vectors))}
+    return Dataset(NEWSGROUPS.name, "text", everything.select(train), everything.select(test), GROUPS, **about)
 
 
 def read_documents(path: Path) -> tuple[list[PurePosixPath], list[str]]:
     """Names and texts of all messages by group and number, in whatever order a folder or archive has them."""
-    groups = set(GROUPS)
-    deepest = DEPTH if path.is_dir() else math.inf  # a data folder may hold other copies further down
-
-    def wanted(name: PurePosixPath) -> bool:
-        return name.parent.name in groups and name.name.isdigit() and len(name.parts) <= deepest
-
-    found = [(name, content.decode("latin-1")) for name, content in read_members(path, wanted)]
+    members = read_members(path, lambda name: name.parent.name in GROUPS and name.name.isdigit())
+    found = [(name, content.decode("latin-1")) for name, content in members]
     if not found:
         raise damaged(path, "no message was found in a folder with the name of a newsgroup")
     found.sort(key=lambda pair: (pair[0].parent.name, int(pair[0].name), str(pair[0])))
@@ -100,36 +90,19 @@ def read_documents(path: Path) -> tuple[list[PurePosixPath], list[str]]:
 
 
 def cut_header(message: str) -> str:
-    r"""A message without its header, which ends at the first blank line; one without a blank line is all body.
-
-    Examples:
-        >>> cut_header("From: me\nSubject: x\n\nHello.\n\nBye.")
-        'Hello.\n\nBye.'
-    """
+    """A message without its header, which ends at the first blank line; one without a blank line is all body."""
     head, blank, body = message.replace("\r\n", "\n").partition("\n\n")
     return body if blank else head
 
 
-def split_words(text: str) -> list[str]:
-    """Lower-case words; punctuation other than an apostrophe separates them.
-
-    Examples:
-        >>> split_words("Don't PANIC (yet).")
-        ["don't", 'panic', 'yet']
-    """
-    return text.lower().translate(SPACES).split()
-
-
 def most_frequent(documents: Sequence[Sequence[str]], size: int) -> dict[str, int]:
-    """Numbers 1, 2, ... of the most frequent words; equally frequent ones by the alphabet, so that order has no part.
+    """Numbers 1, 2, ... of the most frequent words; equally frequent ones in alphabetical order.
 
     Examples:
         >>> most_frequent([["b", "a", "a"], ["c", "b"]], 2)
         {'a': 1, 'b': 2}
     """
-    counts: Counter[str] = Counter()
-    for words in documents:
-        counts.update(words)
+    counts = Counter(word for words in documents for word in words)
     ranked = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:size]
     return {word: number for number, (word, _) in enumerate(ranked, start=1)}
 
@@ -144,8 +117,7 @@ def to_tokens(documents: Sequence[Sequence[str]], vocabulary: dict[str, int], le
     tokens = np.zeros((len(documents), length), np.int32)
     for row, words in zip(tokens, documents, strict=True):
         known = [vocabulary[word] for word in words if word in vocabulary][-length:]
-        if known:
-            row[-len(known) :] = known
+        row[length - len(known) :] = known
     return tokens
 
 
@@ -179,22 +151,13 @@ def _open_vectors(path: Path) -> Iterator[IO[bytes]]:
             yield file  # type: ignore[misc]
 
 
-def _search(folder: Path) -> tuple[Path, ...]:
-    """The documents (the 19,997 edition before bydate, folders before archives) and the word vectors."""
-    extracted = (folder / "20news-bydate-train").is_dir() and (folder / "20news-bydate-test").is_dir()
-    documents = first_found(folder, *FOLDERS) or (folder if extracted else first_found(folder, *ARCHIVES))
-    whole = (f"{GLOVE}.txt", f"glove.6B/{GLOVE}.txt", f"{GLOVE}.txt.gz", "glove.6B.zip")
-    vectors = first_found(folder, *whole, f"{GLOVE}*.txt", f"{GLOVE}*.txt.gz")
-    return (documents, vectors) if documents is not None and vectors is not None else ()
-
-
 NEWSGROUPS = Source(
     "20newsgroups",
     "18,846 or 19,997 messages of 20 newsgroups, with GloVe vectors",
     load,
-    _search,
+    (DOCUMENTS, VECTORS),
     f"{GLOVE}.txt, {GLOVE}.txt.gz, glove.6B.zip or {GLOVE}*.txt.gz, with 20_newsgroup, 20news-bydate, "
-    "20news-bydate-train with 20news-bydate-test, news20.tar.gz or 20news-bydate*.tar.gz",
+    "news20.tar.gz or 20news-bydate*.tar.gz",
     (  # The bydate edition is the archive that scikit-learn fetches; GloVe's holds four sizes of vectors.
         RemoteFile(
             "20news-bydate.tar.gz",

@@ -1,7 +1,7 @@
 """A user's own data: arrays in an ``.npz`` file, or images in folders by class."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,10 @@ SPELLINGS = (
     ("x_train", "y_train", "x_test", "y_test"),
     ("inputs", "targets"),
 )
-"""Arrays that are looked for, first come first served; a pair alone is split into training and test set."""
+"""Names of the arrays; the first that are there are taken. A pair alone is split into training and test set."""
 IMAGE_OPTIONS = ("mean", "std", "augment", "test_share", "seed")
 NPZ_OPTIONS = ("kind", "class_names", "num_classes", *IMAGE_OPTIONS)
-"""Options of `from_arrays` that a loader passes on."""
+"""Options that a loader passes on to `from_arrays`."""
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff", ".gif"}
 MODES = {1: "L", 3: "RGB"}
 PARTS = ("train", "test")
@@ -34,10 +34,9 @@ def load_npz(path: Path, **options: Any) -> Dataset:
 
     The arrays are ``train_inputs``, ``train_targets``, ``test_inputs``, ``test_targets`` (or Keras's ``x_train``, ...),
     or ``inputs`` and ``targets``, of which ``test_share`` becomes the test set. The file may also hold ``class_names``
-    (strings) and, for text, ``embeddings``. Where samples come from may be said by ``domains`` (names or numbers), or
-    ``train_domains`` and ``test_domains``. The options are `NPZ_OPTIONS`, as `from_arrays` has them.
+    (strings) and, for text, ``embeddings``. The options are `NPZ_OPTIONS`, as in `from_arrays`.
     """
-    arrays = read_npz(path)
+    arrays = _read_npz(path)
     keys = next((keys for keys in SPELLINGS if set(keys) <= set(arrays)), None)
     if keys is None:
         wanted = "; or ".join(", ".join(keys) for keys in SPELLINGS)
@@ -47,31 +46,20 @@ def load_npz(path: Path, **options: Any) -> Dataset:
         if names.dtype.kind not in "USiuf" or not names.dtype.itemsize:
             raise InvalidTypeError(f"{path}: `class_names` must hold text, got dtype {names.dtype}.")
         options["class_names"] = [str(name) for name in names.reshape(-1).astype(str)]
+    options |= {"name": path.stem, "files": (str(path),), "embeddings": arrays.get("embeddings")}
     try:
-        return from_arrays(
-            *(arrays[key] for key in keys),
-            name=path.stem,
-            files=(str(path),),
-            embeddings=arrays.get("embeddings"),
-            train_domains=arrays.get("train_domains", arrays.get("domains")),
-            test_domains=arrays.get("test_domains"),
-            **options,
-        )
+        return from_arrays(*(arrays[key] for key in keys), **options)
     except (InvalidValueError, InvalidTypeError) as error:
         raise type(error)(f"{path}: {error}") from None
 
 
-def read_npz(path: Path) -> dict[str, NDArray[Any]]:
-    """Every array of an ``.npz`` file."""
+def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
     try:
         with path.open("rb") as file:
             archive = np.load(file, allow_pickle=False)
             if not hasattr(archive, "files"):
                 raise InvalidValueError(f"{path} must be an .npz archive of arrays, got a single array.")
             arrays = {name: archive[name] for name in archive.files}
-            if other := [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]:
-                raise InvalidValueError(f"{path} must hold arrays only, got {other[0]}.")
-            return arrays
     except InvalidValueError:
         raise
     except Exception as error:  # NumPy and zipfile raise a dozen kinds for bytes that they have not written
@@ -81,58 +69,51 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
                 "runs code. Save numbers and strings, not dtype=object."
             ) from None
         raise DamagedFileError(f"{path} cannot be read as .npz: {error}.") from None
+    if other := [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]:
+        raise InvalidValueError(f"{path} must hold arrays only, got {other[0]}.")
+    return arrays
 
 
-def load_image_folder(
-    path: Path, *, size: int | None = None, channels: int = 3, domains: bool = False, **options: Any
-) -> Dataset:
+def load_image_folder(path: Path, *, size: int | None = None, channels: int = 3, **options: Any) -> Dataset:
     """Images in ``train/<class>/`` and ``test/<class>/``, or in ``<class>/`` with a test set drawn from them.
 
-    Classes are in the order of the alphabet. Other files than images are passed over.
+    Classes are in alphabetical order. Other files than images are ignored.
 
     Args:
         path: the folder.
         size: resize every image to this height and width; without it all must have one size.
         channels: 3 for colour, 1 for grey; images are converted.
-        domains: the folders hold domains, and classes within them: ``<domain>/<class>/``.
-        options: `IMAGE_OPTIONS`, as `from_arrays` has them.
+        options: `IMAGE_OPTIONS`, as in `from_arrays`.
     """
     if channels not in MODES:
         raise InvalidValueError(f"`channels` must be 1 or 3, got {channels!r}.")
     if size is not None:
         check_integer("size", size, 1)
-    if domains:
-        roots = [each for each in _visible(path) if each.is_dir() and _classes(each)]
-        _check_folders(path, "domain", [each.name for each in roots])
-        names = sorted({each for root in roots for each in _classes(root)})
-    else:
-        is_split = all((path / part).is_dir() for part in PARTS)
-        roots = [path / part for part in PARTS] if is_split else [path]
-        names = _classes(roots[0])
-        _check_folders(roots[0], "class", names)
-        if unknown := sorted(set(_classes(roots[-1])) - set(names)):
-            raise InvalidValueError(f"{roots[-1]} must hold classes of {roots[0]} only, got {', '.join(unknown)}.")
+    is_split = all((path / part).is_dir() for part in PARTS)
+    roots = [path / part for part in PARTS] if is_split else [path]
+    names = _classes(roots[0])
+    if len(names) < 2:
+        got = ", ".join(names) or "none"
+        raise InvalidValueError(f"{roots[0]} must hold at least 2 folders by class (<class>/*.png), got {got}.")
+    if unknown := sorted(set(_classes(roots[-1])) - set(names)):
+        raise InvalidValueError(f"{roots[-1]} must hold classes of {roots[0]} only, got {', '.join(unknown)}.")
     shape = None if size is None else (size, size)
     arrays: list[torch.Tensor] = []
     for root in roots:
-        files = [(file, number) for number, name in enumerate(names) for file in _images(root / name)]
-        if not files:
+        labels = {file: number for number, name in enumerate(names) for file in _images(root / name)}
+        if not labels:
             raise InvalidValueError(f"{root} must hold images in folders by class, got none.")
-        shape = shape or read_image(files[0][0]).size[::-1]
-        arrays += [read_images([file for file, _ in files], shape, channels, resize=size is not None)]
-        arrays += [torch.tensor([number for _, number in files])]
-    if domains:
-        options["train_domains"] = [root.name for root, y in zip(roots, arrays[1::2], strict=True) for _ in y]
-        arrays = [torch.cat(arrays[::2]), torch.cat(arrays[1::2])]
+        shape = shape or _read_image(next(iter(labels))).size[::-1]
+        arrays += [_read_images(labels, shape, channels, resize=size is not None), torch.tensor(list(labels.values()))]
     options |= {"name": path.resolve().name, "kind": "image", "class_names": names, "files": (str(path),)}
     return from_arrays(*arrays, **options)
 
 
-def read_images(files: Sequence[Path], shape: tuple[int, int], channels: int, *, resize: bool) -> torch.Tensor:
+def _read_images(files: Collection[Path], shape: tuple[int, int], channels: int, *, resize: bool) -> torch.Tensor:
     """uint8 ``(n, C, H, W)``; an image of another shape is resized, or refused."""
     images = np.empty((len(files), *shape, channels), np.uint8)
     for row, file in zip(images, files, strict=True):
-        image = read_image(file).convert(MODES[channels])
+        image = _read_image(file).convert(MODES[channels])
         if resize:
             image = image.resize(shape[::-1], Image.Resampling.BILINEAR)
         elif image.size != shape[::-1]:
@@ -144,7 +125,7 @@ def read_images(files: Sequence[Path], shape: tuple[int, int], channels: int, *,
     return torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2)))
 
 
-def read_image(file: Path) -> Image.Image:
+def _read_image(file: Path) -> Image.Image:
     """An image, turned as its EXIF data says; one so large that it must be a trap is refused."""
     try:
         with warnings.catch_warnings():
@@ -155,22 +136,10 @@ def read_image(file: Path) -> Image.Image:
         raise DamagedFileError(f"{file} cannot be read as an image: {str(error).rstrip('.')}.") from None
 
 
-def _check_folders(path: Path, what: str, names: Sequence[str]) -> None:
-    if len(names) < 2:
-        within = "<domain>/<class>" if what == "domain" else "<class>"
-        got = ", ".join(names) or "none"
-        raise InvalidValueError(f"{path} must hold images in at least 2 folders by {what} ({within}/*.png), got {got}.")
-
-
-def _visible(folder: Path) -> list[Path]:
-    return [each for each in sorted(folder.iterdir()) if not each.name.startswith(".")]
-
-
 def _classes(root: Path) -> list[str]:
-    return [each.name for each in _visible(root) if _images(each)]
+    return [each.name for each in sorted(root.iterdir()) if not each.name.startswith(".") and _images(each)]
 
 
 def _images(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        return []
-    return sorted(file for file in folder.iterdir() if file.suffix.lower() in SUFFIXES and file.is_file())
+    files = folder.iterdir() if folder.is_dir() else ()
+    return sorted(file for file in files if file.suffix.lower() in SUFFIXES and file.is_file())

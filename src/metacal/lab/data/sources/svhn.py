@@ -1,7 +1,6 @@
-"""SVHN, cropped digits, in the official ``.mat`` layout, and a reader of the MATLAB files that it comes in.
+"""SVHN, cropped digits, and a reader of the MATLAB files that it comes in (level 5, little-endian).
 
-The reader is our own because SciPy's trusts the sizes that a file states: a damaged file can end the process. It reads
-what SVHN is written in, MathWorks' "MAT-File Format" of level 5, little-endian; other levels are refused.
+The reader is our own because SciPy's trusts the sizes that a file states: a damaged file can end the process.
 """
 
 import struct
@@ -15,23 +14,18 @@ import torch
 from numpy.typing import NDArray
 
 from metacal.lab.data.dataset import Dataset, Examples
-from metacal.lab.data.files import MOST_BYTES, RemoteFile, Shape, Source, damaged, first_found
+from metacal.lab.data.files import MOST_BYTES, RemoteFile, Shape, Source, damaged
 from metacal.lab.data.sources.cifar import MEAN, STD
 
 STANFORD = "http://ufldl.stanford.edu/housenumbers"
 MATRIX, COMPRESSED = 14, 15
 STORED = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
-"""Data types by number."""
-NUMERIC = range(6, 16)
-"""Classes of arrays that hold plain numbers: not cells, structures, objects, text or sparse matrices."""
+NUMERIC = range(6, 16)  # classes of arrays that hold plain numbers: not cells, structures, text or sparse matrices
 COMPLEX = 0x08
 
 
 def load(folder: Path) -> Dataset:
-    """73,257 training and 26,032 test images, label 10 read as digit 0.
-
-    As published: no augmentation, and scaled by the mean and standard deviation of CIFAR-10.
-    """
+    """73,257 training and 26,032 test images; as published without augmentation and scaled as CIFAR-10."""
     files = SVHN.find(folder)
     train, test = (read_mat(path) for path in files)
     digits = tuple(map(str, range(10)))
@@ -107,20 +101,14 @@ def _read_matrix(content: memoryview, names: Collection[str]) -> dict[str, NDArr
     return {name: np.frombuffer(numbers, f"<{STORED[kind]}").reshape(shape, order="F")}
 
 
-def _search(folder: Path) -> tuple[Path, ...]:
-    """The training and the test file; complete ones before any other edition."""
-    found = [
-        first_found(folder, f"{name}.mat", f"svhn/{name}.mat", f"svhn_{name}*.mat", f"{name}*.mat")
-        for name in ("train_32x32", "test_32x32")
-    ]
-    return tuple(path for path in found if path is not None) if None not in found else ()
-
-
 SVHN = Source(
     "svhn",
     "99,289 house numbers in colour, 32 x 32, 10 classes",
     load,
-    _search,
+    tuple(
+        (f"{name}.mat", f"svhn/{name}.mat", f"svhn_{name}*.mat", f"{name}*.mat")
+        for name in ("train_32x32", "test_32x32")
+    ),
     "train_32x32.mat, svhn/train_32x32.mat or svhn_train_32x32*.mat with its companion test_32x32",
     (
         RemoteFile("train_32x32.mat", f"{STANFORD}/train_32x32.mat", "md5:e26dedcc434d2e4c54c9b2d4a06d8373", 182),
