@@ -23,7 +23,8 @@ from benchmarks.report import save_table
 from metacal.lab.training.environment import commit, processor
 
 STORE = Path("results/default")
-ON_IMAGES = ("ce", "start .1", "not gated", "head", "centre")
+THIRD = tuple(name for name in CANDIDATES if name.startswith("second"))
+ON_IMAGES = ("ce", "start .1", "not gated", "head", "centre", *THIRD)
 """What is compared on images in development, where a run takes minutes."""
 CONFIRMED = (*BASELINES, "paper", "default")
 

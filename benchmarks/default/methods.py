@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+from torch import Tensor
+
 from metacal import PAPER, HierarchicalLabelSmoothing, LogitPenalty, NonUniformLabelSmoothing, OuterStep
 from metacal.losses import CrossEntropyLoss, DECELoss, FocalLoss, LabelSmoothingLoss, Loss
 from metacal.metalearning.hyperparameter import Phase
@@ -14,12 +16,16 @@ DECAY = 0.0025
 """Of what is learned, in each training step; chosen in the first round, for label smoothing."""
 
 
-class UngatedPenalty(LogitPenalty):
-    """The same penalty whether the model over-fits or not."""
+class GatedPenalty(LogitPenalty):
+    """The penalty with another exponent of its gate, over-fitting; 0 penalises whether the model over-fits or not."""
 
-    def pace(self, phase: Phase) -> float:
+    def __init__(self, num_classes: int, start: float, *, gate: float, **options: float) -> None:
+        super().__init__(num_classes, start, **options)
+        self.gate = gate
+
+    def pace(self, phase: Phase) -> Tensor | float:
         """What the strengths are multiplied by now."""
-        return math.pow(phase.relative_lr, self.annealing)
+        return phase.overfitting**self.gate * math.pow(phase.relative_lr, self.annealing)
 
 
 @dataclass(frozen=True)
@@ -27,8 +33,8 @@ class Candidate:
     """A way to use `MetaCalibrator`.
 
     Attributes:
-        start, annealing, rate, share: of the penalty.
-        is_gated: whether the penalty follows over-fitting.
+        start, annealing, gate, rate, share: of the penalty.
+        is_mean: whether ``start`` is that of the mean over classes instead of the sum.
         through: what the simulated step moves.
         learns: False leaves the penalty at its start, as a control.
         fixed: ``"default"`` gives no arguments at all, ``"smoothing"`` learns hierarchical label smoothing, ``"paper"``
@@ -37,9 +43,10 @@ class Candidate:
 
     start: float = 0.03
     annealing: float = 2.0
+    gate: float = 1.0
     rate: float = 3.0
     share: float = 0.1
-    is_gated: bool = True
+    is_mean: bool = False
     through: str = "model"
     learns: bool = True
     fixed: str = ""
@@ -54,8 +61,14 @@ class Candidate:
             plain = CrossEntropyLoss() + 0.5 * DECELoss()
             paper: dict[str, Any] = {"hyperparameters": NonUniformLabelSmoothing(num_classes), "objective": plain}
             return {**paper, "through": "head", "outer": PAPER}
-        penalty = (LogitPenalty if self.is_gated else UngatedPenalty)(
-            num_classes, self.start, annealing=self.annealing, rate=self.rate, share=self.share, decay=DECAY
+        penalty = GatedPenalty(
+            num_classes,
+            self.start / (num_classes if self.is_mean else 1),
+            annealing=self.annealing,
+            gate=self.gate,
+            rate=self.rate,
+            share=self.share,
+            decay=DECAY,
         )
         outer = OuterStep(every=16, dense_start=0, memory=512)
         if not self.learns:
@@ -64,15 +77,20 @@ class Candidate:
 
 
 CENTRE = Candidate()
+SECOND = replace(CENTRE, start=0.1, share=0.0)
+"""What the second round chose: the centre of the third."""
 
 CANDIDATES: dict[str, Candidate] = {
     "centre": CENTRE,
     "start .1": replace(CENTRE, start=0.1),
-    "not gated": replace(CENTRE, is_gated=False),
+    "not gated": replace(CENTRE, gate=0.0),
     "annealing 1": replace(CENTRE, annealing=1.0),
     "one strength": replace(CENTRE, share=0.0),
     "head": replace(CENTRE, through="head"),
     "no learning": replace(CENTRE, learns=False),
+    "second": SECOND,
+    "second, gate squared": replace(SECOND, gate=2.0),
+    "second, gate squared, mean": replace(SECOND, gate=2.0, start=1.0, is_mean=True),
     "smoothing": Candidate(fixed="smoothing"),
     "paper": Candidate(fixed="paper"),
     "default": Candidate(fixed="default"),
