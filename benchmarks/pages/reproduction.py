@@ -11,6 +11,7 @@ from typing import NamedTuple
 from metacal.lab.cli.run import in_order
 from metacal.lab.paper import EXHIBITS
 from metacal.lab.paper.exhibits import Exhibit, published_figures
+from metacal.lab.paper.tables import metric_name
 
 RANK = "average rank"
 SETTINGS = {"as published": "published setting", "not in the paper": "settings of our own"}
@@ -131,6 +132,10 @@ def both(line: dict[str, str]) -> list[Cell]:
     if line["published_mean"]:
         said = figure(float(line["published_mean"]), float(line["published_std"]) if line["published_std"] else None)
         cells.append(Cell(line["metric"], f"{line['row']}, published", line["method"], said))
+    if line.get("paired_difference"):
+        half = line["paired_half_interval"]
+        found = figure(float(line["paired_difference"]), float(half) if half else None)
+        cells.append(Cell(line["metric"], f"{line['row']}, minus the baseline (95 %)", line["method"], found))
     return cells
 
 
@@ -150,9 +155,7 @@ def tables(cells: list[Cell]) -> list[str]:
     for metric in dict.fromkeys(cell.metric for cell in cells):
         of_metric = [cell for cell in cells if cell.metric == metric]
         methods = list(dict.fromkeys(cell.method for cell in of_metric))
-        said = metric.removesuffix("_percent").replace("_", " ").replace("ece", "ECE")
-        unit = ", %" if metric.endswith("_percent") else ""
-        lines += ["| " + " | ".join([f"{said}{unit}", *(method.replace("|", "\\|") for method in methods)]) + " |"]
+        lines += ["| " + " | ".join([metric_name(metric), *(method.replace("|", "\\|") for method in methods)]) + " |"]
         lines += ["|---" * (len(methods) + 1) + "|"]
         for row in dict.fromkeys(cell.row for cell in of_metric):
             texts = {cell.method: cell.text for cell in of_metric if cell.row == row}
