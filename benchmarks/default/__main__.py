@@ -23,8 +23,9 @@ from benchmarks.report import save_table
 from metacal.lab.training.environment import commit, processor
 
 STORE = Path("results/default")
-THIRD = tuple(name for name in CANDIDATES if name.startswith("second"))
-ON_IMAGES = ("ce", "start .1", "not gated", "head", "centre", *THIRD)
+LATER = tuple(name for name in CANDIDATES if name.startswith("second"))
+FOURTH = ("ce", *(name for name in LATER if "squared" not in name))
+ON_IMAGES = ("ce", "start .1", "not gated", "head", "centre", *LATER)
 """What is compared on images in development, where a run takes minutes."""
 CONFIRMED = (*BASELINES, "paper", "default")
 
@@ -34,7 +35,8 @@ def runs_of(plan: str) -> list[Run]:
     small = [regime for regime in REGIMES if regime not in IMAGE_REGIMES]
     if plan == "develop":
         developed = (*BASELINES, *(name for name in CANDIDATES if name not in ("paper", "default")))
-        return [*product(small, range(600, 605), developed), *product(IMAGE_REGIMES, [600], ON_IMAGES)]
+        images = [*product(IMAGE_REGIMES, [600], ON_IMAGES), *product(["cifar100"], [601, 602], FOURTH)]
+        return [*product(small, range(600, 605), developed), *images]
     on_images = [method for method in CONFIRMED if method != "paper"]  # which takes up to an hour there
     return [*product(small, range(300, 310), CONFIRMED), *product(IMAGE_REGIMES, range(3), on_images)]
 

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from metacal import PAPER, HierarchicalLabelSmoothing, LogitPenalty, NonUniformLabelSmoothing, OuterStep
@@ -17,15 +18,18 @@ DECAY = 0.0025
 
 
 class GatedPenalty(LogitPenalty):
-    """The penalty with another exponent of its gate, over-fitting; 0 penalises whether the model over-fits or not."""
+    """The penalty with another gate: an exponent (0: no gate), or a dead zone, below which over-fitting counts as none."""
 
-    def __init__(self, num_classes: int, start: float, *, gate: float, **options: float) -> None:
+    def __init__(self, num_classes: int, start: float, *, gate: float, dead_zone: float, **options: float) -> None:
         super().__init__(num_classes, start, **options)
-        self.gate = gate
+        self.gate, self.dead_zone = gate, dead_zone
 
     def pace(self, phase: Phase) -> Tensor | float:
-        """What the strengths are multiplied by now."""
-        return phase.overfitting**self.gate * math.pow(phase.relative_lr, self.annealing)
+        """Return the current factor of the strengths."""
+        share = phase.overfitting
+        if self.dead_zone:
+            share = (torch.as_tensor(share) - self.dead_zone).clamp(min=0.0) / (1.0 - self.dead_zone)
+        return share**self.gate * math.pow(phase.relative_lr, self.annealing)
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,7 @@ class Candidate:
     """A way to use `MetaCalibrator`.
 
     Attributes:
-        start, annealing, gate, rate, share: of the penalty.
+        start, annealing, gate, dead_zone, rate, share: of the penalty.
         is_mean: whether ``start`` is that of the mean over classes instead of the sum.
         through: what the simulated step moves.
         learns: False leaves the penalty at its start, as a control.
@@ -44,6 +48,7 @@ class Candidate:
     start: float = 0.03
     annealing: float = 2.0
     gate: float = 1.0
+    dead_zone: float = 0.0
     rate: float = 3.0
     share: float = 0.1
     is_mean: bool = False
@@ -66,6 +71,7 @@ class Candidate:
             self.start / (num_classes if self.is_mean else 1),
             annealing=self.annealing,
             gate=self.gate,
+            dead_zone=self.dead_zone,
             rate=self.rate,
             share=self.share,
             decay=DECAY,
@@ -78,7 +84,7 @@ class Candidate:
 
 CENTRE = Candidate()
 SECOND = replace(CENTRE, start=0.1, share=0.0)
-"""What the second round chose: the centre of the third."""
+"""What the second round chose: the centre of the third and the fourth."""
 
 CANDIDATES: dict[str, Candidate] = {
     "centre": CENTRE,
@@ -91,6 +97,8 @@ CANDIDATES: dict[str, Candidate] = {
     "second": SECOND,
     "second, gate squared": replace(SECOND, gate=2.0),
     "second, gate squared, mean": replace(SECOND, gate=2.0, start=1.0, is_mean=True),
+    "second, dead zone .05": replace(SECOND, dead_zone=0.05),
+    "second, dead zone .1": replace(SECOND, dead_zone=0.1),
     "smoothing": Candidate(fixed="smoothing"),
     "paper": Candidate(fixed="paper"),
     "default": Candidate(fixed="default"),
