@@ -18,7 +18,7 @@ DECAY = 0.0025
 
 
 class GatedPenalty(LogitPenalty):
-    """The penalty with another gate: an exponent (0: no gate), or a dead zone, below which over-fitting counts as none."""
+    """The penalty with another gate: an exponent (0: no gate), or a dead zone that over-fitting has to exceed."""
 
     def __init__(self, num_classes: int, start: float, *, gate: float, dead_zone: float, **options: float) -> None:
         super().__init__(num_classes, start, **options)
