@@ -2,8 +2,10 @@
 
 import copy
 import math
+import random
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from tests.metalearning.models import K, batch, batches, both_ways, calibrator, make_net, same, sgd, state_of
@@ -46,6 +48,42 @@ def test_a_buffer_in_the_graph_survives_the_meta_step(way, through):
         loss.backward()
     assert net.body.weight.grad.abs().max() > 0
     assert len(meta.history) == 1
+
+
+class DropsLayers(nn.Module):
+    """Leaves out layers by random numbers that are not torch's."""
+
+    def __init__(self, draw):
+        super().__init__()
+        self.draw = draw
+        self.layers = nn.ModuleList(nn.Linear(5, 5) for _ in range(4))
+        self.fc = nn.Linear(5, K)
+
+    def forward(self, x):
+        for layer in self.layers:
+            if self.draw() < 0.5:
+                x = x + torch.tanh(layer(x))
+        return self.fc(x)
+
+
+@both_ways
+@pytest.mark.parametrize("draw", [random.random, np.random.rand], ids=["python", "numpy"])
+def test_random_numbers_of_python_and_numpy(draw, through):
+    """The same ones in all passes of a meta step, and the caller's stay as they are."""
+    torch.manual_seed(0)
+    net = DropsLayers(draw).double()
+    x, y = batch(8, 1, dtype=torch.float64)
+    held_out = batch(8, 2, dtype=torch.float64)
+    meta = calibrator(net, VectorLabelSmoothing(K), meta=[held_out], through=through)
+    random.seed(3)
+    np.random.seed(3)
+    expected = [draw() for _ in range(3)]
+    random.seed(3)
+    np.random.seed(3)
+    first, second = (meta.hypergradient(x, y, held_out)["strength"] for _ in range(2))
+    assert [draw() for _ in range(3)] == expected
+    assert first.abs().max() > 0
+    torch.testing.assert_close(first, second, rtol=1e-9, atol=0.0)
 
 
 @both_ways

@@ -1,10 +1,12 @@
 """Runs users' models (wrapped, compiled, converted) on their batches without side effects."""
 
+import random
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -144,11 +146,18 @@ def leaving_no_trace(model: nn.Module, *, mode: str, seed: int, device: torch.de
 
 @contextmanager
 def fresh_random_stream(seed: int, device: torch.device) -> Iterator[None]:
-    """Use a separate random stream inside; the caller's continues afterwards unchanged."""
+    """Use separate random numbers of torch, Python and NumPy inside; the caller's continue afterwards unchanged."""
     is_cuda = device.type == "cuda"
+    python, numpy = random.getstate(), np.random.get_state(legacy=False)
     with torch.random.fork_rng(devices=[device] if is_cuda else []):
         torch.default_generator.manual_seed(seed)
         if is_cuda:
             index = device.index if device.index is not None else torch.cuda.current_device()
             torch.cuda.default_generators[index].manual_seed(seed)
-        yield
+        random.seed(seed)
+        np.random.seed(seed % 2**32)
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)
