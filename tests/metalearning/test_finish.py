@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from metacal import Finish, ScalarLabelSmoothing, TemperatureScaled
+from metacal.errors import InvalidValueError
 from metacal.functional import negative_log_likelihood, temperature_with_prior
 from metacal.metalearning.finish import can_fold
 
@@ -269,6 +270,39 @@ def test_separable_held_out_samples_do_no_harm():
     assert 0.3 < found.temperature < 1.0
     before, after = (negative_log_likelihood(logits=z, targets=y) for z in (logits, net(x).detach()))
     assert after < 1.5 * before
+
+
+class RulesOut(nn.Module):
+    """The first class cannot be."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(5, K)
+
+    def forward(self, x):
+        return self.fc(x).masked_fill(torch.arange(K) == 0, -torch.inf)
+
+
+def test_classes_that_are_ruled_out():
+    torch.manual_seed(0)
+    net = RulesOut()
+    x, y = samples = batch(60, 3)[0], 1 + torch.arange(60) % 2
+    found = calibrator(net, meta=loaded(samples)).finish()
+    both = net(x)[:, 1:]
+    wanted = temperature_with_prior(logits=both.double(), targets=y - 1, iterations=60)
+    assert found.temperature == pytest.approx(wanted.item(), rel=1e-6)
+    assert found.before.nll == pytest.approx(nn.functional.cross_entropy(both, y - 1).item(), rel=1e-5)
+    assert 0.0 <= found.before.low <= found.before.ece <= found.before.high <= 1.0
+
+
+def test_a_model_that_returns_no_numbers_is_left_as_it_is():
+    net = sharp_net(dropout=0.0)
+    x, y = drawn_from(net)
+    x[7] = torch.nan
+    before = state_of(net)
+    with pytest.raises(InvalidValueError, match="`logits` must be finite, got nan in row 7"):
+        calibrator(net, meta=loaded((x, y))).finish()
+    assert same(state_of(net), before)
 
 
 def test_one_sample_shows_little():

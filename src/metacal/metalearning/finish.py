@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from metacal.functional import calibration_error_interval
-from metacal.functional.temperature import temperature_with_prior
+from metacal.functional.temperature import LEAST_LOGIT, temperature_with_prior
 from metacal.metalearning.head_tap import is_plain_linear, logits_of
 
 ITERATIONS = 60
@@ -90,6 +90,7 @@ def finish(model: nn.Module, head: nn.Module | None, logits: Tensor, labels: Ten
     wide = logits.double() if logits.device.type != "mps" else logits.float()
     temperature = temperature_with_prior(logits=wide, targets=labels, iterations=ITERATIONS)
     gain, error = gain_of(wide, labels, temperature)
+    before, after = _figures(wide, labels), _figures(wide / temperature, labels)  # raises if a logit is not a number
     reason = f"it lowers held-out NLL by {gain:.4f} (s.e. {error:.4f})"
     is_folded = folds and can_fold(model, head)
     if is_folded and head is not None:
@@ -98,7 +99,6 @@ def finish(model: nn.Module, head: nn.Module | None, logits: Tensor, labels: Ten
                 parameter.div_(float(temperature))
     elif folds:
         reason += "; the last layer is not a plain linear one: use metacal.TemperatureScaled(model, temperature)"
-    before, after = _figures(wide, labels), _figures(wide / temperature, labels)
     return Finish(float(temperature), gain > error, is_folded, reason, len(labels), before, after)
 
 
@@ -122,5 +122,6 @@ def _nll(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def _figures(logits: Tensor, labels: Tensor) -> Figures:
-    interval = calibration_error_interval(logits=logits, targets=labels)
+    ruled_out = logits == -torch.inf  # classes that cannot be; any logit far below the others says so
+    interval = calibration_error_interval(logits=logits.masked_fill(ruled_out, LEAST_LOGIT), targets=labels)
     return Figures(float(_nll(logits, labels).mean()), *(float(end) for end in interval[:3]))
