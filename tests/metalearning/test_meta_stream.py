@@ -352,8 +352,21 @@ def test_workers_that_stay_are_not_shared_with_other_passes_of_the_loader():
     drawn = []
     for _ in range(2):
         drawn += [next(stream)[1].item() for _ in range(2)]
-        assert len(list(loader)) == 6
+        assert len(list(loader)) == len(list(stream.once())) == 6
+        assert stream.peek()[1] == 0
     assert drawn == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_random_numbers_of_workers_are_those_of_the_place_too(workers):
+    def make():
+        return MetaStream(DataLoader(Noisy(), batch_size=4, num_workers=workers), seed=3)
+
+    whole, resumed = make(), make()
+    expected = [next(whole)[0].tolist() for _ in range(5)]
+    resumed.go_to(2)
+    assert [next(resumed)[0].tolist() for _ in range(3)] == expected[2:]
+    assert len({number % 1 for batch in expected for number in batch}) == 20
 
 
 X, Y = torch.zeros(2, 3), torch.tensor([1, 0])

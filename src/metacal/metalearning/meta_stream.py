@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
+    Dataset,
     DistributedSampler,
     IterableDataset,
     RandomSampler,
@@ -18,11 +19,12 @@ from torch.utils.data import (
     SequentialSampler,
     Subset,
     SubsetRandomSampler,
+    get_worker_info,
 )
 
 from metacal.errors import InvalidTypeError, InvalidValueError
 from metacal.metalearning.gather import own_rank, own_seed, world_size
-from metacal.metalearning.model_calls import Batch, fresh_random_stream
+from metacal.metalearning.model_calls import Batch, fresh_random_stream, seed_all
 from metacal.seeding import generator
 
 ORDER = 7
@@ -58,6 +60,20 @@ class EndlessOrder(Sampler[list[int]]):
             yield order[(first + torch.arange(self.batch_size)) % self.length].tolist()
 
 
+class NumberedBatches(Dataset[Any]):
+    """Samples by the number of their batch, which alone determines a worker's random numbers, and their own."""
+
+    def __init__(self, samples: Any, seed: int) -> None:
+        self.samples, self.seed = samples, own_seed(seed)
+
+    def __getitems__(self, numbers: list[int]) -> list[Any]:
+        number, *wanted = numbers
+        if get_worker_info() is not None:
+            seed_all(self.seed + number)
+        together = getattr(self.samples, "__getitems__", None)
+        return together(wanted) if callable(together) else [self.samples[each] for each in wanted]
+
+
 class MetaStream(Iterator[Batch]):
     """Endless batches ``(x, y)`` of held-out samples.
 
@@ -77,10 +93,7 @@ class MetaStream(Iterator[Batch]):
         if not isinstance(meta, Iterable) or isinstance(meta, (str, bytes, Tensor, Mapping)):
             raise InvalidTypeError(f"`meta` must be a loader or an iterable of batches, got {type(meta).__name__}.")
         # Accelerate's loaders tell the training loop which of them is in use: that must stay the training's.
-        self.meta: Any = getattr(meta, "base_dataloader", meta)
-        if isinstance(self.meta, DataLoader) and self.meta.persistent_workers:  # its workers serve one pass at a time
-            self.meta = copy.copy(self.meta)
-            self.meta._iterator = None
+        self.meta: Any = apart(getattr(meta, "base_dataloader", meta))
         self.seed, self.drawn, self.split = seed, 0, split or split_batch
         self._batches: Iterator[Any] | None = None
 
@@ -108,7 +121,7 @@ class MetaStream(Iterator[Batch]):
         """Yield every sample once, in order; under DDP this process's share."""
         samples = samples_of(self.meta)
         if samples is None:
-            return map(self.split, self.meta)
+            return map(self.split, apart(self.meta))
         own = Subset(samples, range(own_rank(), len(samples), world_size()))
         return map(self.split, self._load(own, batch_size=batches_of(self.meta).batch_size))
 
@@ -117,7 +130,7 @@ class MetaStream(Iterator[Batch]):
         samples = samples_of(self.meta)
         with self._random_numbers_of(0):
             if samples is None:
-                return self.split(next(cycle(self.meta)))
+                return self.split(next(cycle(apart(self.meta))))
             return self.split(self.meta.collate_fn([samples[number] for number in range(min(2, len(samples)))]))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -131,8 +144,9 @@ class MetaStream(Iterator[Batch]):
         if samples is not None:
             order = EndlessOrder(len(samples), batches_of(self.meta).batch_size, self.seed, self.drawn)
             with self._random_numbers_of(0):  # one is drawn for workers
-                return iter(self._load(samples, batch_sampler=order))
-        batches = cycle(self.meta)
+                numbered = ([number, *batch] for number, batch in enumerate(order, self.drawn))
+                return iter(self._load(NumberedBatches(samples, self.seed), batch_sampler=numbered))
+        batches = cycle(apart(self.meta))
         for number in range(self.drawn):  # its order may be drawn at random: drawn as before
             with self._random_numbers_of(number):
                 next(batches)
@@ -192,6 +206,15 @@ def cycle(batches: Iterable[Any]) -> Iterator[Any]:
             yield batch
         if is_empty:
             raise InvalidValueError("`meta` must give at least one batch per pass, got none.")
+
+
+def apart(loader: Any) -> Any:
+    """Return a loader to go through beside another pass over the given one; persistent workers serve one at a time."""
+    if not isinstance(loader, DataLoader) or not loader.persistent_workers:
+        return loader
+    own = copy.copy(loader)
+    own._iterator = None
+    return own
 
 
 def _passes(batches: Any, start: int) -> Iterator[Any]:

@@ -150,14 +150,19 @@ def fresh_random_stream(seed: int, device: torch.device) -> Iterator[None]:
     is_cuda = device.type == "cuda"
     python, numpy = random.getstate(), np.random.get_state(legacy=False)
     with torch.random.fork_rng(devices=[device] if is_cuda else []):
-        torch.default_generator.manual_seed(seed)
+        seed_all(seed)
         if is_cuda:
             index = device.index if device.index is not None else torch.cuda.current_device()
             torch.cuda.default_generators[index].manual_seed(seed)
-        random.seed(seed)
-        np.random.seed(seed % 2**32)
         try:
             yield
         finally:
             random.setstate(python)
             np.random.set_state(numpy)
+
+
+def seed_all(seed: int) -> None:
+    """Seed the random numbers of torch (on the CPU), Python and NumPy."""
+    torch.default_generator.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
