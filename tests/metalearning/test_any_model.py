@@ -264,6 +264,14 @@ def test_a_compiled_model(backend, through):
     assert same(state_of(net), state_of(twin))
 
 
+def test_a_model_compiled_as_one_graph():
+    """Without a hook in it, at which the compiler would stop."""
+    net = make_net(dropout=0.0)
+    meta = calibrator(torch.compile(net, backend="eager", fullgraph=True), through="model")
+    meta.step(*batch(12, 1)).backward()
+    assert net.fc.weight.grad.abs().max() > 0
+
+
 @both_ways
 @pytest.mark.parametrize("precision", ["32-true", "64-true", pytest.param("bf16-mixed", marks=pytest.mark.bf16)])
 def test_a_fabric_model(precision, through):

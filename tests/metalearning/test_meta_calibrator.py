@@ -483,7 +483,9 @@ def test_remove_takes_the_hooks_off(head, through):
         return [h for m in net.modules() for h in (*m._forward_hooks.values(), *m._forward_pre_hooks.values())]
 
     meta = calibrator(net, head=head, through=through)
-    assert len(hooks()) == (4 if through == "model" and head else 2)
+    assert len(hooks()) == (0 if through == "model" and not head else 2)
+    with meta.watching():
+        assert len(hooks()) == (4 if through == "model" else 2)
     meta.remove()
     assert not hooks()
     calibrator(net, head=head, through=through)  # gone at once, and its hooks with it

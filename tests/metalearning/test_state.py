@@ -87,7 +87,8 @@ def test_a_copy_goes_its_own_way(copied, through):
     net = make_net(dropout=0.0)
     meta = calibrator(net, Vector(K), meta=batches(3), through=through)
     meta.step(*batch(12, 1))
-    before = state_of(meta.hyperparameters)
+    with meta.watching():
+        before = state_of(meta.hyperparameters)
     other = copied(meta)
     assert other.model is not net
     other.step(*batch(12, 3)).backward()

@@ -48,14 +48,14 @@ class ThroughModel:
 
     def __init__(self, model: nn.Module, head: nn.Module | None, found: nn.Module | None) -> None:
         self.model, self.head, self.penalised = model, head, model if head is None else head
-        self._inputs = HeadTap(plain_model(model))
-        self._outputs = self._inputs if head is None else HeadTap(head)
-        self._found = found if head is None and found is not self._inputs.head else None
+        self._found = found
+        self._outputs = None if head is None else HeadTap(head)
+        self._inputs: HeadTap | None = None  # not before it is needed: a hook takes time, and a compiler stops at it
 
     def run(self, x: Any, model: nn.Module | None = None) -> tuple[Any, Tensor]:
         """Return the input, and the logits with history: the output of the model, or of its head if named."""
         model = self.model if model is None else model
-        if self.head is None:
+        if self.head is None or self._outputs is None:
             return x, logits_of(call_model(model, x))
         with self._outputs.listening():
             call_model(model, x)
@@ -64,22 +64,32 @@ class ThroughModel:
     @contextmanager
     def watching(self) -> Iterator[list[Any]]:
         """Record the model run by a trainer inside; yields the list of outputs so far."""
-        if self._found is not None:  # not before it is needed: a compiler stops at a hook
-            self._outputs, self._found = HeadTap(self._found), None
-        with self._inputs.listening(), self._outputs.listening() as outputs:
-            yield outputs
+        inputs, outputs = self._taps()
+        with inputs.listening(), outputs.listening() as heard:
+            yield heard
 
     def taken(self, x: Any = None) -> tuple[Any, Tensor]:
         """Return the model's input (``x`` if given) and the logits it returned inside `watching`."""
-        call, output = self._outputs.take()
+        inputs, outputs = self._taps()
+        call, output = outputs.take()
         if x is None:
-            x = call if self._outputs is self._inputs else self._inputs.take()[0]
+            x = call if outputs is inputs else inputs.take()[0]
         return x, logits_of(output)
 
     def remove(self) -> None:
         """Remove the hooks."""
-        self._inputs.remove()
-        self._outputs.remove()
+        for tap in (self._inputs, self._outputs):
+            if tap is not None:
+                tap.remove()
+
+    def _taps(self) -> tuple[HeadTap, HeadTap]:
+        """Return the taps of the model's input and of the logits."""
+        if self._inputs is None:
+            self._inputs = HeadTap(plain_model(self.model))
+        if self._outputs is None:
+            found = self._inputs.head if self._found is None else self._found
+            self._outputs = self._inputs if found is self._inputs.head else HeadTap(found)
+        return self._inputs, self._outputs
 
     def hypergradient(self, task: MetaTask, parts: Sequence[Batch], meta: Batch) -> Hypergradient:
         """Compute it from the parts of a training batch and a held-out batch; see the module's docstring."""
