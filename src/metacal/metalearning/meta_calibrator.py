@@ -389,7 +389,7 @@ class MetaCalibrator:
     def _follow_model(self) -> None:
         """Move omega and Adam's state to the model's device."""
         device = next(self._path.penalised.parameters()).device
-        if next(self.hyperparameters.parameters()).device != device:
+        if self._adam.taken.device != device:
             for module in (self.hyperparameters, self._task.objective, self._task.base_loss):
                 module.to(device)
             self._adam = self._adam.to(device)

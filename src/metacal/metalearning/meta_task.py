@@ -112,6 +112,7 @@ class Overfitting:
 
     def __init__(self) -> None:
         self.losses: Tensor | None = None
+        self._share: tuple[Tensor, Tensor] | None = None  # and the losses that it is of
 
     def see(self, losses: Tensor) -> None:
         """Update with the two losses at a meta step, unless one is not finite."""
@@ -128,9 +129,11 @@ class Overfitting:
         """In [0, 1], on the device; 0 before the first meta step."""
         if self.losses is None:
             return 0.0
-        training, held_out = self.losses
-        share: Tensor = ((held_out - training) / held_out.clamp(min=1e-12)).clamp(0.0, 1.0)
-        return share.nan_to_num(nan=0.0)
+        if self._share is None or self._share[0] is not self.losses:  # asked for in each step, it changes in few
+            training, held_out = self.losses
+            share: Tensor = ((held_out - training) / held_out.clamp(min=1e-12)).clamp(0.0, 1.0)
+            self._share = self.losses, share.nan_to_num(nan=0.0)
+        return self._share[1]
 
 
 @dataclass
