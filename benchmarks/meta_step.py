@@ -1,13 +1,14 @@
 """What meta-calibration costs: training steps side by side with plain cross-entropy, and with the published form.
 
-Run: ``python -m benchmarks.meta_step``, or with the names of parts (network-10, network-100, perceptron, memory,
-product) to measure these alone. Figures of the whole go to results/benchmarks/meta_step.json.
+Run: ``python -m benchmarks.meta_step`` (ten minutes on two idle cores), or with the names of parts (network-10,
+network-100, perceptron, memory, product) to measure these alone. Figures of the whole go to
+results/benchmarks/meta_step.json; those of ``--quick``, which only shows that everything runs, go nowhere.
 """
 
 import argparse
 import math
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -33,11 +34,12 @@ from metacal.metalearning import OuterStep
 BATCH = 64
 LR = 0.1
 ITERATIONS = 10_000
-WARM, ROUNDS = 9, 12
-"""Steps before any is timed, after which held-out samples fill the memory, and steps that are."""
+WARM, ROUNDS = 2, 6
+"""Steps before any is timed, and steps that are; a step of a ResNet18 takes two seconds, a published one six."""
 PLAIN = "cross-entropy"
 FLOOR = "cross-entropy, and a forward pass"
 IDLE = "no meta step due"
+DEFAULT = f"the default over {ITERATIONS:,} iterations"
 HEAD, MODEL = "every=1", "every=1, through the model"
 PUBLISHED = "every=1, as published"
 TARGETS = {HEAD: 1.36, MODEL: 2.75}
@@ -113,19 +115,23 @@ def stepper(
     return step
 
 
-def measure_network(num_classes: int) -> Part:
+def due_share() -> float:
+    """Share of iterations with a meta step in the default schedule."""
+    return sum(map(OuterStep().is_due, range(ITERATIONS))) / ITERATIONS
+
+
+def measure_network(num_classes: int, kinds: Sequence[str], rounds: int) -> Part:
     """Time of a training step with meta-calibration over that of a plain one."""
-    steps = {kind: trainer(num_classes, kind) for kind in (PLAIN, FLOOR, IDLE, HEAD, MODEL, PUBLISHED)}
-    for kind, step in steps.items():
-        for _ in range(WARM if kind in OUTERS else 1):
-            step()
-    timings = interleave(steps, ROUNDS, patience=math.inf)
-    ratios = {kind: timing.seconds / timings[PLAIN].seconds for kind, timing in timings.items()}
-    rows: list[Row] = [{"K": num_classes, "step": k, "ms": 1e3 * timings[k].seconds, "ratio": ratios[k]} for k in steps]
-    due = sum(map(OuterStep().is_due, range(ITERATIONS))) / ITERATIONS
-    schedule = due * ratios[MODEL] + (1.0 - due) * ratios[IDLE]
-    bounds = {kind: (ratios[kind], bound) for kind, bound in TARGETS.items()}
-    bounds[f"the default over {ITERATIONS:,} iterations"] = schedule, SCHEDULE_TARGET
+    steps = {kind: trainer(num_classes, kind) for kind in kinds}
+    for step in (*steps.values(),) * min(WARM, rounds):
+        step()
+    timings = interleave(steps, rounds, patience=math.inf)
+    seconds = {kind: timing.seconds for kind, timing in timings.items()}
+    due = due_share()
+    seconds[DEFAULT] = due * seconds[MODEL] + (1.0 - due) * seconds[IDLE]
+    ratios = {kind: each / seconds[PLAIN] for kind, each in seconds.items()}
+    rows: list[Row] = [{"K": num_classes, "step": k, "ms": 1e3 * seconds[k], "ratio": ratios[k]} for k in seconds]
+    bounds = {kind: (ratios[kind], bound) for kind, bound in {**TARGETS, DEFAULT: SCHEDULE_TARGET}.items()}
     targets = [
         Target(f"K={num_classes}, {name} / {PLAIN}", value, bound, at_least=False)
         for name, (value, bound) in bounds.items()
@@ -135,7 +141,7 @@ def measure_network(num_classes: int) -> Part:
         f"step and that is the floor. The default's cost is computed: {due:.1%} of {ITERATIONS:,} iterations take a "
         "meta step, through the model, and the others cost as much as one with none due."
     )
-    title = f"ResNet18, 32 x 32, training and held-out batch {BATCH}, {ROUNDS} steps in turn, the best of each"
+    title = f"ResNet18, 32 x 32, training and held-out batch {BATCH}, {rounds} steps in turn, the best of each"
     return Part(title, rows, targets, [note])
 
 
@@ -152,24 +158,24 @@ def perceptron(kind: str) -> Callable[[], object]:
     return stepper(optimizer, loss_of, stream)
 
 
-def measure_perceptron() -> Part:
+def measure_perceptron(iterations: int) -> Part:
     """Whole runs of a small network in the default schedule."""
     runs = {kind: partial(perceptron, kind) for kind in (PLAIN, "the default")}
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # it gains nothing from more
-    seconds = interleave_runs(runs, ITERATIONS, rounds=2, block=20)
+    seconds = interleave_runs(runs, iterations, rounds=2, block=20)
     torch.set_num_threads(threads)
     rows: list[Row] = [{"step": k, "ms": 1e3 * s, "ratio": s / seconds[PLAIN]} for k, s in seconds.items()]
     target = Target("the default / cross-entropy", seconds["the default"] / seconds[PLAIN], PERCEPTRON_TARGET, False)
     title = (
-        f"784-256-256-10, batch {PERCEPTRON_BATCH}, one thread: all of {ITERATIONS:,} iterations, twice, 20 in turn, "
+        f"784-256-256-10, batch {PERCEPTRON_BATCH}, one thread: all of {iterations:,} iterations, twice, 20 in turn, "
         "the better of each 20"
     )
     return Part(title, rows, [target])
 
 
-def product_step(folder: str, num_classes: int, **settings: Any) -> Callable[[], float]:
-    """A training step of `metacal train dataset=cifar10 model=resnet8 ...`, on random images."""
+def product_step(folder: str, num_classes: int, *, by_hand: bool = False, **settings: Any) -> Callable[[], float]:
+    """A training step of `metacal train dataset=cifar10 model=resnet8 ...` on random images; or a bare loop's."""
     generator = torch.Generator().manual_seed(0)
     examples = Examples(
         torch.randint(256, (20 * PRODUCT_BATCH, 3, 32, 32), generator=generator, dtype=torch.uint8),
@@ -186,54 +192,81 @@ def product_step(folder: str, num_classes: int, **settings: Any) -> Callable[[],
     phase = training.phases[0]
     stream = (batch for epoch in count() for batch in phase.batches.epoch(epoch))
     training.model.train()
-    return lambda: train_batch(training, phase, *next(stream), whole=PRODUCT_BATCH)[0].item()
+    if not by_hand:
+        return lambda: train_batch(training, phase, *next(stream), whole=PRODUCT_BATCH)[0].item()
+    module, optimizer = training.model.module, training.optimizer.optimizer  # type: ignore[attr-defined]  # without Fabric
+
+    def step() -> float:
+        x, y = next(stream)
+        loss = nn.functional.cross_entropy(module(x), y)
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(module.parameters(), spec.clip_norm or math.inf)
+        optimizer.step()
+        return loss.item()
+
+    return step
 
 
-def measure_product() -> Part:
-    """Time of a step of `metacal train` with meta-calibration over one with cross-entropy, K = 10 and 100."""
+def measure_product(rounds: int) -> Part:
+    """Time of a step of `metacal train` over one of a bare loop on the same batches, K = 10 and 100."""
     rows: list[Row] = []
     targets = []
-    methods: dict[str, dict[str, Any]] = {
+    due_name, idle_name = "method=meta meta_every=1", "method=meta, no meta step due"
+    kinds: dict[str, dict[str, Any]] = {
+        "a bare loop": {"method": "ce", "by_hand": True},
         "method=ce": {"method": "ce"},
         "method=mc meta_every=1": {"method": "mc", "meta_every": 1},
-        "method=meta meta_every=1": {"method": "meta", "meta_every": 1},
-        "method=meta, no meta step due": {"method": "meta", "meta_every": 10**9},
+        due_name: {"method": "meta", "meta_every": 1},
+        idle_name: {"method": "meta", "meta_every": 10**9},
     }
+    due = due_share()
     for num_classes in (10, 100):
         with tempfile.TemporaryDirectory() as folder:
-            steps = {name: product_step(f"{folder}/{name}", num_classes, **each) for name, each in methods.items()}
-            for step in (*steps.values(),) * 5:
+            steps = {name: product_step(f"{folder}/{name}", num_classes, **each) for name, each in kinds.items()}
+            for step in (*steps.values(),) * WARM:
                 step()
-            timings = interleave(steps, 3 * ROUNDS, patience=math.inf)
-        plain, published, *_ = (timing.seconds for timing in timings.values())
+            timings = interleave(steps, rounds, patience=math.inf)
+        seconds = {name: timing.seconds for name, timing in timings.items()}
+        seconds[f"method=meta, {DEFAULT}"] = due * seconds[due_name] + (1.0 - due) * seconds[idle_name]
+        bare, plain, published, *_ = seconds.values()
         rows += [
-            {"K": num_classes, "step": name, "ms": 1e3 * timing.seconds, "ratio": timing.seconds / plain}
-            for name, timing in timings.items()
+            {"K": num_classes, "step": name, "ms": 1e3 * each, "ratio": each / bare} for name, each in seconds.items()
         ]
         bound = PRODUCT_TARGETS[num_classes]
         targets.append(Target(f"K={num_classes}, mc / ce", published / plain, bound, at_least=False))
-    return Part(f"The step of metacal train, ResNet8, 32 x 32, batch {PRODUCT_BATCH}", rows, targets)
+    title = f"The step of metacal train, ResNet8, 32 x 32, batch {PRODUCT_BATCH}, {rounds} steps in turn"
+    return Part(title, rows, targets)
 
 
-PARTS: dict[str, Callable[[], Part]] = {
-    "network-10": partial(measure_network, 10),
-    "network-100": partial(measure_network, 100),
-    "perceptron": measure_perceptron,
-    "memory": lambda: measure_memory((PLAIN, HEAD, MODEL, PUBLISHED), (HEAD, MODEL)),
-    "product": measure_product,
-}
+OURS = (PLAIN, FLOOR, IDLE, HEAD, MODEL)
+
+
+def parts_of(*, quick: bool) -> dict[str, Callable[[], Part]]:
+    """All parts by name."""
+    rounds = 1 if quick else ROUNDS
+    return {
+        "network-10": partial(measure_network, 10, (*OURS, PUBLISHED), rounds),
+        "network-100": partial(measure_network, 100, OURS, rounds),
+        "perceptron": partial(measure_perceptron, 200 if quick else ITERATIONS),
+        "memory": partial(measure_memory, (PLAIN, HEAD, MODEL), (HEAD, MODEL), min(rounds, 3)),
+        "product": partial(measure_product, 4 * rounds),
+    }
 
 
 def main() -> None:
     """Measure, save, print; exit with 1 if a target was missed."""
+    names = tuple(parts_of(quick=True))
     parser = argparse.ArgumentParser(prog="python -m benchmarks.meta_step", description=__doc__)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; all of them if none is named")
-    named = parser.parse_args().parts
-    if unknown := set(named) - set(PARTS):
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(names)}; all of them if none is named")
+    parser.add_argument("--quick", action="store_true", help="one step of each, to see that it runs")
+    options = parser.parse_args()
+    named = options.parts or names
+    if unknown := set(named) - set(names):
         parser.error(f"no such part: {', '.join(sorted(unknown))}")
     torch.set_num_threads(2)
-    parts = {name: measured(measure) for name, measure in PARTS.items() if not named or name in named}
-    publish("meta_step", parts, is_whole=not named)
+    parts = {name: measured(measure) for name, measure in parts_of(quick=options.quick).items() if name in named}
+    publish("meta_step", parts, is_whole=not (options.parts or options.quick))
 
 
 if __name__ == "__main__":
