@@ -22,6 +22,7 @@ from torch import Tensor
 from metacal.errors import InvalidTypeError, InvalidValueError, NotFittedError, StorageError, needs, warn
 from metacal.files import write_whole
 from metacal.functional.arguments import check_choice, check_integer
+from metacal.functional.binning import is_first_top
 from metacal.functional.boundary import explain_methods, explained
 from metacal.posthoc.arrays import Array, read_scores
 
@@ -32,8 +33,8 @@ METADATA_KEY = "metacal.posthoc"
 LARGEST = 1e100
 """No fit gives a parameter that is larger, and its products with scores would be beyond any float."""
 
-FEW = 256
-"""Rows that are checked together for a first mistake."""
+FEW, MORE = 64, 1024
+"""Rows that are checked together for a first mistake: first, and then."""
 
 MANY = 10_000_000
 """Scores from which a fit runs on all of torch's threads."""
@@ -275,14 +276,16 @@ class Calibrator:
         if report.warning is not None:
             return report.warning
         chance = 1.0 / scores.shape[1]
-        accuracy = float((scores.argmax(dim=1) == targets).double().mean())
+        right = is_first_top(scores, targets, scores.amax(dim=1), torch.zeros_like(targets, dtype=torch.bool))
+        accuracy = float(right.double().mean())
         if accuracy < chance - 4.0 * (chance * (1.0 - chance) / len(targets)) ** 0.5:
             return (
                 f"The scores run against the targets: {accuracy:.1%} are right, chance gives {chance:.1%}; are classes "
                 "or rows out of order?"
             )
-        for some, labels in zip(torch.split(scores, FEW), torch.split(targets, FEW), strict=True):
-            if bool((self._apply(some).argmax(dim=1) != labels).any()):
+        for first in (0, *range(FEW, len(targets), MORE)):
+            rows = slice(first, first + MORE if first else FEW)
+            if bool((self._apply(scores[rows]).argmax(dim=1) != targets[rows]).any()):
                 return None
         return (
             f"All {len(targets)} samples are right after the fit, so it cannot tell how often the model is wrong; "

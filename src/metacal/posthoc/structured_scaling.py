@@ -1,5 +1,6 @@
 """Structured vector and matrix scaling: regularised regression on logits that starts from the best temperature."""
 
+import math
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -8,22 +9,31 @@ from torch import Tensor
 from metacal.functional.temperature import HIGHEST, LOWEST, fit_temperature
 from metacal.posthoc.base import Calibrator, FitReport, check_fitted, to_array
 from metacal.posthoc.linear_scaling import LinearMap
-from metacal.posthoc.regression import Curvature, Regression, minimise
-
-VECTOR_ROUNDS, MATRIX_ROUNDS = 2, 1
-"""How often the widths of the priors are estimated anew."""
+from metacal.posthoc.regression import (
+    REFRESH,
+    WHOLE,
+    OwnCurvature,
+    Regression,
+    Step,
+    minimise,
+    own_preconditioner,
+    preconditioner,
+)
 
 PRIOR_WEIGHT = 2.0
 """Parameters' worth of trust in the first width of a prior."""
 
-LOOSE, TIGHT = 1e-3, 1e-7
-"""How much the mean NLL may still fall by, about, where a fit ends: in between, and the last."""
+ROUNDS, SETTLED = 40, 0.03
+"""Rounds in which the widths for a vector are estimated, at most, and the relative change that ends them."""
+
+LOOSE, TOLERANCE = 1e-3, 1e-7
+"""How much the mean NLL may still fall by, about, before the last step: of the first fit of a matrix, and of others."""
 
 MANY = 20_000
 """Scores from which a fit multiplies in float32, at half the time; its sums are float64."""
 
-MOVED = 3
-"""Steps of a fit after which the next one needs a new curvature."""
+SMALL, SOON = 64, 3
+"""Parameters up to which a vector's fit starts from its whole curvature; others turn to it after so many steps."""
 
 
 class StructuredScaling(LinearMap):
@@ -54,8 +64,9 @@ class StructuredScaling(LinearMap):
         super()._check_fitted()
 
     def _features(self, scores: Tensor) -> Tensor:
-        probs = torch.softmax((scores - scores.amax(dim=1, keepdim=True)).div_(self.temperature_), dim=1)
-        return probs.mul_(1.0 - self.uniform_share_).add_(self.uniform_share_ / scores.shape[1]).log_()
+        centred = (scores - scores.amax(dim=1, keepdim=True)).div_(self.temperature_)
+        probs = torch.softmax(centred.T, dim=0)  # over the first dimension: see `metacal.posthoc.regression`
+        return probs.mul_(1.0 - self.uniform_share_).add_(self.uniform_share_ / scores.shape[1]).log_().T
 
 
 class StructuredVectorScaling(StructuredScaling, Calibrator):
@@ -121,55 +132,85 @@ class StructuredFit(NamedTuple):
 
 
 def fit_structured(features: Tensor, targets: Tensor, *, is_matrix: bool) -> StructuredFit:
-    """Fit weight and bias by penalised likelihood, with the width of the priors estimated from the samples.
+    """Fit weight and bias by penalised likelihood, with the widths of the priors estimated from the samples.
 
-    The priors are first those of Berta et al.: precision ``2 K`` of diagonal and bias, ``2 K (K - 1)`` of the other
-    weights. Then the widths are estimated from the fit (MacKay's evidence) and the fit goes on from where it was:
-    those of diagonal and bias for a vector, that of the other weights for a matrix.
+    The priors of Berta et al. have the precisions ``2 K`` for diagonal and bias and ``2 K (K - 1)`` for the other
+    weights. The samples decide how far to depart from them, by the evidence: the probability of the samples where the
+    parameters are integrated out, with the NLL replaced by a parabola and classes taken for independent. At its
+    maximum a precision is the number of determined parameters over their sum of squares (MacKay 1992); of a parameter
+    ``1 - precision * posterior variance`` is determined. The first precisions count as `PRIOR_WEIGHT` parameters more.
+
+    For a vector this is solved for diagonal and bias before the fit, see `vector_precisions`; for a matrix it is
+    computed once, for the other weights, of a first and rougher fit, see `matrix_precision`.
     """
     regression = Regression(features, targets, is_matrix=is_matrix)
-    own, rounds = 2.0 * regression.num_classes, MATRIX_ROUNDS if is_matrix else VECTOR_ROUNDS
-    first = precisions = regression.precisions(own, own * (regression.num_classes - 1), own)
-    curvature = regression.curvature(torch.zeros_like(first))
-    fit = minimise(regression, precisions, curvature=curvature, tolerance=LOOSE * len(targets))
-    iterations = fit.iterations
-    for tolerance in (*(LOOSE,) * (rounds - 1), TIGHT):
-        if fit.iterations >= MOVED:
-            curvature = regression.curvature(fit.parameters)
-        precisions = estimate_precisions(regression, curvature, fit.parameters, precisions, first)
-        fit = minimise(
-            regression, precisions, start=fit.parameters, curvature=curvature, tolerance=tolerance * len(targets)
-        )
-        iterations += fit.iterations
-    return StructuredFit(*regression.split(fit.parameters), iterations, fit.converged, precisions)
+    own, zero = 2.0 * regression.num_classes, torch.zeros_like(regression.observed)
+    curvature, tolerance = regression.own_curvature(zero), TOLERANCE * len(targets)
+    is_small = len(zero) <= (WHOLE if is_matrix else SMALL)
+    if not is_matrix:
+        widths = vector_precisions(regression.at(zero)[1], curvature, own)
+        precisions = widths.repeat_interleave(regression.num_classes)
+        first = None if is_small else own_preconditioner(regression, curvature, precisions)
+        refresh = REFRESH if is_small else SOON
+        fit = minimise(regression, precisions, start=zero, precondition=first, refresh=refresh, tolerance=tolerance)
+        return StructuredFit(*regression.split(fit.parameters), *fit[1:], precisions)
+    whole = regression.curvature(zero) if is_small else None
+
+    def steps(precisions: Tensor) -> Step:
+        if whole is None:
+            return own_preconditioner(regression, curvature, precisions)
+        return preconditioner(regression, whole, precisions)
+
+    others = own * (regression.num_classes - 1)
+    precisions = regression.precisions(own, others, own)
+    rough = minimise(regression, precisions, start=zero, precondition=steps(precisions), tolerance=LOOSE * len(targets))
+    precisions = regression.precisions(own, matrix_precision(rough.parameters, curvature, others), own)
+    fit = minimise(regression, precisions, start=rough.parameters, precondition=steps(precisions), tolerance=tolerance)
+    iterations, converged = rough.iterations + fit.iterations, rough.converged and fit.converged
+    return StructuredFit(*regression.split(fit.parameters), iterations, converged, precisions)
 
 
-def estimate_precisions(
-    regression: Regression, curvature: Curvature, parameters: Tensor, precisions: Tensor, first: Tensor
-) -> Tensor:
-    """Precisions of the priors at which a fit is consistent: number of determined parameters over their sum of squares.
+def vector_precisions(gradient: Tensor, curvature: OwnCurvature, first: float) -> Tensor:
+    """Precisions of the priors of diagonal and bias with the largest evidence, ``(2,)``, from derivatives at 0.
 
-    Of a parameter ``1 - precision * posterior variance`` is determined. The posterior of a vector is independent
-    between classes, its diagonal and bias are not; that of a matrix has the same correlations between the weights of
-    every class (a Kronecker product).
+    They are computed until they settle; where steps shrink by an even factor, all to come are taken at once.
     """
-    num_classes = regression.num_classes
-    new = precisions.clone()
-    if not regression.is_matrix:
-        diagonal, bias = torch.split(curvature.vector.diagonal() + precisions, num_classes)
-        both = curvature.vector[:num_classes, num_classes:].diagonal()
-        determinant = diagonal * bias - both.square()
-        determined = 1.0 - precisions * torch.cat((bias / determinant, diagonal / determinant))
-        for part in (slice(0, num_classes), slice(num_classes, None)):
-            new[part] = _precision(determined[part].sum(), parameters[part], first[part][0])
-        return new
-    others = ~regression.is_diagonal
-    weights, information = parameters[: num_classes**2][others], curvature.axes[2]
-    determined = information / (information + precisions[1])  # place 1 of row 0: not on the diagonal
-    share = (num_classes - 1) / num_classes
-    new[: num_classes**2][others] = _precision(share * determined.sum(), weights, first[1])
-    return new
+    pull, both = -gradient.view(2, -1), curvature.both
+    logs = pull.new_full((2,), math.log(first))
+    step = last = torch.ones_like(logs)
+    for number in range(ROUNDS):
+        precisions = logs.exp()
+        size = curvature.vector + precisions.unsqueeze(1)
+        crossed = size.flip(0)
+        determinant = size[0] * size[1] - both.square()
+        mean = (crossed * pull - both * pull.flip(0)) / determinant
+        determined = pull.shape[1] - precisions * (crossed / determinant).sum(dim=1)
+        squares = torch.linalg.vecdot(mean, mean)
+        step = ((determined + PRIOR_WEIGHT) / (squares + PRIOR_WEIGHT / first)).log_() - logs
+        if float(step.abs().max()) <= SETTLED:
+            break
+        if number % 2:
+            step = step / (1.0 - (step / last).clamp_(0.0, 0.8))
+        logs, last = logs + step, step
+    return (logs + step).exp()
 
 
-def _precision(determined: Tensor, values: Tensor, first: Tensor) -> Tensor:
-    return (determined + PRIOR_WEIGHT) / (values.square().sum() + PRIOR_WEIGHT / first)
+def matrix_precision(parameters: Tensor, curvature: OwnCurvature, first: float) -> Tensor:
+    """Precision of the prior of the weights off the diagonal, from a fit under the first.
+
+    Along the mean features of a class its weights are a bias: together they are determined far better, and are often
+    far larger or smaller, than beside it. The prior is to hold neither too tightly, so the smaller of two estimates is
+    taken: that of all directions, and that of all but this one.
+    """
+    assert curvature.means is not None and curvature.variances is not None
+    num_classes = len(curvature.means)
+    is_other = 1.0 - torch.eye(num_classes).to(parameters)
+    weights, means = parameters[: num_classes**2].view(num_classes, -1) * is_other, curvature.means * is_other
+    lengths = torch.linalg.vecdot(means, means).clamp_(min=1e-30)
+    along = torch.linalg.vecdot(weights, means).square_() / lengths
+    sizes = torch.stack((weights.square().sum(), along.sum()))
+    beside = (is_other * (curvature.variances / (curvature.variances + first))).sum()
+    information = curvature.vector[1] * lengths
+    determined = torch.stack((beside + (information / (information + first)).sum(), beside))
+    squares = torch.stack((sizes[0], sizes[0] - sizes[1]))
+    return ((determined + PRIOR_WEIGHT) / (squares + PRIOR_WEIGHT / first)).amin()
