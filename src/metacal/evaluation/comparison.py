@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -12,11 +11,12 @@ import torch
 from typing_extensions import TypedDict, Unpack
 
 from metacal.errors import InvalidValueError, nearest
-from metacal.evaluation.evaluation import ERRORS, MEASURES, Evaluation, evaluate_predictions, one_thread
+from metacal.evaluation.evaluation import ERRORS, MEASURES, Evaluation, evaluate_predictions
 from metacal.evaluation.groups import GroupLabels, as_column, label_groups
-from metacal.evaluation.paired import accuracy_difference, error_cells, error_difference, mean_difference
+from metacal.evaluation.paired import Cells, accuracy_difference, error_cells, error_difference, mean_difference
 from metacal.evaluation.predictions import Predictions
 from metacal.evaluation.scores import RESAMPLES, Binned, finite
+from metacal.evaluation.threads import in_threads, one_thread
 from metacal.functional.arguments import check_integer, check_num_bins
 from metacal.functional.boundary import explained, to_tensor
 from metacal.functional.inputs import class_logits, read_inputs
@@ -117,7 +117,10 @@ class Comparison:
         problem = next((said for other in others if (said := _unpaired(first, other)) is not None), None)
         if problem is not None or not others:
             return cls(list(evaluations), [], problem)
-        found = [each for other in others for each in _differences(first, other, num_resamples, seed)]
+        cells, *rest = in_threads(_cells, evaluations)
+        found = []
+        for other, others_cells in zip(others, rest, strict=True):
+            found += _differences(first, other, cells, others_cells, num_resamples, seed)
         return cls(list(evaluations), found)
 
     def __getitem__(self, name: str) -> Evaluation:
@@ -154,7 +157,19 @@ class Comparison:
         return write_report([evaluation.class_predictions for evaluation in self.evaluations], path)
 
 
-def _differences(first: Evaluation, other: Evaluation, num_resamples: int, seed: int) -> list[Difference]:
+def _cells(evaluation: Evaluation) -> dict[str, Cells]:
+    assert isinstance(evaluation.binned, Binned)
+    return error_cells(evaluation.binned, evaluation.figures["smooth_ece"])
+
+
+def _differences(
+    first: Evaluation,
+    other: Evaluation,
+    cells: dict[str, Cells],
+    others_cells: dict[str, Cells],
+    num_resamples: int,
+    seed: int,
+) -> list[Difference]:
     """Return the paired differences of every figure of a model from the first."""
     assert isinstance(first.binned, Binned) and isinstance(other.binned, Binned)
     one, two = first.binned, other.binned
@@ -163,9 +178,8 @@ def _differences(first: Evaluation, other: Evaluation, num_resamples: int, seed:
     found["accuracy"] = (value.item(), *accuracy_difference(one.correct, two.correct))
     for name, before, after in zip(("nll", "brier"), one.losses_and_distances, two.losses_and_distances, strict=True):
         found[name] = ((after.mean() - before.mean()).item(), *mean_difference(before, after))
-    cells = error_cells(one, first.figures["smooth_ece"])
-    others = error_cells(two, other.figures["smooth_ece"])
-    found |= {name: error_difference(cells[name], others[name], num_resamples, seed) for name in cells}
+    pairs = in_threads(lambda name: error_difference(cells[name], others_cells[name], num_resamples, seed), cells)
+    found |= zip(cells, pairs, strict=True)
     return [Difference(name, other.name, first.name, *found[name]) for name in MEASURES]
 
 
@@ -265,10 +279,9 @@ def evaluate(
         return evaluate_predictions(read(scores, "predictions"), **keywords)
     if not scores:
         raise InvalidValueError(f"`{'logits' if is_logits else 'probs'}` must hold at least one model, got none.")
-    models = [read(each, str(name)) for name, each in scores.items()]
-    threads = torch.get_num_threads()
-    with one_thread(), ThreadPoolExecutor(threads) as pool:  # a model a thread: much of the work is not parallel itself
-        evaluations = list(pool.map(lambda model: evaluate_predictions(model, **keywords), models))
+    with one_thread():
+        models = [read(each, str(name)) for name, each in scores.items()]
+    evaluations = in_threads(lambda model: evaluate_predictions(model, **keywords), models)
     return Comparison.of(evaluations, num_resamples, seed)
 
 

@@ -1,8 +1,7 @@
 """`Evaluation`: all figures of one model's predictions, computed in one pass over the file."""
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -37,6 +36,7 @@ from metacal.evaluation.scores import (
 )
 from metacal.evaluation.streaming import StreamedScores
 from metacal.evaluation.tables import join_columns
+from metacal.evaluation.threads import one_thread
 from metacal.functional.binning import calibration_error, sample_size_warning
 
 if TYPE_CHECKING:
@@ -379,17 +379,6 @@ def confused_pairs(counts: Tensor, class_names: tuple[str, ...], most: int = 10)
             row, column = divmod(place, len(class_names))
             pairs.append(ConfusedPair(class_names[row], class_names[column], count, count / int(counts[row].sum())))
     return pairs
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Compute on one thread: chunks are small, and another thread is reading."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _is_streamed(name: str) -> bool:
