@@ -11,7 +11,8 @@ from metacal.errors import InvalidValueError
 from metacal.functional.arguments import check_integer, check_labels, check_samples, check_share
 from metacal.functional.binning import BinStatistics, calibration_error, fill_equal_widths, is_first_top
 from metacal.functional.boundary import public
-from metacal.functional.inputs import Inputs
+from metacal.functional.equal_mass import sort_by_confidence
+from metacal.functional.inputs import Inputs, at_least_float32
 from metacal.functional.intervals import Z_95
 from metacal.functional.temperature import TemperatureFit, fit_temperature
 
@@ -63,8 +64,8 @@ def risk_coverage(confidences: Tensor, correct: Tensor) -> RiskCoverage:
     check_samples(confidences, correct)
     if not len(confidences):
         raise InvalidValueError("`confidences` must hold at least one sample, got none.")
-    ordered, order = confidences.sort(descending=True)
-    wrong = (~correct[order]).double()
+    ordered, right = (each.flip(0) for each in sort_by_confidence(at_least_float32(confidences), correct))
+    wrong = (~right).double()
     _, groups, sizes = torch.unique_consecutive(ordered, return_inverse=True, return_counts=True)
     # Within a run of ties every sample carries the run's mean: the expectation over all orders.
     means = torch.zeros(len(sizes), dtype=torch.float64, device=wrong.device).index_add_(0, groups, wrong) / sizes
@@ -147,9 +148,9 @@ class _Ranking(NamedTuple):
 
     @classmethod
     def of(cls, scores: Tensor, is_positive: Tensor) -> "_Ranking":
-        ordered, order = scores.double().sort(descending=True)
+        ordered, positive = (each.flip(0) for each in sort_by_confidence(scores.double(), is_positive))
         is_last = torch.cat((ordered[1:] != ordered[:-1], torch.ones(1, dtype=torch.bool, device=ordered.device)))
-        hits = is_positive[order].cumsum(0)
+        hits = positive.cumsum(0)
         called = torch.arange(1, len(ordered) + 1, device=ordered.device)
         return cls(ordered[is_last], hits[is_last], called[is_last], int(is_positive.sum()))
 

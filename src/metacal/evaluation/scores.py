@@ -15,14 +15,14 @@ from metacal.errors import MissingExtraError
 from metacal.evaluation.decisions import average_precision, roc_auc
 from metacal.functional.binning import (
     BinStatistics,
-    SortedSamples,
     calibration_error,
     confidence_and_correctness,
     equal_width_index,
     equal_width_statistics,
 )
 from metacal.functional.boundary import public
-from metacal.functional.calibration_errors import class_statistics, debiased_error, smooth_error, sweep_statistics
+from metacal.functional.calibration_errors import class_statistics, debiased_error, smooth_error, sweep_samples
+from metacal.functional.equal_mass import SortedSamples
 from metacal.functional.inputs import Inputs, at_least_float32, read_inputs
 from metacal.functional.intervals import Interval, error_interval, mean_interval, power_sums, share_interval
 from metacal.functional.proper_scores import brier_sums, likelihood_sums, split_brier
@@ -127,7 +127,7 @@ class TopLabel:
             correct,
             equal_width=equal_width_statistics(confidences, correct, num_bins),
             equal_mass=samples.statistics(num_bins),
-            sweep=sweep_statistics(confidences, correct),
+            sweep=sweep_samples(samples),
         )
 
     @cached_property

@@ -4,6 +4,7 @@ from metacal.functional import (
     batch_losses,
     binning,
     calibration_errors,
+    equal_mass,
     intervals,
     proper_scores,
     sample_losses,
@@ -12,6 +13,7 @@ from metacal.functional import (
 from metacal.functional.batch_losses import *  # noqa: F403
 from metacal.functional.binning import *  # noqa: F403
 from metacal.functional.calibration_errors import *  # noqa: F403
+from metacal.functional.equal_mass import *  # noqa: F403
 from metacal.functional.intervals import *  # noqa: F403
 from metacal.functional.proper_scores import *  # noqa: F403
 from metacal.functional.sample_losses import *  # noqa: F403
@@ -21,6 +23,7 @@ __all__ = [
     *batch_losses.__all__,
     *binning.__all__,
     *calibration_errors.__all__,
+    *equal_mass.__all__,
     *intervals.__all__,
     *proper_scores.__all__,
     *sample_losses.__all__,

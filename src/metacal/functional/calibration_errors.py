@@ -10,17 +10,16 @@ from typing_extensions import Unpack
 from metacal.functional.arguments import NORMS, check_choice, check_num_bins, check_threshold
 from metacal.functional.binning import (
     BinStatistics,
-    SortedSamples,
     accumulate,
     calibration_error,
     confidence_and_correctness,
     confidence_chunks,
-    equal_mass_statistics,
     equal_width_edges,
     equal_width_index,
     fill_equal_widths,
 )
 from metacal.functional.boundary import public
+from metacal.functional.equal_mass import SortedSamples, equal_mass_statistics
 from metacal.functional.inputs import Inputs, ScoreArguments, read_inputs
 
 __all__ = [
@@ -252,8 +251,13 @@ def sweep_calibration_error(*, norm: str = "l1", **scores: Unpack[ScoreArguments
 
 
 def sweep_statistics(confidences: Tensor, correct: Tensor) -> BinStatistics:
+    """`sweep_samples` of samples in any order."""
+    return sweep_samples(SortedSamples(confidences, correct))
+
+
+def sweep_samples(samples: SortedSamples) -> BinStatistics:
     """Statistics over the largest number of equal-mass bins, counting up from 1, with non-decreasing accuracies."""
-    samples, device = SortedSamples(confidences, correct), confidences.device
+    device = samples.confidences.device
     most = min(len(samples), MAX_BINS)
     if not most:
         return samples.statistics(1)

@@ -283,7 +283,7 @@ def at_least_float32(values: Tensor) -> Tensor:
 
 def log_probs(probs: Tensor) -> Tensor:
     """Logarithms of probabilities in float32 or wider; 0 counts as the smallest float32 in every dtype."""
-    return at_least_float32(probs).clamp(min=torch.finfo(torch.float32).tiny).log()
+    return at_least_float32(probs).clamp(min=torch.finfo(torch.float32).tiny).log_()
 
 
 def logits_against(logits: Tensor, outcomes: Tensor) -> Tensor:

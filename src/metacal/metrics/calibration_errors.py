@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from metacal.functional.arguments import NORMS, check_choice, check_num_bins, check_threshold
-from metacal.functional.binning import calibration_error, equal_mass_statistics
+from metacal.functional.binning import calibration_error
 from metacal.functional.calibration_errors import (
     class_statistics,
     confidence_statistics,
@@ -17,6 +17,7 @@ from metacal.functional.calibration_errors import (
     smooth_error,
     sweep_statistics,
 )
+from metacal.functional.equal_mass import equal_mass_statistics
 from metacal.metrics.base import BinMetric, SampleMetric
 
 
