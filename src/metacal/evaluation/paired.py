@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -13,7 +14,10 @@ from metacal.errors import InvalidFileError
 from metacal.evaluation.prediction_file import PredictionFile
 from metacal.evaluation.scores import ROW_GROUPS, SMOOTH_CELLS, Binned, Ends, class_sums, held_bins, reflected_kernel
 from metacal.functional.binning import BinStatistics, equal_width_index
-from metacal.functional.intervals import Z_95, HypothesisLine, mean_interval, power_sums
+from metacal.functional.intervals import VALUES_AT_ONCE, Z_95, EvenLine, HypothesisLine, mean_interval, power_sums
+
+FEW = 5.0
+"""Wrong answers to be expected in a bin, below which its scatter comes mostly from its confidences."""
 
 STEPS = 400
 """Places on each model's line of hypotheses between which true errors are interpolated."""
@@ -71,12 +75,14 @@ class Cells:
         groups: float32 ``(G, C)``: right minus confidence, over n, added up over groups of rows and centred.
         norm: of the error over the cells.
         smoothing: ``(C, C)``, or None.
+        lines: of hypotheses; the interval spans all of them.
     """
 
     statistics: BinStatistics
     groups: Tensor
     norm: str = "l1"
     smoothing: Tensor | None = None
+    lines: tuple[type[HypothesisLine], ...] = (HypothesisLine,)
 
 
 def error_cells(binned: Binned, smooth_ece: float) -> dict[str, Cells]:
@@ -110,10 +116,21 @@ def error_cells(binned: Binned, smooth_ece: float) -> dict[str, Cells]:
 
 
 def _class_cells(binned: Binned) -> Cells:
-    """Return the non-empty bins of all classes; every sample counts once for each class."""
+    """Return the non-empty bins of all classes; every sample counts once for each class.
+
+    Most of them may hold a few samples. Five right answers hardly scatter, so the scatter of such a bin comes mostly
+    from its confidences. And where bins are mostly noise it matters which of them have a true gap: the likeliest gaps
+    add much to the measured error, gaps on `EvenLine` little. Both lines are used.
+    """
     sums, rows = class_sums(binned.inputs, binned.classes, None)
     count, num_classes = len(binned.correct), binned.inputs.num_classes
-    return Cells(held_bins(binned.classes), _centred(sums, rows * num_classes) * math.sqrt(rows / count))
+    groups = _centred(sums, rows * num_classes) * math.sqrt(rows / count)
+    statistics = held_bins(binned.classes)
+    spreads = statistics.confidences * (1.0 - statistics.confidences)
+    expected, observed = statistics.weights * spreads / statistics.total, groups.double().square().sum(dim=0)
+    share = FEW / (statistics.counts * spreads + FEW)
+    ratio = torch.lerp(observed, expected, share) / observed.clamp(min=torch.finfo(observed.dtype).tiny)
+    return Cells(statistics, groups * ratio.sqrt().float(), lines=(HypothesisLine, EvenLine))
 
 
 def _centred(sums: Tensor, count: int) -> Tensor:
@@ -121,13 +138,13 @@ def _centred(sums: Tensor, count: int) -> Tensor:
 
 
 class _Model:
-    """One model on its line of hypotheses, with the noise of its own rows."""
+    """One model on a line of hypotheses, with the noise of its own rows."""
 
-    def __init__(self, cells: Cells, weights: Tensor) -> None:
-        nothing = torch.zeros(1, cells.statistics.num_bins, device=weights.device)
-        self.line = HypothesisLine(cells.statistics, cells.norm, cells.smoothing, nothing, nothing)
-        self.noise = weights @ cells.groups
-        shift = torch.logspace(-4, 4, STEPS // 2, dtype=torch.float64, device=weights.device)
+    def __init__(self, cells: Cells, line: type[HypothesisLine], noise: Tensor) -> None:
+        nothing = torch.zeros(1, cells.statistics.num_bins, device=noise.device)
+        self.line = line(cells.statistics, cells.norm, cells.smoothing, nothing, nothing)
+        self.noise = torch.split(noise, max(1, VALUES_AT_ONCE // cells.statistics.num_bins))
+        shift = torch.logspace(-4, 4, STEPS // 2, dtype=torch.float64, device=noise.device)
         places = shift / (1.0 + shift)
         self.places = torch.cat((places.flip(0), places.new_zeros(1), -places))  # calibrated first: errors rise
         self.errors = self.line.error(self.line.gaps(self.places)).cummax(0).values.cpu().numpy()
@@ -137,8 +154,10 @@ class _Model:
         """Simulated errors ``(R,)`` of data sets with this true error."""
         place = np.interp(error, self.errors, self.places.cpu().numpy())
         gaps = self.line.gaps(self.places.new_tensor([place])) if error > 0.0 else torch.zeros_like(self.line.weights)
-        return self.line.measure((gaps * self.line.weights).float() + self.noise)
+        weighted = (gaps * self.line.weights).float()
+        return torch.cat([self.line.measure(weighted + noise) for noise in self.noise])
 
+    @cached_property
     def typical(self) -> float:
         """The true error whose median measured error is the observed one; 0 if chance alone gives more."""
         low, high = 0.0, float(self.errors[-1])
@@ -159,14 +178,23 @@ def error_difference(
     difference :math:`\delta` is tested at the pair of true errors that is :math:`\delta` apart and
     nearest to the typical ones, in units of each model's scatter; neither is below 0. Data sets of both are drawn with
     the same normal weights of rows, so what they share cancels out. The interval runs over the differences under which
-    the measured one is in no tail of 2.5 %.
+    the measured one is in no tail of 2.5 %, on any of the models' lines.
     """
     device = first.groups.device
     generator = torch.Generator(device=device).manual_seed(seed)
     weights = torch.randn(num_resamples, len(first.groups), generator=generator, device=device)
-    one, two = _Model(first, weights), _Model(second, weights)
+    ones, twos = (_models(cells, weights @ cells.groups) for cells in (first, second))
+    found = [_difference(one, two) for one in ones for two in twos]
+    return found[0][0], min(low for _, low, _ in found), max(high for _, _, high in found)
+
+
+def _models(cells: Cells, noise: Tensor) -> list[_Model]:
+    return [_Model(cells, line, noise) for line in cells.lines]
+
+
+def _difference(one: _Model, two: _Model) -> tuple[float, float, float]:
     measured = two.measured - one.measured
-    start, other = one.typical(), two.typical()
+    start, other = one.typical, two.typical
     spread, others = one.draw(start).var().item(), two.draw(other).var().item()
     share = spread / (spread + others) if spread + others > 0.0 else 0.5
 
