@@ -184,8 +184,3 @@ def test_other_rows_are_not_compared(said):
 )
 def test_worse_is_lower_for_accuracy_and_higher_for_errors(figure, low, high, is_worse):
     assert Difference(figure, "b", "a", 0.5 * (low + high), low, high).is_worse is is_worse
-
-
-def test_a_verdict_says_if_its_interval_is_too_narrow():
-    found = Difference("classwise_ece", "B", "A", -0.02, -0.03, -0.01).verdict
-    assert found == "B's classwise ECE is lower by 2.00 points (1.00 to 3.00; intervals of this figure are too narrow)."

@@ -39,8 +39,6 @@ LABELS = {
     "smooth_ece": "smooth ECE",
 }
 IN_PERCENT = ("accuracy", *ERRORS)
-TOO_NARROW = ("classwise_ece",)
-"""Differences whose intervals cover less than they should (results/coverage/paired_coverage.md): verdicts say so."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +85,7 @@ class Difference:
         least, most = sorted((abs(self.low), abs(self.high)))
         unit = " points" if is_share else ""
         side = "lower" if self.high < 0.0 else "higher"
-        caveat = "; intervals of this figure are too narrow" if self.figure in TOO_NARROW else ""
-        return f"{name} is {side} by {show(abs(self.value))}{unit} ({show(least)} to {show(most)}{caveat})."
+        return f"{name} is {side} by {show(abs(self.value))}{unit} ({show(least)} to {show(most)})."
 
     def to_dict(self) -> dict[str, object]:
         """Return a dictionary for JSON; values that are not finite become null."""

@@ -4,8 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from metacal.evaluation.comparison import TOO_NARROW, Difference
 from metacal.evaluation.comparison import Comparison as PairedComparison
+from metacal.evaluation.comparison import Difference
 from metacal.evaluation.decisions import TemperatureGain
 from metacal.evaluation.evaluation import Evaluation
 from metacal.evaluation.groups import Groups
@@ -93,11 +93,6 @@ class ComparedScore:
     def is_share(self) -> bool:
         """Whether it is shown in percent."""
         return self.key not in NOT_SHARES
-
-    @property
-    def is_too_narrow(self) -> bool:
-        """Whether intervals of its differences have too little coverage."""
-        return self.key in TOO_NARROW
 
 
 @dataclass(frozen=True)
