@@ -81,14 +81,14 @@ def test_a_source_without_an_address_says_where_its_files_go(data, tmp_path, mon
     assert status == 0
     assert errors == ""
     assert "not here" in output
-    assert "putting its files" in output
+    assert "put its files" in output
     status, output, errors = data("fetch", "cifar10", "own")
     assert (status, output) == (2, "")
     assert errors.count("\n") == 1
     assert f"own cannot be fetched: put its files into the data folder, {tmp_path}." in errors
     status, output, errors = data("check", "own")
     assert status == 2
-    assert f"get it by: putting its files into {tmp_path}" in errors
+    assert f"to get it: put its files into {tmp_path}" in errors
     assert "data fetch" not in errors
 
 

@@ -94,8 +94,8 @@ def test_sizes_take_the_place_of_shares():
     [
         ({"val_share": 0.0}, r"`val_share` must be in \(0, 1\), got 0.0"),
         ({"val_share": 1e-5}, "`val_share` must give at least one sample"),
-        ({"val_share": 0.6, "meta_share": 0.5}, "1,000 samples cannot give 600 val and 500 meta and 1 training"),
-        ({"val_size": 1000}, "`val_size` must leave room"),
+        ({"val_share": 0.6, "meta_share": 0.5}, "1,000 samples are too few for 600 val and 500 meta and 1 training"),
+        ({"val_size": 1000}, "`val_size` must fit the data"),
         ({"train_size": 801}, "801 training samples"),
         ({"train_size": 0}, "`train_size` must be an integer >= 1"),
         ({"meta_size": 3, "stratified": True}, "3 samples in meta are too few for one of each of 4 classes"),
@@ -129,7 +129,7 @@ def test_quotas_add_up_and_stay_feasible(keep):
 
 
 def test_make_splits_wants_our_dataset():
-    with pytest.raises(InvalidTypeError, match=r"torch\.utils\.data\.random_split splits torch datasets"):
+    with pytest.raises(InvalidTypeError, match=r"torch\.utils\.data\.random_split for torch datasets"):
         make_splits(TensorDataset(torch.zeros(N)), seed=0, with_meta=True)
 
 

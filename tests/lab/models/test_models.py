@@ -101,7 +101,7 @@ def test_a_model_of_ones_own():
         ("own_nets:Missing", "must be importable as 'module:Class'"),
         ("no_such_module:Net", "must be importable as 'module:Class'"),
         ("own_nets:number", "must name a class or function"),
-        ("own_nets:Headless", "with a part named `head`, got Headless"),
+        ("own_nets:Headless", "with a submodule `head`, got Headless"),
     ],
 )
 def test_import_paths_that_lead_nowhere(path, message):

@@ -1,6 +1,7 @@
 """Data: from files and arrays to batches.
 
-`load_dataset` gives a `Dataset`, `make_splits` its training, meta, validation and test sets, `Batches` batches of them.
+`load_dataset` returns a `Dataset`, `make_splits` divides it into training, meta, validation and test sets, and
+`Batches` yields their batches.
 """
 
 from metacal.lab.data.batches import Batches, Normalise, PadCropFlip, Splits, make_splits, make_transform, pad_crop_flip

@@ -1,7 +1,7 @@
-"""Splits a dataset by one seeded shuffle, and yields normalised, augmented batches from memory.
+"""Splits a dataset with one seeded shuffle, and yields normalised, augmented batches from memory.
 
-There are no worker processes, and orders follow from the seed. Stratified parts are our own: scikit-learn's do not
-leave a sample of every class for the parts that follow, and the splits of stored runs have to stay as they are.
+There are no worker processes; the order is a function of the seed. The stratified split is our own: scikit-learn's does
+not reserve a sample of every class for later parts, and the splits of stored runs must not change.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,13 +20,13 @@ from metacal.lab.data.dataset import Dataset, Examples
 from metacal.seeding import generator, mixed, random_bits
 
 AUGMENTATION, ORDER, SHUFFLE = 1, 2, 3
-"""Keep this module's random numbers apart from others with the same seed."""
+"""Stream numbers: they separate this module's random numbers from others with the same seed."""
 PADDING = 4
 
 
 @dataclass(frozen=True, eq=False)
 class Splits:
-    """The parts of a dataset that a run uses; ``indices`` are their numbers among the dataset's training examples."""
+    """The parts of a dataset that a run uses; ``indices`` are their row numbers in the dataset's training examples."""
 
     train: Examples
     meta: Examples | None
@@ -47,11 +47,11 @@ def make_splits(
     train_size: int | None = None,
     stratified: bool = False,
 ) -> Splits:
-    """Cut a validation set, and a meta set if asked for, from the training examples by one seeded shuffle.
+    """Split off a validation set, and optionally a meta set, from the training examples with one seeded shuffle.
 
-    The validation set is the same with and without a meta set, wherever one could be cut. A size takes the place of a
-    share; ``train_size`` trains on only so many of the remaining samples; ``stratified`` gives every part (nearly) the
-    same class frequencies, and every class at least one sample.
+    The validation set is the same with and without a meta set, whenever there are enough samples for both. A size
+    overrides a share; ``train_size`` limits the number of remaining samples to train on; ``stratified`` gives every
+    part (nearly) the same class frequencies, and at least one sample of every class.
 
     Examples:
         >>> from metacal.lab.data import load_dataset
@@ -62,7 +62,7 @@ def make_splits(
     if not isinstance(dataset, Dataset):
         raise InvalidTypeError(
             f"`dataset` must be a metacal.lab.data.Dataset, got {type(dataset).__name__}; "
-            "torch.utils.data.random_split splits torch datasets, scikit-learn's train_test_split arrays."
+            "use torch.utils.data.random_split for torch datasets, scikit-learn's train_test_split for arrays."
         )
     check_integer("seed", seed, 0)
     targets = dataset.train.targets.cpu()
@@ -74,11 +74,11 @@ def make_splits(
         check_integer("train_size", train_size, 1)
     if left < (train_size or 1):
         given = {"train_size": train_size, "val_size": val_size, "meta_size": meta_size if with_meta else None}
-        asked = ", ".join(f"`{name}`" for name, size in given.items() if size is not None) or "`val_share`"
+        names = ", ".join(f"`{name}`" for name, size in given.items() if size is not None) or "`val_share`"
         parts = " and ".join(f"{size:,} {part}" for part, size in sizes.items())
         raise InvalidValueError(
-            f"{asked} must leave room: {len(targets):,} samples cannot give {parts} and {train_size or 1:,} training "
-            "samples."
+            f"{names} must fit the data: {len(targets):,} samples are too few for {parts} and {train_size or 1:,} "
+            "training samples."
         )
     sizes["train"] = train_size or left
     indices = _cut(targets, sizes, seed, stratified)
@@ -87,7 +87,7 @@ def make_splits(
 
 
 def draw_test_set(targets: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Draw sorted sample numbers ``(train, test)`` by a seeded share, stratified if classes are large enough."""
+    """Draw a test set of this share: sorted row numbers ``(train, test)``, stratified if classes are large enough."""
     check_integer("seed", seed, 0)
     size = _part_size("test_share", share, None, len(targets))
     sizes = {"test": size, "train": len(targets) - size}
@@ -100,7 +100,6 @@ def draw_test_set(targets: Tensor, share: float, seed: int) -> tuple[Tensor, Ten
 
 
 def _part_size(name: str, share: float, size: int | None, samples: int) -> int:
-    """Return the number of samples of a part, given by size or by share."""
     if size is not None:
         check_integer(name.replace("share", "size"), size, 1)
         return int(size)
@@ -111,7 +110,7 @@ def _part_size(name: str, share: float, size: int | None, samples: int) -> int:
 
 
 def _cut(targets: Tensor, sizes: dict[str, int], seed: int, stratified: bool) -> dict[str, Tensor]:
-    """Return sample numbers of parts of these sizes, from one shuffle in the order of ``sizes``."""
+    """Return the row numbers of parts of these sizes, taken from one shuffle in the order of ``sizes``."""
     order = torch.randperm(len(targets), generator=generator(SHUFFLE, seed))
     if not stratified:
         cut = torch.split(order, [*sizes.values(), len(order) - sum(sizes.values())])
@@ -121,13 +120,13 @@ def _cut(targets: Tensor, sizes: dict[str, int], seed: int, stratified: bool) ->
         labels = targets[order]
         counts = torch.bincount(labels)
         keep = len(sizes) - 1 - number
-        # One of each class is left for a meta set even where none is cut, or the validation set would not be the same.
+        # Leave a sample of each class for a meta set even without one, so that the validation set is the same.
         if part == "val" and "meta" not in sizes:
             spare = counts[counts > 0] - keep - 1
             keep += int(spare.min()) > 0 and int(spare.sum()) >= size
         wanted = torch.from_numpy(quotas(counts.numpy(), size, keep=keep, part=part))
         by_class = torch.argsort(labels, stable=True)
-        place = torch.empty_like(labels)  # of each sample among those of its class
+        place = torch.empty_like(labels)  # position of each sample within its class
         place[by_class] = torch.arange(len(labels)) - (counts.cumsum(0) - counts)[labels[by_class]]
         taken = place < wanted[labels]
         indices[part], order = order[taken], order[~taken]
@@ -135,7 +134,7 @@ def _cut(targets: Tensor, sizes: dict[str, int], seed: int, stratified: bool) ->
 
 
 def quotas(counts: NDArray[np.int64], size: int, *, keep: int, part: str) -> NDArray[np.int64]:
-    """Samples of each class in a part of ``size``: proportional, at least one, leaving ``keep`` for later parts.
+    """Count the samples of each class in a part: proportional, at least one, leaving ``keep`` for later parts.
 
     Examples:
         >>> quotas(np.array([6, 3, 1, 0]), 5, keep=0, part="val").tolist()
@@ -156,18 +155,18 @@ def quotas(counts: NDArray[np.int64], size: int, *, keep: int, part: str) -> NDA
     exact = counts * (size / counts.sum())
     most = np.where(present, counts - keep, 0)
     found: NDArray[np.int64] = np.clip(np.floor(exact).astype(np.int64), present.astype(np.int64), most)
-    while found.sum() != size:  # one sample at a time to (or from) the class that is furthest off
+    while found.sum() != size:  # add (or remove) one sample of the class that is furthest off
         missing = found.sum() < size
-        movable, apart = (found < most, exact - found) if missing else (found > 1, found - exact)
-        lack = np.where(movable, apart, -np.inf)
-        if not np.isfinite(lack).any():
+        movable, gap = (found < most, exact - found) if missing else (found > 1, found - exact)
+        gap = np.where(movable, gap, -np.inf)
+        if not np.isfinite(gap).any():
             raise InvalidValueError(f"`stratified` must be False here: {part} cannot have {size} samples.")
-        found[int(lack.argmax())] += 1 if missing else -1
+        found[int(gap.argmax())] += 1 if missing else -1
     return found
 
 
 class Transform(Protocol):
-    """The interface of transforms that `Batches` applies to inputs."""
+    """A transform that `Batches` applies to inputs."""
 
     def __call__(self, inputs: Tensor, *, epoch: int, samples: Tensor, batch: int) -> Tensor:
         """Return the transformed inputs."""
@@ -194,23 +193,22 @@ class Normalise:
             raise InvalidValueError(
                 f"`inputs` must have {len(self.mean)} channels or features in dimension 1, got {tuple(inputs.shape)}."
             )
-        most = 255.0 if inputs.dtype is torch.uint8 else 1.0
-        scale, shift = _scale_and_shift(self.mean, self.std, most, inputs.device)
+        white = 255.0 if inputs.dtype is torch.uint8 else 1.0
+        scale, shift = _scale_and_shift(self.mean, self.std, white, inputs.device)
         ones = (1,) * (inputs.ndim - 2)
-        wide = inputs.to(torch.float32, copy=True)
-        return wide.mul_(scale.view(-1, *ones)).add_(shift.view(-1, *ones))
+        return inputs.to(torch.float32, copy=True).mul_(scale.view(-1, *ones)).add_(shift.view(-1, *ones))
 
 
 @lru_cache(maxsize=16)
 def _scale_and_shift(
-    mean: tuple[float, ...], std: tuple[float, ...], most: float, device: torch.device
+    mean: tuple[float, ...], std: tuple[float, ...], white: float, device: torch.device
 ) -> tuple[Tensor, Tensor]:
     middle, spread = torch.tensor(mean, dtype=torch.float64), torch.tensor(std, dtype=torch.float64)
-    return (1.0 / (spread * most)).float().to(device), (-middle / spread).float().to(device)
+    return (1.0 / (spread * white)).float().to(device), (-middle / spread).float().to(device)
 
 
 class PadCropFlip:
-    """`pad_crop_flip`, then scale as `Normalise` does."""
+    """`pad_crop_flip` followed by `Normalise`."""
 
     def __init__(self, mean: Sequence[float], std: Sequence[float], *, seed: int = 0) -> None:
         check_integer("seed", seed, 0)
@@ -222,9 +220,9 @@ class PadCropFlip:
 
 
 def pad_crop_flip(images: Tensor, *, seed: int, epoch: int, samples: Tensor) -> Tensor:
-    """Shift images ``(n, C, H, W)`` by up to 4 pixels each way, padded with black, and flip half of them.
+    """Shift images ``(n, C, H, W)`` by up to 4 pixels in each direction, padded with black, and flip half of them.
 
-    What happens to an image follows from seed, epoch and its number in the dataset, given by ``samples``.
+    The change to an image is a function of seed, epoch and its row number in the dataset, given by ``samples``.
 
     Examples:
         >>> import torch
@@ -241,10 +239,10 @@ def pad_crop_flip(images: Tensor, *, seed: int, epoch: int, samples: Tensor) -> 
     mirrored = (bits >> 48) & 1
     both = torch.cat((images, images.flip(3)))
     images = both.index_select(0, torch.arange(len(images), device=images.device) + mirrored * len(images))
-    # 24 bits times a small number, shifted: a place from 0 to 2 * PADDING, uniform to 1 in a million.
+    # 24 bits times a small number, shifted: an offset from 0 to 2 * PADDING, uniform to 1 in a million.
     down, right = (((bits >> first) & 0xFFFFFF) * (2 * PADDING + 1) >> 24 for first in (0, 24))
-    # All rows of the crops are fetched at once from a view in which row i starts at pixel i of the whole batch: many
-    # times faster than indexing pixels.
+    # All rows of the crops are gathered from a view whose row i starts at pixel i of the whole batch: many times faster
+    # than indexing pixels.
     padded = torch.nn.functional.pad(images, (PADDING,) * 4)
     first_rows = _row_starts(padded.shape, images.shape[2], padded.device)
     starts = first_rows + (down * padded.shape[3] + right).view(-1, 1, 1)
@@ -253,14 +251,14 @@ def pad_crop_flip(images: Tensor, *, seed: int, epoch: int, samples: Tensor) -> 
 
 @lru_cache(maxsize=8)
 def _row_starts(shape: torch.Size, height: int, device: torch.device) -> Tensor:
-    """Where the first rows of padded images start in memory, ``(n, C, height)``; the same for every batch."""
+    """Offsets of the first rows of padded images in memory, ``(n, C, height)``; the same for every batch."""
     count, channels, tall, wide = shape
     planes = torch.arange(count * channels, device=device).view(count, channels, 1) * tall
     return (planes + torch.arange(height, device=device)) * wide
 
 
 def make_transform(dataset: Dataset, *, training: bool, seed: int = 0) -> Transform | None:
-    """Return the transform of a dataset's inputs: scaling, with augmentation in training if it has any; or None.
+    """Return the transform of a dataset's inputs: scaling, with augmentation in training if the dataset uses it.
 
     Examples:
         >>> from metacal.lab.data import load_dataset
@@ -280,12 +278,12 @@ class Batches:
 
     Args:
         examples: the data.
-        batch_size: samples in a batch, over all processes. The last one may be smaller; with shuffling, a single sample
-            that is left over joins the batch before, because batch normalisation cannot train on it alone.
+        batch_size: samples per batch, over all processes. The last batch may be smaller; with shuffling, a single
+            left-over sample joins the previous batch, because batch normalisation cannot train on one sample.
         seed: of the orders.
         shuffle: a new order every epoch; False keeps the order of the examples.
         transform: applied to the inputs of a batch; see `Transform`.
-        device: where the data is put, once; None leaves it where it is.
+        device: to move the data to, once; None leaves it in place.
         rank: of this process, which gets its share of every batch.
         world_size: number of processes.
 
@@ -329,7 +327,7 @@ class Batches:
         if smallest < world_size:
             raise InvalidValueError(
                 f"`world_size` must be at most {smallest}, the size of the smallest batch, got {world_size}; "
-                "another `batch_size` leaves no small batch."
+                "another `batch_size` avoids a small last batch."
             )
 
     def __len__(self) -> int:
@@ -339,20 +337,17 @@ class Batches:
         return self.epoch(0)
 
     def epoch(self, number: int, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield batches ``start``, ``start + 1``, ... of an epoch without reading those before."""
+        """Yield batches ``start``, ``start + 1``, ... of an epoch without reading earlier ones."""
         check_integer("number", number, 0)
         check_integer("start", start, 0)
         if start > len(self):
             raise InvalidValueError(f"`start` must be at most the {len(self)} batches of an epoch, got {start}.")
-        return self._batches_of(number, start)  # arguments are checked before the first batch is asked for
+        return self._batches_of(number, start)  # so that arguments are checked at once
 
     def _batches_of(self, number: int, start: int) -> Iterator[tuple[Tensor, Tensor]]:
-        count = len(self.examples)  # the order is drawn on the CPU, so it is the same for every device
-        order = (
-            torch.randperm(count, generator=generator(ORDER, self.seed, number))
-            if self.shuffle
-            else torch.arange(count)
-        )
+        order = torch.arange(len(self.examples))
+        if self.shuffle:  # on the CPU, so that the order is the same on every device
+            order = torch.randperm(len(order), generator=generator(ORDER, self.seed, number))
         order = order.to(self.examples.inputs.device)
         for batch in range(start, len(self)):
             whole = order[batch * self.batch_size :][: self.size(batch)]

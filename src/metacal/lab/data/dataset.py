@@ -1,4 +1,4 @@
-"""`Examples` (inputs with labels), `Dataset` (what every source gives), and `from_arrays`."""
+"""`Examples` (inputs with labels), `Dataset` (training and test examples), and `from_arrays`."""
 
 import math
 from collections.abc import Sequence
@@ -17,10 +17,10 @@ KINDS = {
     "text": ((torch.int16, torch.int32, torch.int64), 2, "integer tokens (n, L), left-padded with 0"),
     "vector": ((torch.float32,), 2, "float32 vectors (n, d)"),
 }
-"""Dtypes and dimensions of the inputs of each kind of data, and the same in words."""
+"""For each kind of data: dtypes and number of dimensions of the inputs, and their description."""
 CHANNELS = (1, 3)
 MOST_CLASSES = 10**6
-"""A higher label is a mistake, and would take memory for all the classes below it."""
+"""A higher label is a mistake, and would allocate memory for every class below it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,31 +48,31 @@ class Examples:
         return len(self.targets)
 
     def select(self, index: Tensor) -> "Examples":
-        """The examples with these numbers, in this order (a copy)."""
+        """Return a copy of the rows with these numbers, in this order."""
         check_labels("index", index)
         rows = index.to(self.targets.device, torch.int64)
         return Examples(self.inputs.index_select(0, rows), self.targets.index_select(0, rows))
 
     def to(self, device: torch.device | str | None) -> "Examples":
-        """The same examples on a device; None leaves them where they are."""
+        """Return the examples on a device; None leaves them in place."""
         return self if device is None else Examples(self.inputs.to(device), self.targets.to(device))
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Training and test examples with all that training on them needs; checked when it is made."""
+    """Training and test examples, and what training needs to know about them; checked on construction."""
 
     name: str  # e.g. ``cifar10``
     kind: str  # one of `KINDS`
-    train: Examples  # `make_splits` cuts validation and meta sets from them
-    test: Examples  # nothing is chosen on them
+    train: Examples  # `make_splits` takes validation and meta sets from these
+    test: Examples  # never used to choose anything
     class_names: tuple[str, ...]  # K names
-    superclasses: tuple[int, ...] | None = None  # number of the superclass of every class (CIFAR-100)
+    superclasses: tuple[int, ...] | None = None  # superclass number of every class (CIFAR-100)
     embeddings: Tensor | None = None  # text: frozen word vectors; row 0 is the padding
-    mean: tuple[float, ...] | None = None  # subtracted from every channel (as fractions of 255) or feature
-    std: tuple[float, ...] | None = None  # what that is divided by
+    mean: tuple[float, ...] | None = None  # of every channel (as fractions of 255) or feature
+    std: tuple[float, ...] | None = None
     augment: bool = False  # whether images are padded, cropped and flipped in training
-    files: tuple[str, ...] = ()  # it was read from
+    files: tuple[str, ...] = ()  # the files it was read from
 
     def __post_init__(self) -> None:
         check_choice("kind", self.kind, tuple(KINDS))
@@ -87,7 +87,7 @@ class Dataset:
                 raise InvalidValueError(f"`{part}_targets` must lie in {wanted}, got {got}.")
         if (shape := tuple(self.test.inputs.shape[1:])) != self.input_shape:
             raise InvalidValueError(
-                f"`test_inputs` must have the shape of training inputs, {self.input_shape}, got {shape}."
+                f"`test_inputs` must have the shape of the training inputs, {self.input_shape}, got {shape}."
             )
         if self.augment and self.kind != "image":
             raise InvalidValueError(f"`augment` must be False for {self.kind} data: it pads, crops and flips images.")
@@ -107,7 +107,7 @@ class Dataset:
     def _check_scaling(self) -> None:
         mean, std, channels = self.mean, self.std, self.input_shape[0]
         if (mean is None) != (std is None):
-            raise InvalidValueError("`mean` and `std` must be given both or neither.")
+            raise InvalidValueError("`mean` and `std` must be given together, or not at all.")
         if mean is None or std is None:
             return
         are_good = all(map(math.isfinite, mean)) and all(0.0 < value < math.inf for value in std)
@@ -146,7 +146,7 @@ def from_arrays(
     seed: int = 0,
     files: Sequence[str] = (),
 ) -> Dataset:
-    """A dataset from NumPy arrays, tensors or lists.
+    """Make a dataset of NumPy arrays, tensors or lists.
 
     Args:
         train_inputs: uint8 images ``(n, C, H, W)``, ``(n, H, W, C)`` with 1 or 3 channels, or ``(n, H, W)``; float
@@ -157,12 +157,12 @@ def from_arrays(
         name: of the dataset.
         kind: ``image``, ``text`` or ``vector``; by default inferred from dtype and shape.
         class_names: K names; without them and ``num_classes``, K is the highest label + 1.
-        num_classes: K, where there are no names.
+        num_classes: K, instead of names.
         embeddings: text: word vectors ``(words, d)``; row 0 is the padding.
-        mean: subtracted from every channel (as fractions of 255) or feature; by default that of the training images.
-        std: what that is divided by; by default that of the training images.
+        mean: of every channel (as fractions of 255) or feature; by default that of the training images.
+        std: likewise.
         augment: pad, crop and flip images in training.
-        test_share: stratified share of the samples that becomes the test set, where none is given.
+        test_share: stratified share of the samples that becomes the test set if none is given.
         seed: of that split.
         files: where the arrays come from.
 
@@ -172,12 +172,12 @@ def from_arrays(
         >>> data.kind, data.num_classes, len(data.train), len(data.test)
         ('vector', 4, 16, 4)
     """
-    from metacal.lab.data.batches import draw_test_set  # which splits datasets
+    from metacal.lab.data.batches import draw_test_set  # imports this module
 
     if kind is not None:
         check_choice("kind", kind, tuple(KINDS))
     if (test_inputs is None) != (test_targets is None):
-        raise InvalidValueError("`test_inputs` and `test_targets` must be given both or neither.")
+        raise InvalidValueError("`test_inputs` and `test_targets` must be given together, or not at all.")
     train = _to_examples("train", train_inputs, train_targets, kind)
     if test_inputs is None:
         train, test = (train.select(rows) for rows in draw_test_set(train.targets, test_share, seed))
@@ -201,9 +201,9 @@ def from_arrays(
 
 
 def channel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of every channel of uint8 images, as fractions of 255; a constant channel has 1.
+    """Mean and standard deviation of every channel of uint8 images, as fractions of 255; 1 for a constant channel.
 
-    Sums over counts of the 256 values: exact, and without a float copy of the images.
+    Computed from counts of the 256 values: exact, and without a float copy of the images.
     """
     values = torch.arange(256, dtype=torch.float64) / 255.0
     mean, std = [], []
@@ -217,7 +217,7 @@ def channel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, 
 
 
 def _to_examples(part: str, inputs: Any, targets: Any, kind: str | None) -> Examples:
-    """Inputs and labels in the dtypes and layouts that a Dataset has; ranges are checked there."""
+    """Convert inputs and labels to the dtypes and layouts of a Dataset, which checks their ranges."""
     x, y = to_tensor(f"{part}_inputs", inputs), to_tensor(f"{part}_targets", targets)
     if y.is_floating_point() or y.is_complex():
         raise InvalidTypeError(f"`{part}_targets` must be integer class labels 0..K-1, got {y.dtype}.")
@@ -226,7 +226,7 @@ def _to_examples(part: str, inputs: Any, targets: Any, kind: str | None) -> Exam
     if not len(y):
         raise InvalidValueError(f"`{part}_targets` must hold at least one sample, got none.")
     if int(y.max()) >= MOST_CLASSES:
-        raise InvalidValueError(f"`{part}_targets` must be class labels 0..K-1, got {int(y.max())}; number them.")
+        raise InvalidValueError(f"`{part}_targets` must be class labels 0..K-1, got {int(y.max())}; renumber them.")
     kind = kind or _kind(f"{part}_inputs", x)
     if kind == "image" and x.ndim == 3:
         x = x.unsqueeze(1)
@@ -248,7 +248,7 @@ def _kind(name: str, inputs: Tensor) -> str:
     if inputs.ndim in (3, 4):
         raise InvalidValueError(
             f"`{name}` must be uint8 images with values 0..255, or vectors (n, d), got {got}; "
-            "(255 * images).round() converts images from [0, 1]."
+            "convert images in [0, 1] with (255 * images).round() to uint8."
         )
     raise InvalidValueError(f"`kind` must be given for inputs of {got}: 'vector' for features, 'text' for tokens.")
 
@@ -261,19 +261,18 @@ def _to_class_names(class_names: Sequence[str] | None, num_classes: int | None, 
             raise InvalidValueError(f"`class_names` must hold {num_classes} names, got {len(class_names)}.")
         return tuple(map(str, class_names))
     if num_classes is None and not bool(targets.any()):
-        raise InvalidValueError("`num_classes` must be given when every label is 0: at least 2 are needed.")
+        raise InvalidValueError("`num_classes` must be given if every label is 0: at least 2 classes are needed.")
     return tuple(map(str, range(num_classes or max(2, int(targets.max()) + 1))))
 
 
 def _check_pairs(name: str, inputs: Tensor, targets: Tensor) -> None:
-    """Raise unless there is a label for every input."""
     if targets.ndim != 1 or inputs.ndim < 1 or len(inputs) != len(targets):
         got = f"{tuple(targets.shape)} for inputs {tuple(inputs.shape)}"
         raise InvalidValueError(f"`{name}` must have shape (n,) for inputs (n, ...), got {got}.")
 
 
 def _check_inputs(name: str, inputs: Tensor, kind: str) -> None:
-    """Raise unless the inputs have the dtype and shape of this kind, at least one sample, and possible values."""
+    """Raise unless the inputs have the dtype and shape of this kind, at least one sample, and valid values."""
     dtypes, ndim, wanted = KINDS[kind]
     if inputs.dtype not in dtypes or inputs.ndim != ndim:
         raise InvalidValueError(f"`{name}` must be {wanted}, got {inputs.dtype} {tuple(inputs.shape)}.")

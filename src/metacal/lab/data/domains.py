@@ -1,7 +1,7 @@
-"""Domains: corruptions with a severity. Training batches of one domain each, and test sets under shift.
+"""Domains (corruptions with a severity): training batches of one domain each, and test sets under shift.
 
-The domain of a batch is a function of seed, epoch and batch number. A meta batch also avoids the domain of the training
-batch in progress. So a resumed run needs no state.
+The domain of a batch is a function of seed, epoch and batch number; a meta batch also avoids the domain of the current
+training batch. A resumed run therefore needs no state.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,15 +20,15 @@ from metacal.lab.data.sources.cifar_c import corrupted_examples, find_published,
 from metacal.seeding import generator, mixed
 
 CHOICE, NOISE, HELD_OUT = 11, 12, 13
-"""Keep this module's random numbers apart from others with the same seed."""
+"""Stream numbers: they separate this module's random numbers from others with the same seed."""
 Corrupted = tuple[str, int]
 
 
 class Corrupting:
-    """A transform that corrupts each batch by one of ``domains`` and applies ``then``.
+    """A transform that applies one of ``domains`` to each batch, and then the transform ``then``.
 
-    With ``unlike``, the transform of the training batches, a meta batch never has the corruption of the training batch
-    in progress; if there is no other, it has another severity.
+    ``unlike`` is given for meta batches: the transform of the training batches. A meta batch never has the corruption
+    of the current training batch; if there is only one corruption, it has another severity.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Corrupting:
 
 
 def corrupted_mixture(examples: Examples, domains: Sequence[Corrupted], seed: int) -> Examples:
-    """Spread examples evenly over domains and corrupt each; used to select the checkpoint."""
+    """Spread examples evenly over domains and corrupt them; used to select the checkpoint."""
     order = torch.randperm(len(examples), generator=generator(HELD_OUT, seed))
     inputs = examples.inputs.clone()
     for number, (name, severity) in enumerate(domains):
@@ -85,7 +85,7 @@ class ShiftedSets:
 
 
 def shifted_sets(dataset: Dataset, domains: Sequence[Corrupted], *, folder: str | Path | None = None) -> ShiftedSets:
-    """The test images of a dataset under corruptions: the published arrays if the data folder has them, else generated.
+    """Test images of a dataset under corruptions: the published arrays if the data folder has them, else generated.
 
     Examples:
         >>> from metacal.lab.data import load_dataset
@@ -93,7 +93,7 @@ def shifted_sets(dataset: Dataset, domains: Sequence[Corrupted], *, folder: str 
         >>> sets.names, sets.source, [len(examples) for examples in sets]
         (('fog:1', 'snow:5'), 'generated', [359, 359])
     """
-    for name, severity in domains:  # before the first is asked for
+    for name, severity in domains:  # all are checked before the first is read
         find_corruption(name)
         check_severity(severity)
     published = find_published(data_folder(folder), dataset.name)

@@ -14,7 +14,7 @@ ProgressOf = Callable[[RemoteFile], Any]
 
 
 class Stock(NamedTuple):
-    """A dataset, the files of it that are here (none if one is missing), and the size of these or of the download."""
+    """A dataset, its files in the data folder (none if one is missing), and their size or that of the download."""
 
     source: Source
     files: tuple[Path, ...]
@@ -22,7 +22,7 @@ class Stock(NamedTuple):
 
 
 def take_stock(folder: str | Path | None = None) -> list[Stock]:
-    """Return which of the named datasets are in the data folder."""
+    """Return, for every named dataset, what the data folder has of it."""
     stocks = []
     for source in SOURCES.values():
         files = source.search(data_folder(folder))
@@ -41,24 +41,23 @@ def fetch_dataset(
 ) -> list[Path]:
     """Download the files of a dataset that are missing or have a wrong hash.
 
-    A file is moved into place once its hash is right, so nothing is left half-written; one of its name with another
-    hash is replaced then.
+    A file is moved into place, replacing one with a wrong hash, only after its own hash was verified.
 
     Args:
-        name: of the dataset; one that is built in has no files.
+        name: of the dataset; a built-in one has no files.
         folder: the data folder.
         mirror: fetch ``mirror/<file name>`` instead of the canonical source; the hashes are the same.
-        progress: makes a progress bar (of tqdm's kind) for a file.
+        progress: returns a progress bar, with tqdm's interface, for a file.
 
     Raises:
-        DownloadError: one could not be downloaded or saved, or nobody offers the dataset for download.
+        DownloadError: a file could not be downloaded or saved, or the dataset has no download.
     """
     source, place = find_source(name), data_folder(folder)
     return [_fetch_file(remote, place, mirror, progress) for remote in remote_files(source, place)]
 
 
 def remote_files(source: Source, folder: Path) -> tuple[RemoteFile, ...]:
-    """Return the downloads of a dataset; raise if it needs files and has no address."""
+    """Return the downloads of a dataset; raise if it needs files that cannot be downloaded."""
     if not source.built_in and not source.downloads:
         raise DownloadError(f"{source.name} cannot be fetched: put its files into the data folder, {folder}.")
     return source.downloads
@@ -68,8 +67,8 @@ def check_dataset(name: str, *, folder: str | Path | None = None) -> list[HashCh
     """Compare the hashes of a dataset's files with the published ones and read the dataset once.
 
     Raises:
-        MissingDataError: it is not there.
-        DamagedFileError: a file has another hash, or cannot be read; says which hash was expected and found.
+        MissingDataError: the dataset is not in the data folder.
+        DamagedFileError: a file cannot be read, or has the wrong hash: the message has both hashes.
     """
     source, place = find_source(name), data_folder(folder)
     checks = [check_hash(path) for path in source.find(place) if path.is_file()]
@@ -87,7 +86,6 @@ def check_dataset(name: str, *, folder: str | Path | None = None) -> list[HashCh
 
 
 def _fetch_file(remote: RemoteFile, folder: Path, mirror: str | None, progress: ProgressOf | None) -> Path:
-    """Download one file unless it exists with a good hash."""
     with needs("lab"):
         import pooch
 
@@ -100,17 +98,17 @@ def _fetch_file(remote: RemoteFile, folder: Path, mirror: str | None, progress: 
         progressbar=progress(remote) if progress is not None else False,
         chunk_size=2**18,
         timeout=60,
-        headers={"Accept-Encoding": "identity"},  # or a .gz file might come unpacked
+        headers={"Accept-Encoding": "identity"},  # otherwise a .gz file might arrive decompressed
     )
     options = {"registry": {remote.name: remote.hash}, "urls": {remote.name: url}, "retry_if_failed": RETRIES}
     try:
         pooch.create(path=folder, base_url="", **options).fetch(remote.name, downloader=downloader)
     except ValueError as error:
         got = re.search(r"but got (\w+)", str(error))
-        if got is None:  # an address that is none
+        if got is None:  # not a valid URL
             raise DownloadError(f"{url} could not be downloaded: {error}.") from None
         found = f"{remote.hash.partition(':')[0]}:{got[1]}"
         raise DamagedFileError(f"{url} is not the published file: expected {remote.hash}, found {found}.") from None
-    except OSError as error:  # requests' errors are among these
+    except OSError as error:  # includes the errors of requests
         raise DownloadError(f"{url} could not be saved as {path}: {str(error) or type(error).__name__}.") from None
     return path

@@ -1,4 +1,4 @@
-"""The files of datasets: where they are, where they come from, their hashes, and how to read them in place."""
+"""The files of datasets: their places, downloads and hashes, and how to read archives without unpacking them."""
 
 import glob
 import gzip
@@ -17,12 +17,12 @@ from metacal.lab.data.dataset import Dataset
 
 VARIABLE = "METACAL_DATA"
 MOST_BYTES = 2**30
-"""No file inside an archive that we read is larger; one that says so is not what it should be."""
+"""Larger than any file inside the archives that we read: a larger one is refused."""
 READ_ERRORS = (EOFError, OSError, tarfile.TarError, zlib.error, lzma.LZMAError)
 
 
 class Shape(NamedTuple):
-    """Size, input shape and kind, and number of classes of a dataset; known before download."""
+    """Number of training samples, input shape, classes and kind of a dataset; known before download."""
 
     samples: int
     input_shape: tuple[int, ...]
@@ -31,13 +31,13 @@ class Shape(NamedTuple):
 
 
 class RemoteFile(NamedTuple):
-    """A file to download to the data folder, identified by its ``algorithm:digest``."""
+    """A file to download to the data folder; its hash is ``algorithm:digest``."""
 
     name: str
     url: str
     hash: str
     megabytes: float
-    also: tuple[str, ...] = ()  # hashes of other good editions
+    also: tuple[str, ...] = ()  # hashes of other valid editions
 
 
 @dataclass(frozen=True)
@@ -45,17 +45,17 @@ class Source:
     """A named dataset."""
 
     name: str  # e.g. ``cifar10``
-    title: str  # one line about it
-    # Reads it from the data folder (a built-in one takes none); its keyword-only arguments are the dataset's options.
+    title: str  # a one-line description
+    # Reads it from the data folder (built-in sources take none); its keyword-only arguments are the dataset's options.
     load: Callable[..., Dataset]
-    # For each file or folder that `load` reads, glob patterns in the data folder, the best first; none if built in.
+    # For each file or folder that `load` reads: glob patterns in the data folder, best first. Empty if built in.
     patterns: tuple[tuple[str, ...], ...] = ()
-    looked_for: str = "its files"  # the same in words
+    looked_for: str = "its files"  # description of the patterns
     downloads: tuple[RemoteFile, ...] = ()
-    shape: Shape | None = None  # None where options decide it
-    check: Callable[[Path], None] | None = None  # reads everything, where `load` reads only a part
-    test_set: str = "its own"  # where the test samples come from, in words
-    passed_on: tuple[str, ...] = ()  # options beside those that `load` names
+    shape: Shape | None = None  # None if it depends on options
+    check: Callable[[Path], None] | None = None  # reads everything, if `load` reads only a part
+    test_set: str = "its own"  # description of the test samples
+    passed_on: tuple[str, ...] = ()  # further options, which `load` passes on
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -69,7 +69,7 @@ class Source:
         return not self.patterns
 
     def search(self, folder: Path) -> tuple[Path, ...]:
-        """Return the files that `load` reads; none if one is missing."""
+        """Return the files that `load` reads; empty if one is missing."""
         hits = [
             next((folder / hit for each in patterns for hit in sorted(glob.glob(each, root_dir=folder))), None)
             for patterns in self.patterns
@@ -78,19 +78,19 @@ class Source:
         return found if len(found) == len(hits) else ()
 
     def find(self, folder: Path) -> tuple[Path, ...]:
-        """As `search`, but raise an error that says what is missing, where, and how to get it."""
+        """Like `search`, but raise an error with instructions if a file is missing."""
         found = self.search(folder)
         if not found and not self.built_in:
             raise MissingDataError(
-                f"{self.name} is not in {folder} (searched for {self.looked_for}); get it by: "
-                f"{self.how_to_get(folder)} (--data-dir, `folder` or {VARIABLE} name another folder)."
+                f"{self.name} is not in {folder} (searched for {self.looked_for}); to get it: "
+                f"{self.how_to_get(folder)} (to use another folder, set --data-dir, `folder` or {VARIABLE})."
             )
         return found
 
     def how_to_get(self, folder: Path) -> str:
         """Return the command that downloads it, or other instructions."""
         if not self.downloads:
-            return f"putting its files into {folder}"
+            return f"put its files into {folder}"
         return f"metacal data fetch {self.name}" + ("" if folder == data_folder() else f" --data-dir {folder}")
 
 
@@ -105,7 +105,7 @@ def data_folder(folder: str | Path | None = None) -> Path:
 
 
 class HashCheck(NamedTuple):
-    """A file's hash and the published one; ``is_good`` is None if none is known."""
+    """A file's hash and the published one; ``is_good`` is None if no hash is published."""
 
     path: Path
     expected: str | None
@@ -114,10 +114,10 @@ class HashCheck(NamedTuple):
 
 
 def check_hash(path: Path) -> HashCheck:
-    """Compare a file's hash with those that are known for its name, the published one first."""
+    """Compare a file's hash with the known ones for its name, the published one first."""
     with needs("lab"):
         import pooch
-    from metacal.lab.data.sources import SOURCES  # whose files are read by this module
+    from metacal.lab.data.sources import SOURCES  # imports this module
 
     remotes = (remote for source in SOURCES.values() for remote in source.downloads)
     known = next(((each.hash, *each.also) for each in remotes if path.name == Path(each.name).name), ())
@@ -142,7 +142,7 @@ def damaged(path: Path, reason: str | BaseException) -> DamagedFileError:
 
 
 def read_bytes(path: Path) -> bytes:
-    """All of a file, decompressed if its name ends in ``.gz``."""
+    """Read a whole file, decompressed if its name ends in ``.gz``."""
     try:
         if path.suffix == ".gz":
             with gzip.open(path) as file:
@@ -153,10 +153,10 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_members(path: Path, wanted: Callable[[PurePosixPath], bool]) -> Iterator[tuple[PurePosixPath, bytes]]:
-    """Name and contents of the wanted files in a folder or a tar archive, which is read in place.
+    """Yield name and contents of the wanted files in a folder, or in a tar archive without unpacking it.
 
-    An archive with a name that leads out of it (absolute, or through ``..``) is refused; links and devices are ignored.
-    A compressed archive is read to its end, so that its checksum is tested.
+    An archive with a path that leads out of it (absolute, or through ``..``) is refused; links and devices are ignored.
+    A compressed archive is read to its end, which verifies its checksum.
     """
     if path.is_dir():
         for file in sorted(path.rglob("*")):

@@ -1,4 +1,4 @@
-"""The paper's networks by name, and a user's own by import path; every model exposes its classifier as ``.head``."""
+"""The paper's networks by name, and your own by import path; every model exposes its classifier as ``.head``."""
 
 import importlib
 import math
@@ -16,7 +16,7 @@ from metacal.lab.models.resnet import BasicBlock, Bottleneck, ResNet, WideResNet
 
 
 class MLP(nn.Module):
-    """Linear layers of these ``hidden`` widths with ReLU between them; inputs of any shape are flattened.
+    """Linear layers of ``hidden`` widths with ReLU between them; inputs are flattened.
 
     Examples:
         >>> import torch
@@ -56,7 +56,7 @@ MODELS: dict[str, tuple[str, Callable[..., nn.Module]]] = {
     "mlp": (VECTOR, MLP),
     "global-pooling-cnn": (TEXT, GlobalPoolingCNN),
 }
-"""What each network takes, and what makes it."""
+"""Kind of input and factory of each network."""
 
 
 def create_model(
@@ -67,11 +67,11 @@ def create_model(
     embeddings: Tensor | None = None,
     **options: Any,
 ) -> nn.Module:
-    """A model with fresh weights that exposes its classifier as ``.head``.
+    """Create a model with fresh weights that exposes its classifier as ``.head``.
 
     Args:
         name: one of `MODELS`, or the import path of your own ``nn.Module``, ``package.module:Class``, which is called
-            with ``num_classes`` and ``options`` and must have a linear layer as its ``head``.
+            with ``num_classes`` and ``options`` and must have a linear layer ``head``.
         num_classes: K.
         input_shape: of one sample: ``(C, H, W)`` for images, ``(d,)`` for vectors.
         embeddings: ``(words, d)`` word vectors, for models of text.
@@ -104,17 +104,17 @@ def create_model(
     except TypeError as error:
         raise InvalidTypeError(f"`model_options` must be arguments of {name}, got {options}: {error}.") from None
     if not isinstance(getattr(model, "head", None), nn.Module):
-        raise InvalidTypeError(f"`model` must be an nn.Module with a part named `head`, got {type(model).__name__}.")
+        raise InvalidTypeError(f"`model` must be an nn.Module with a submodule `head`, got {type(model).__name__}.")
     return model
 
 
 def _import(path: str) -> Callable[..., nn.Module]:
     module_name, _, attribute = path.partition(":")
     if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # as `python -m` would: a model beside the user's data is found
+        sys.path.insert(0, os.getcwd())  # like `python -m`: finds a model in the working directory
     try:
         factory: Callable[..., nn.Module] = getattr(importlib.import_module(module_name), attribute)
-    except Exception as error:  # whatever the user's own file raises while it is imported
+    except Exception as error:  # the user's module may raise anything on import
         reason = f"{type(error).__name__}: {error}"
         raise InvalidValueError(f"`model` must be importable as 'module:Class', got {path!r}: {reason}.") from None
     if not callable(factory):

@@ -1,4 +1,4 @@
-"""The text network of the 20 Newsgroups experiments: convolutions over frozen word vectors and one global maximum."""
+"""The text network for 20 Newsgroups: convolutions over frozen word vectors and a global maximum."""
 
 import torch
 from torch import Tensor, nn
@@ -8,7 +8,7 @@ from metacal.errors import InvalidTypeError, InvalidValueError
 FILTERS = 128
 WIDTH = 5
 RECEPTIVE_FIELD = 21
-"""Words that one value before the global maximum looks at: 5, + 4 by pooling, + 4, + 4 by pooling, + 4."""
+"""Words that a value before the global maximum depends on: 5, + 4 by pooling, + 4, + 4 by pooling, + 4."""
 
 
 class GlobalPoolingCNN(nn.Module):
@@ -17,14 +17,14 @@ class GlobalPoolingCNN(nn.Module):
     The convolutions have 128 filters of width 5 without padding, each followed by ReLU, the first two by max-pooling
     of width 5 and stride 1. The hidden layer has 128 units with ReLU and dropout 0.3.
 
-    Every value before the global maximum sees 21 words. Those that see nothing but padding are all alike, and one of
-    them is enough for the maximum. So a document padded to its length + 21 has the features, and the gradient, that it
-    has at full width. The batch is sorted by length and run in chunks, each padded as its longest document needs.
+    Every value before the global maximum depends on 21 words. Values that depend on padding alone are all equal, and
+    one of them is enough for the maximum, so a document padded to its length + 21 has the same features and gradients
+    as at full width. The batch is sorted by length and run in chunks, each padded for its longest document.
 
     Args:
         num_classes: K.
         embeddings: frozen word vectors ``(words, d)``; token 0 is the padding.
-        chunk: documents that are run together (the host reads their lengths); None runs the batch at full width.
+        chunk: documents to run together (their lengths are read on the host); None runs the batch at full width.
 
     Examples:
         >>> import torch
@@ -69,9 +69,9 @@ class GlobalPoolingCNN(nn.Module):
         return logits
 
     def _features(self, tokens: Tensor) -> Tensor:
-        """``(n, 128)``: the maximum over the document of every filter.
+        """Maximum of every filter over the document, ``(n, 128)``.
 
-        Words are convolved and pooled as an image of height 1 in channels-last order, which copies nothing.
+        Words are convolved and pooled as an image of height 1 in channels-last order, which avoids copies.
         """
         words = nn.functional.embedding(tokens.int() if tokens.dtype is torch.int16 else tokens, self.embeddings)
         found = words.transpose(1, 2).unsqueeze(2)
@@ -85,7 +85,7 @@ class GlobalPoolingCNN(nn.Module):
         return found.amax((2, 3))
 
     def _chunked(self, tokens: Tensor, chunk: int) -> Tensor:
-        """The same, a few documents of like length at a time; in the order of ``tokens``."""
+        """`_features`, computed for a few documents of similar length at a time."""
         full = tokens.shape[1]
         from_the_end = torch.arange(full, 0, -1, device=tokens.device)
         lengths, order = torch.where(tokens != 0, from_the_end, 0).amax(1).sort(descending=True)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class Block(nn.Module):
-    """``relu(body(x) + shortcut(x))``; a convolution of the body is given by channels in and out, size and stride."""
+    """``relu(body(x) + shortcut(x))``; each layer of the body is given by its inputs, outputs, size and stride."""
 
     expansion = 1
 
@@ -40,7 +40,7 @@ class BasicBlock(Block):
 
 
 class Bottleneck(Block):
-    """A 3 x 3 convolution with the stride between two 1 x 1 ones; four times its width comes out."""
+    """1 x 1, 3 x 3 (with the stride) and 1 x 1 convolutions; the output has four times the width."""
 
     expansion = 4
 
@@ -55,9 +55,9 @@ class ResNet(nn.Module):
         block: `BasicBlock` or `Bottleneck`.
         blocks: number of blocks in each stage; every stage but the first halves the image.
         num_classes: K.
-        width: channels of the first stage; doubled from stage to stage.
+        width: channels of the first stage; doubled at every stage.
         in_channels: channels of the images.
-        stem_width: channels of the stem; those of the first stage unless given.
+        stem_width: channels of the stem; by default ``width``.
 
     Examples:
         >>> import torch
@@ -97,9 +97,9 @@ class ResNet(nn.Module):
 
 
 class WideResNet(ResNet):
-    """Three stages of basic blocks, ``widen`` times as wide as usual, behind a stem of 16 channels.
+    """Three stages of basic blocks, ``widen`` times as wide as usual, after a stem of 16 channels.
 
-    Four blocks in each stage make what the paper calls WideResNet-26.
+    With four blocks per stage this is the paper's WideResNet-26.
 
     Examples:
         >>> WideResNet(blocks=4, widen=10, num_classes=10).head.in_features

@@ -37,7 +37,7 @@ def test_mnist_is_not_taken_for_fashion_mnist(tmp_path, monkeypatch):
         (
             "train-images-idx3-ubyte",
             b"\0\0\x08\x01" + bytes(12),
-            "does not start as an idx file of bytes with 3 dimensions",
+            "does not start like an idx file of bytes with 3 dimensions",
         ),
         (
             "train-images-idx3-ubyte",

@@ -65,7 +65,7 @@ def test_npz_of_text(tmp_path):
             InvalidTypeError,
             r"mine\.npz: `class_names` must hold text, got dtype \|V4",
         ),
-        ({"inputs": X, "targets": np.array([{}] * 20)}, InvalidValueError, "pickled objects, which are never loaded"),
+        ({"inputs": X, "targets": np.array([{}] * 20)}, InvalidValueError, "pickled objects, which are not loaded"),
     ],
 )
 def test_bad_npz(tmp_path, arrays, error, message):

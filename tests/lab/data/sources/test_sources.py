@@ -49,7 +49,7 @@ def test_folder_is_argument_then_variable_then_cache(monkeypatch, tmp_path):
         ),
         (
             "cifar100",
-            r"cifar-100-binary\*.tar.gz\); get it by: metacal data fetch cifar100 --data-dir FOLDER",
+            r"cifar-100-binary\*.tar.gz\); to get it: metacal data fetch cifar100 --data-dir FOLDER",
         ),
         ("svhn", r"train_32x32.mat, svhn/train_32x32.mat or svhn_train_32x32\*.mat"),
         ("20newsgroups", r"searched for .*20news-bydate\*.tar.gz"),
@@ -65,5 +65,5 @@ def test_missing_data_says_what_where_and_how(tmp_path, monkeypatch, name, messa
 
 def test_missing_data_in_the_default_folder_needs_no_data_dir(tmp_path, monkeypatch):
     monkeypatch.setenv("METACAL_DATA", str(tmp_path / "nothing"))
-    with pytest.raises(MissingDataError, match=r"get it by: metacal data fetch cifar10 \("):
+    with pytest.raises(MissingDataError, match=r"to get it: metacal data fetch cifar10 \("):
         load_dataset("CIFAR-10")

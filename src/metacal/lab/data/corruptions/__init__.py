@@ -1,4 +1,4 @@
-"""The 19 corruptions of CIFAR-C at 5 severities: whole batches, on their device, seeded by sample, at any size."""
+"""The 19 corruptions of CIFAR-C at 5 severities, for whole batches of any image size, seeded by sample."""
 
 import zlib
 from collections.abc import Callable
@@ -17,9 +17,9 @@ __all__ = ["CORRUPTIONS", "SEVERITIES", "Corruption", "check_images", "check_sev
 
 
 class Corruption(NamedTuple):
-    """A function of float32 images ``(n, C, H, W)`` in [0, 1], a constant and random numbers; results are clipped.
+    """A function of float32 images ``(n, C, H, W)`` in [0, 1], a constant and random numbers; its result is clipped.
 
-    The constants, one for each severity, are those of Hendrycks and Dietterich for CIFAR.
+    The constants, one per severity, are those of Hendrycks and Dietterich for CIFAR.
     """
 
     apply: Callable[[Tensor, Any, Draws], Tensor]
@@ -62,13 +62,13 @@ CORRUPTIONS = {
     "jpeg_compression": Corruption(digital.jpeg_compression, (80, 65, 58, 50, 40)),
     "saturate": Corruption(digital.saturate, ((0.3, 0.0), (0.1, 0.0), (1.5, 0.0), (2.0, 0.1), (2.5, 0.2))),
 }
-"""By the names of CIFAR-C's files."""
+"""By the file names of CIFAR-C."""
 SEVERITIES = (1, 2, 3, 4, 5)
 CORRUPTION = 10
-"""Keeps the random numbers of corruptions apart from others with the same seed."""
+"""Stream number of the corruptions' random numbers."""
 SMALLEST = 4
 AT_ONCE, AT_ONCE_ON_CPU = 2**25, 2**18
-"""Values worked on at a time; on a CPU they stay in its cache."""
+"""Number of values processed at a time; on a CPU they fit into its cache."""
 
 
 def corrupt(
@@ -80,10 +80,10 @@ def corrupt(
     samples: Tensor | None = None,
     validate: bool = True,
 ) -> Tensor:
-    """Apply one of the 19 corruptions of CIFAR-C, at one of its 5 severities.
+    """Apply one of the 19 corruptions of CIFAR-C at one of its 5 severities.
 
-    What happens to an image depends on seed, corruption and sample number alone, not on the other images of the batch.
-    Severities share their random numbers.
+    The result for an image depends only on seed, corruption, severity and sample number, not on the rest of the batch.
+    All severities use the same random numbers.
 
     Args:
         images: ``(n, C, H, W)`` with 3 channels or 1: uint8, or floats in [0, 1].
@@ -91,10 +91,10 @@ def corrupt(
         severity: from 1 to 5.
         seed: of the random numbers.
         samples: the number of each image in its dataset, ``(n,)``; by default 0, 1, ...
-        validate: check the values of float images, which makes a GPU wait.
+        validate: check the values of float images, which synchronises a GPU.
 
     Returns:
-        A new tensor of the same shape and dtype on the same device; uint8 is truncated as in the published arrays.
+        A new tensor of the same shape, dtype and device; uint8 values are truncated, as in the published arrays.
 
     Examples:
         >>> import torch
@@ -112,7 +112,8 @@ def corrupt(
         samples = torch.arange(len(images), device=images.device)
     check_labels("samples", samples)
     if samples.shape != images.shape[:1]:
-        raise InvalidValueError(f"`samples` must hold a number for each of {len(images)} images, got {samples.shape}.")
+        shape = tuple(samples.shape)
+        raise InvalidValueError(f"`samples` must hold a number for each of {len(images)} images, got shape {shape}.")
     if not len(images):
         return images.clone()
     apply, constants = CORRUPTIONS[name]
@@ -125,7 +126,7 @@ def corrupt(
             clean = part.to(torch.float32, memory_format=torch.contiguous_format)
             clean = clean.mul_(1.0 / 255.0) if images.dtype is torch.uint8 else clean
             found = apply(clean, constants[severity - 1], Draws(key, rows))
-            if images.dtype is torch.uint8:  # a little is added so that whole numbers stay what they are
+            if images.dtype is torch.uint8:  # the small offset keeps whole numbers from being rounded down
                 found = found.mul(255.0).add_(2.0**-10).clamp_(0.0, 255.0)
             else:
                 found = found.clamp(0.0, 1.0)
@@ -134,7 +135,7 @@ def corrupt(
 
 
 def check_images(images: Tensor, *, validate: bool = True) -> None:
-    """Raise unless these are images that can be corrupted."""
+    """Raise unless these images can be corrupted."""
     check_tensor("images", images)
     if images.dtype is not torch.uint8 and not images.is_floating_point():
         raise InvalidTypeError(f"`images` must be uint8, or floats in [0, 1], got {images.dtype}.")
@@ -146,10 +147,10 @@ def check_images(images: Tensor, *, validate: bool = True) -> None:
     if not validate or images.dtype is torch.uint8 or not images.numel():
         return
     low, high = (float(value) for value in images.aminmax())
-    if not (low >= 0.0 and high <= 1.0):  # NaN is neither
+    if not (low >= 0.0 and high <= 1.0):  # also true for NaN
         raise InvalidValueError(
             f"`images` must be uint8, or floats in [0, 1], got values from {low:g} to {high:g}; corrupt images before "
-            "they are normalised."
+            "normalising them."
         )
 
 

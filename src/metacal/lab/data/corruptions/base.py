@@ -1,8 +1,9 @@
-"""Shared by the corruptions: random numbers and colours.
+"""Random numbers and colours, shared by the corruptions.
 
-A random number is a function of key, sample number and place, for a whole batch at a time. There is no generator state,
-so an image is corrupted alike in any batch, process or device, and a resumed run needs none. A place takes one 32-bit
-mix (two multiplications, three shifts); a normal number takes half of one, as 16 bits that index the quantiles.
+A random number is a hash of key, sample number and position, computed for a whole batch at a time. There is no
+generator state, so an image is corrupted in the same way in any batch, process or device, also after a resume. Each
+position takes one 32-bit mix (two multiplications, three shifts); a normal number takes half of one: 16 bits that index
+a table of quantiles.
 """
 
 import math
@@ -34,7 +35,7 @@ class Draws:
         self.key, self.samples, self._calls = key, samples, 0
 
     def words(self, count: int) -> Tensor:
-        """32 random bits each, int32 ``(n, count)``."""
+        """Return 32 random bits each, int32 ``(n, count)``."""
         self._calls += 1
         keys = random_bits(mixed(self.key, self._calls), self.samples).view(torch.int32).view(-1, 2, 1)
         state = _places(count, self.samples.device) + keys[:, 0]
@@ -43,18 +44,18 @@ class Draws:
         return _fold(state, 16)
 
     def levels(self, *shape: int) -> Tensor:
-        """16 random bits each, int32 from 0 to 65,535, ``(n, *shape)``."""
+        """Return 16 random bits each, int32 from 0 to 65,535, ``(n, *shape)``."""
         count = math.prod(shape)
         halves = self.words((count + 1) // 2).view(torch.int16)[:, :count]
         return halves.to(torch.int32).add_(LEVELS // 2).view(-1, *shape)
 
     def uniforms(self, *shape: int, low: float = 0.0, high: float = 1.0) -> Tensor:
-        """Uniform between two numbers, float32 ``(n, *shape)``, in steps of 2^-24 of their distance."""
+        """Return uniform numbers, float32 ``(n, *shape)``, in steps of 2^-24 of the range."""
         words = self.words(math.prod(shape)).bitwise_right_shift_(8).bitwise_and_(0xFFFFFF)
         return words.float().mul_((high - low) * 2.0**-24).add_(low).view(-1, *shape)
 
     def normals(self, *shape: int) -> Tensor:
-        """Standard normal, float32 ``(n, *shape)``: 65,536 values, the furthest at 4.3."""
+        """Return standard normal numbers, float32 ``(n, *shape)``: 65,536 values up to 4.3 in size."""
         levels = self.levels(*shape)
         return _normal_quantiles(levels.device).index_select(0, levels.view(-1)).view(levels.shape)
 
@@ -77,20 +78,20 @@ def _normal_quantiles(device: torch.device) -> Tensor:
 
 
 def luma(images: Tensor) -> Tensor:
-    """Grey ``(n, 1, H, W)`` of colour images; grey ones are that already."""
+    """Convert colour images to grey, ``(n, 1, H, W)``; grey images are returned unchanged."""
     if images.shape[1] == 1:
         return images
     return images[:, :1] * LUMA[0] + images[:, 1:2] * LUMA[1] + images[:, 2:] * LUMA[2]
 
 
 def paint(colour: Sequence[float], images: Tensor) -> Tensor:
-    """A colour ``(C, 1, 1)`` for these images: its grey where they have one channel."""
+    """Return a colour as ``(C, 1, 1)``, converted to grey for images with one channel."""
     values = colour if images.shape[1] == 3 else [sum(c * w for c, w in zip(colour, LUMA, strict=True))]
     return torch.tensor(values, dtype=images.dtype, device=images.device).view(-1, 1, 1)
 
 
 def highest(images: Tensor) -> Tensor:
-    """The highest channel of every pixel ``(n, 1, H, W)``: two maxima are faster than a reduction."""
+    """Maximum over channels, ``(n, 1, H, W)``; two elementwise maxima are faster than a reduction."""
     if images.shape[1] == 1:
         return images.clone()
     return torch.maximum(torch.maximum(images[:, :1], images[:, 1:2]), images[:, 2:])

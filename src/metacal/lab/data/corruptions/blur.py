@@ -1,7 +1,7 @@
 """Blur, and the linear filters that other corruptions use too.
 
-Lengths are in pixels of a 32 x 32 image and grow with the image. A separable filter of an image X is ``R X C^T`` with
-small matrices, edges included: two products for a whole batch, whatever the filter's width.
+Lengths are in pixels of a 32 x 32 image and scale with the image. A separable filter of an image X is ``R X C^T`` with
+small matrices that include the edges: two products for a whole batch, whatever the width of the filter.
 """
 
 import math
@@ -18,13 +18,13 @@ from torch.nn.functional import conv2d, pad
 from metacal.lab.data.corruptions.base import Draws
 
 SIDE = 32
-"""Side of the images that the constants were made for."""
+"""Side of the images that the constants are for."""
 FEW_WEIGHTS = 25
-"""Up to here shifted copies are added up: faster than a convolution of one channel."""
+"""Kernels of up to this many weights are applied by adding shifted copies, which is faster than a convolution."""
 
 
 def scale_of(images: Tensor) -> float:
-    """Length of a pixel of the constants, in pixels of these images."""
+    """Return the factor from lengths in the constants to pixels of these images."""
     return min(images.shape[-2:]) / SIDE
 
 
@@ -34,9 +34,9 @@ def filtered(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 
 
 def blurred(images: Tensor, sigma: float, *, truncate: float = 4.0, edge: str = "edge") -> Tensor:
-    """Gaussian blur of ``(..., H, W)`` with a standard deviation in pixels, in a window of so many deviations.
+    """Gaussian blur of ``(..., H, W)``; ``sigma`` is in pixels, ``truncate`` is the window's half-width in sigmas.
 
-    ``edge`` is `numpy.pad`'s mode beyond the edge. A window that reaches no neighbour changes nothing.
+    ``edge`` is the mode of `numpy.pad` beyond the edge. A window of a single pixel changes nothing.
     """
     if int(truncate * sigma + 0.5) < 1:
         return images
@@ -56,7 +56,7 @@ def _gaussian(size: int, sigma: float, truncate: float, edge: Any, device: torch
 
 @lru_cache(maxsize=32)
 def zoom_matrix(size: int, factor: float, device: torch.device) -> Tensor:
-    """``(size, size)``: the middle of a line of pixels, enlarged to its whole length by linear interpolation."""
+    """``(size, size)``: enlarges the middle of a line of pixels to the whole line by linear interpolation."""
     kept = math.ceil(size / factor)
     first = (size - kept) // 2
     enlarged = round(kept * factor)
@@ -71,12 +71,12 @@ def zoom_matrix(size: int, factor: float, device: torch.device) -> Tensor:
 
 
 def as_tensor(matrix: NDArray[np.float64], device: torch.device) -> Tensor:
-    """A matrix as float32 on a device."""
+    """Convert a matrix to float32 on a device."""
     return torch.from_numpy(matrix).float().to(device)
 
 
 def defocus_blur(images: Tensor, lens: tuple[float, float], draws: Draws) -> Tensor:
-    """Blur by a disk with a soft edge: ``lens`` is its radius and the deviation of the edge."""
+    """Blur by a disk with a soft edge; ``lens`` is its radius and the sigma of the edge."""
     kernel = _disk(*lens, scale_of(images))
     reach = kernel.shape[-1] // 2
     height, width = images.shape[-2:]
@@ -95,7 +95,7 @@ def defocus_blur(images: Tensor, lens: tuple[float, float], draws: Draws) -> Ten
 
 @lru_cache(maxsize=32)
 def _disk(radius: float, soft: float, scale: float) -> Tensor:
-    """Kernel ``(1, 1, k, k)``: a disk, softened by a gaussian that reaches one (scaled) pixel."""
+    """Kernel ``(1, 1, k, k)``: a disk, softened by a Gaussian of one (scaled) pixel's reach."""
     reach, edge = math.ceil(radius * scale), max(1, math.ceil(scale))
     line = np.arange(-reach - edge, reach + edge + 1)
     disk = (line[:, None] ** 2 + line[None] ** 2 <= (radius * scale) ** 2).astype(float)
@@ -109,10 +109,10 @@ def _disk(radius: float, soft: float, scale: float) -> Tensor:
 
 
 def glass_blur(images: Tensor, glass: tuple[float, int, int], draws: Draws) -> Tensor:
-    """Blur, let every pixel show a near one up and left of it, blur again.
+    """Blur, replace every pixel by a near one above or left of it, and blur again.
 
-    ``glass`` is the blur's deviation, the distance and the number of passes. The published loop swaps views, which
-    copies; at a distance of one pixel it never reads a pixel that it has written, so a pass is one gather.
+    ``glass`` is the sigma of the blur, the distance and the number of passes. The published loop means to swap pixels,
+    but copies them; at a distance of one pixel it never reads a pixel it has written, so a pass is one gather.
     """
     sigma, distance, passes = glass
     scale = scale_of(images)
@@ -123,7 +123,7 @@ def glass_blur(images: Tensor, glass: tuple[float, int, int], draws: Draws) -> T
     place = rows.unsqueeze(1) * width + columns
     inner = (rows > far).unsqueeze(1) & (columns > far)
     for _ in range(passes):
-        # Two numbers from -far to far - 1; at one pixel: this row or the one above, this column or the one before.
+        # Two numbers from -far to far - 1; for far = 1: the same row or the one above, the same column or the previous.
         words = draws.words(height * width).view(-1, height, width)
         down, right = ((words >> first & 0x7FFF).mul_(2 * far).bitwise_right_shift_(15).sub_(far) for first in (0, 16))
         if far > 1:
@@ -134,12 +134,12 @@ def glass_blur(images: Tensor, glass: tuple[float, int, int], draws: Draws) -> T
 
 
 def motion_blur(images: Tensor, motion: tuple[float, float], draws: Draws) -> Tensor:
-    """Smear along a line within 45 degrees of the horizontal: ``motion`` is radius and deviation."""
+    """Smear along a line within 45 degrees of the horizontal; ``motion`` is radius and sigma."""
     return smeared(images, *motion, draws.uniforms(low=-math.pi / 4, high=math.pi / 4))
 
 
 def smeared(images: Tensor, radius: float, sigma: float, angles: Tensor) -> Tensor:
-    """Smear every image to one side by half a gaussian, each along a line at its angle ``(n,)`` in radians."""
+    """Smear every image to one side by half a Gaussian, along a line at its angle ``(n,)`` in radians."""
     scale = scale_of(images)
     count, channels, height, width = images.shape
     weights = _half_gaussian(max(1, round(radius * scale)), sigma * scale)
@@ -160,14 +160,14 @@ def smeared(images: Tensor, radius: float, sigma: float, angles: Tensor) -> Tens
 
 @lru_cache(maxsize=32)
 def _half_gaussian(radius: int, sigma: float) -> Sequence[float]:
-    """Weights of 0, 1, ... pixels; those that no 8-bit image could show are left out."""
+    """Weights at 0, 1, ... pixels; those too small to show in an 8-bit image are left out."""
     weights = np.exp(-0.5 * (np.arange(2 * radius + 1) / sigma) ** 2)
     kept = weights[weights > 1e-4 * weights.sum()]
     return [float(weight) for weight in kept / kept.sum()]
 
 
 def zoom_blur(images: Tensor, furthest: float, draws: Draws) -> Tensor:
-    """The mean of the image and of itself enlarged in steps of 1 %, up to ``furthest``."""
+    """Average the image with copies enlarged in steps of 1 %, up to ``furthest``."""
     height, width = images.shape[-2:]
     factors = [float(factor) for factor in np.arange(1.0, furthest, 0.01)]
     rows = torch.cat([zoom_matrix(height, factor, images.device) for factor in factors], dim=1)
@@ -178,5 +178,5 @@ def zoom_blur(images: Tensor, furthest: float, draws: Draws) -> Tensor:
 
 
 def gaussian_blur(images: Tensor, sigma: float, draws: Draws) -> Tensor:
-    """Blur by a gaussian."""
+    """Blur by a Gaussian."""
     return blurred(images, sigma * scale_of(images))

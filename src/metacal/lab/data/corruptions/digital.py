@@ -1,4 +1,4 @@
-"""Digital: contrast, elastic transform, pixelate, JPEG compression and saturation."""
+"""Digital corruptions: contrast, elastic transform, pixelate, JPEG compression and saturation."""
 
 import math
 from collections.abc import Sequence
@@ -35,13 +35,13 @@ TO_RGB = ((1.0, 0.0, 1.402), (1.0, -0.344136, -0.714136), (1.0, 1.772, 0.0))
 
 
 def contrast(images: Tensor, kept: float, draws: Draws) -> Tensor:
-    """Draw every channel towards its mean."""
+    """Move every channel towards its mean."""
     means = images.mean(dim=(2, 3), keepdim=True)
     return torch.lerp(means, images, kept)
 
 
 def elastic_transform(images: Tensor, rubber: tuple[float, float, float], draws: Draws) -> Tensor:
-    """Move and warp: ``rubber`` are strength and smoothness of the field and the affine move, as shares of the side."""
+    """Warp; ``rubber`` is strength and smoothness of the field, and the affine move, as shares of the side."""
     strength, smooth, move = rubber
     height, width = images.shape[-2:]
     side, scale = scale_of(images) * SIDE, scale_of(images)
@@ -57,9 +57,9 @@ def elastic_transform(images: Tensor, rubber: tuple[float, float, float], draws:
 
 
 def _affine(x: Tensor, y: Tensor, move: float, draws: Draws) -> tuple[Tensor, Tensor]:
-    """Where pixels come from when three points around the middle are moved by up to ``move`` pixels each way."""
+    """Source coordinates of pixels after three points around the centre move by up to ``move`` pixels in each axis."""
     height, width = x.shape
-    middle = torch.tensor([height // 2, width // 2], device=x.device)  # in the original's order, as (x, y)
+    middle = torch.tensor([height // 2, width // 2], device=x.device)  # used as (x, y), as in the original
     arm = max(1, min(height, width) // 3)
     corners = torch.tensor([[arm, arm], [arm, -arm], [-arm, -arm]], device=x.device)
     before = (middle + corners).float()
@@ -67,7 +67,7 @@ def _affine(x: Tensor, y: Tensor, move: float, draws: Draws) -> tuple[Tensor, Te
     first, second = after[:, 1] - after[:, 0], after[:, 2] - after[:, 0]
     size = (first[:, :1] * second[:, 1:] - first[:, 1:] * second[:, :1]).view(-1, 1, 1)
     along_x, along_y = x - after[:, 0, 0].view(-1, 1, 1), y - after[:, 0, 1].view(-1, 1, 1)
-    # Coordinates of a pixel along the two moved sides, then the same along the sides as they were.
+    # Coordinates of a pixel along the two moved sides, then the point with the same coordinates along the old sides.
     one = (along_x * second[:, 1].view(-1, 1, 1) - along_y * second[:, 0].view(-1, 1, 1)) / size
     two = (along_y * first[:, 0].view(-1, 1, 1) - along_x * first[:, 1].view(-1, 1, 1)) / size
     old_x, old_y = (
@@ -77,7 +77,7 @@ def _affine(x: Tensor, y: Tensor, move: float, draws: Draws) -> tuple[Tensor, Te
 
 
 def _sampled(images: Tensor, x: Tensor, y: Tensor, *, corners: bool) -> Tensor:
-    """Images read between pixels; beyond the edge mirrored about the last pixel (``corners``) or about its rim."""
+    """Interpolate images; beyond the edge they are mirrored about the last pixel (``corners``) or its outer edge."""
     places = zip((x, y), images.shape[:-3:-1], strict=True)
     grid = [2 * at / (size - 1) - 1 if corners else (2 * at + 1) / size - 1 for at, size in places]
     return grid_sample(
@@ -86,13 +86,13 @@ def _sampled(images: Tensor, x: Tensor, y: Tensor, *, corners: bool) -> Tensor:
 
 
 def pixelate(images: Tensor, share: float, draws: Draws) -> Tensor:
-    """Average down to a share of the side and repeat up again."""
+    """Average down to a share of the size, then repeat pixels up to the full size."""
     return filtered(images, *(_pixelate_matrix(size, share, images.device) for size in images.shape[-2:]))
 
 
 @lru_cache(maxsize=32)
 def _pixelate_matrix(size: int, share: float, device: torch.device) -> Tensor:
-    """``(size, size)``: a line of pixels averaged down to a share of its length, then repeated up to all of it."""
+    """``(size, size)``: averages a line of pixels down to a share of its length, then repeats it to full length."""
     small = max(1, int(size * share))
     step = size / small
     down = np.zeros((small, size))
@@ -105,17 +105,17 @@ def _pixelate_matrix(size: int, share: float, device: torch.device) -> Tensor:
 
 
 def jpeg_compression(images: Tensor, quality: int, draws: Draws) -> Tensor:
-    """Compress and decompress at a quality from 1 to 100; a grey image has no chroma to halve.
+    """Compress and decompress at a quality from 1 to 100.
 
-    The steps are libjpeg's at its defaults: YCbCr, chroma halved both ways, blocks of 8 x 8, the tables of the
-    standard's Annex K scaled by the quality, and chroma enlarged by a triangle filter; 8-bit rounding wherever a file
-    has it. Pillow takes six times as long, on the CPU only, and its integer arithmetic gives other pixels.
+    The steps are libjpeg's defaults: YCbCr, chroma at half resolution in both directions, blocks of 8 x 8, the tables
+    of the standard's Annex K scaled by the quality, chroma upsampled by a triangle filter, and 8-bit rounding wherever
+    libjpeg rounds. Pillow takes six times as long, runs on the CPU only, and its integer arithmetic gives other pixels.
     """
     pixels = images.mul(255.0).round_()
     height, width = images.shape[-2:]
     if images.shape[1] == 1:
         return _coded(_whole(pixels, BLOCK, BLOCK), LUMINANCE, quality)[..., :height, :width].div(255.0)
-    # Columns are repeated before chroma is halved, rows after it.
+    # Columns are padded before chroma is halved, rows after it.
     rgb = _whole(pixels, 2, 2 * BLOCK)
     y, blue, red = (_mixed(weights, torch.split(rgb, 1, dim=1)).round_() for weights in TO_YCC)
     y = _coded(_whole(y, BLOCK, BLOCK), LUMINANCE, quality)[..., :height, :width]
@@ -140,21 +140,21 @@ def _mixed(weights: Sequence[float], planes: Sequence[Tensor]) -> Tensor:
 
 
 def _whole(pixels: Tensor, rows: int, columns: int) -> Tensor:
-    """Images with the last row and column repeated until there are a multiple of so many."""
+    """Repeat the last row and column until height and width are multiples of ``rows`` and ``columns``."""
     height, width = pixels.shape[-2:]
     down, right = -height % rows, -width % columns
     return pad(pixels, (0, right, 0, down), mode="replicate") if down or right else pixels
 
 
 def _halved(chroma: Tensor) -> Tensor:
-    """Means of 2 x 2 pixels, rounded up and down in turns from column to column."""
+    """Means of 2 x 2 pixels, rounded alternately up and down by column."""
     sums = chroma[..., ::2, ::2] + chroma[..., ::2, 1::2] + chroma[..., 1::2, ::2] + chroma[..., 1::2, 1::2]
     turns = 1.0 + torch.arange(sums.shape[-1], device=sums.device) % 2
     return sums.add_(turns).mul_(0.25).floor_()
 
 
 def _coded(planes: Tensor, table: tuple[tuple[int, ...], ...], quality: int) -> Tensor:
-    """Planes of 0..255 after a cosine transform of every block, rounded to the table's steps, and back."""
+    """Apply the cosine transform to every block of planes in 0..255, quantise by the table, and transform back."""
     count, channels, height, width = planes.shape
     forward, steps = _transform(planes.device), _steps(table, quality, planes.device)
     blocks = planes.sub(128.0).reshape(count, channels, height // BLOCK, BLOCK, width // BLOCK, BLOCK)
@@ -167,7 +167,7 @@ def _coded(planes: Tensor, table: tuple[tuple[int, ...], ...], quality: int) -> 
 
 @lru_cache(maxsize=8)
 def _transform(device: torch.device) -> Tensor:
-    """The cosine transform of a flattened block, ``(64, 64)``, orthonormal."""
+    """The orthonormal cosine transform of a flattened block, ``(64, 64)``."""
     place = torch.arange(BLOCK, dtype=torch.float64)
     line = torch.cos(math.pi / BLOCK * (place + 0.5) * place.unsqueeze(1)) * math.sqrt(2 / BLOCK)
     line[0] /= math.sqrt(2)
@@ -176,7 +176,7 @@ def _transform(device: torch.device) -> Tensor:
 
 @lru_cache(maxsize=32)
 def _steps(table: tuple[tuple[int, ...], ...], quality: int, device: torch.device) -> Tensor:
-    """Steps of the 64 coefficients at a quality."""
+    """Quantisation steps of the 64 coefficients at a quality."""
     percent = 5000 // quality if quality < 50 else 200 - 2 * quality
     steps = [min(255, max(1, (step * percent + 50) // 100)) for row in table for step in row]
     return torch.tensor(steps, dtype=torch.float32, device=device)
@@ -184,7 +184,7 @@ def _steps(table: tuple[tuple[int, ...], ...], quality: int, device: torch.devic
 
 @lru_cache(maxsize=16)
 def _doubling(size: int, device: torch.device) -> Tensor:
-    """``(2 * size, size)``: every value twice, a quarter of each from the neighbour on its side."""
+    """``(2 * size, size)``: repeats every value, taking a quarter from the neighbour on that side."""
     place = torch.arange(size)
     matrix = torch.zeros(2 * size, size)
     for first, neighbour in ((0, place - 1), (1, place + 1)):
@@ -194,7 +194,7 @@ def _doubling(size: int, device: torch.device) -> Tensor:
 
 
 def saturate(images: Tensor, change: tuple[float, float], draws: Draws) -> Tensor:
-    """Change the saturation of HSV to ``factor * saturation + offset``; grey has the hue of red, as in the original."""
+    """Change the HSV saturation to ``factor * saturation + offset``; grey has the hue of red, as in the original."""
     if images.shape[1] == 1:
         return luma(saturate(images.expand(-1, 3, -1, -1), change, draws))
     factor, offset = change

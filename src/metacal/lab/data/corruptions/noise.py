@@ -1,4 +1,4 @@
-"""Noise in every pixel and channel: the same at every image size."""
+"""Noise in every pixel and channel, the same at every image size."""
 
 from functools import lru_cache
 
@@ -17,7 +17,7 @@ def gaussian_noise(images: Tensor, deviation: float, draws: Draws) -> Tensor:
 
 
 def shot_noise(images: Tensor, photons: float, draws: Draws) -> Tensor:
-    """Count photons: Poisson with ``photons`` at white, looked up for the nearest of 256 shades."""
+    """Add Poisson noise with ``photons`` at white, looked up for the nearest of 256 shades."""
     levels = draws.levels(*images.shape[1:]).bitwise_right_shift_((LEVELS // QUANTILES).bit_length() - 1)
     shade = images.mul(SHADES - 1).round_().to(torch.int32).mul_(QUANTILES)
     deviations = _poisson_deviations(float(photons), images.device)
@@ -26,7 +26,7 @@ def shot_noise(images: Tensor, photons: float, draws: Draws) -> Tensor:
 
 @lru_cache(maxsize=16)
 def _poisson_deviations(photons: float, device: torch.device) -> Tensor:
-    """Quantiles of ``Poisson(photons * shade) / photons - shade``, one shade after the other."""
+    """Quantiles of ``Poisson(photons * shade) / photons - shade``, for one shade after another."""
     shades = (torch.arange(SHADES, dtype=torch.float64) / (SHADES - 1)).unsqueeze(1)
     mean = photons * shades
     counts = torch.arange(int(photons + 8 * photons**0.5 + 10), dtype=torch.float64)
@@ -37,10 +37,10 @@ def _poisson_deviations(photons: float, device: torch.device) -> Tensor:
 
 
 def impulse_noise(images: Tensor, share: float, draws: Draws) -> Tensor:
-    """Turn a share of the values black or white, half each."""
+    """Set a share of the values to black or white, half each."""
     levels = draws.levels(*images.shape[1:])
     black = round(share / 2 * LEVELS)
-    # Products and maxima of whole tensors are several times faster than filling by a mask.
+    # Products and maxima of whole tensors are several times faster than filling with a mask.
     kept, white = levels.ge(black).float(), levels.ge(LEVELS - black).float()
     return torch.maximum(kept.mul_(images), white)
 

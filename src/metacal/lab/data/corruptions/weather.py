@@ -1,4 +1,4 @@
-"""Weather: snow, frost, fog, brightness and spatter."""
+"""Weather corruptions: snow, frost, fog, brightness and spatter."""
 
 import math
 from functools import lru_cache
@@ -15,7 +15,7 @@ TINY = 1e-7
 WIBBLE = 100.0
 SIDE, LARGEST = 192, 1024
 FROST = 20
-"""Sets the random numbers of the textures apart from those of others."""
+"""Stream number of the textures' random numbers."""
 ICE = (
     ((0.30, 0.58, 0.65), 0.07),
     ((0.79, 0.81, 0.84), 0.086),
@@ -23,7 +23,7 @@ ICE = (
     ((0.54, 0.60, 0.65), 0.115),
     ((0.44, 0.48, 0.53), 0.169),
 )
-"""Mean colour and spread of each texture: those of the five photographs that CIFAR-C drew from."""
+"""Mean colour and spread of each texture, taken from the five photographs behind CIFAR-C."""
 WATER = (175 / 255, 238 / 255, 238 / 255)
 MUD = (63 / 255, 42 / 255, 20 / 255)
 FURTHEST = 20
@@ -32,10 +32,10 @@ RELIEF = {(-1, -1): -2.0, (-1, 0): -1.0, (0, -1): -1.0, (0, 0): 1.0, (0, 1): 1.0
 
 
 def snow(images: Tensor, flakes: tuple[float, ...], draws: Draws) -> Tensor:
-    """Whiten the image and let flakes fall across it, twice: as they are and turned by half a circle.
+    """Whiten the image and add flakes twice: as drawn, and rotated by 180 degrees.
 
-    ``flakes`` are mean and deviation of the noise they come from, their size, the threshold, radius and deviation of
-    their fall, and how much of the image stays.
+    ``flakes`` is mean and deviation of the noise, the size of flakes, the threshold, radius and sigma of the motion
+    blur, and the share of the image that is kept.
     """
     mean, deviation, size, threshold, radius, sigma, kept = flakes
     height, width = images.shape[-2:]
@@ -50,10 +50,10 @@ def snow(images: Tensor, flakes: tuple[float, ...], draws: Draws) -> Tensor:
 
 
 def frost(images: Tensor, ice: tuple[float, float], draws: Draws) -> Tensor:
-    """Weigh the image and add a piece of ice: ``ice`` are the two weights.
+    """Add a random crop of an ice texture; ``ice`` is the weight of the image and that of the texture.
 
-    The published arrays used photographs, which are not ours; the textures here are generated, with their mean colour
-    and spread, and fine needles in several directions over soft patches.
+    The published arrays used photographs, which we may not distribute. The textures here are generated, with the same
+    mean colour and spread: fine needles in several directions over soft patches.
     """
     kept, added = ice
     _, channels, height, width = images.shape
@@ -65,7 +65,7 @@ def frost(images: Tensor, ice: tuple[float, float], draws: Draws) -> Tensor:
     top, left = ((places[:, axis] * side).long().view(-1, 1, 1) for axis in (1, 2))
     plane = texture * channels + torch.arange(channels, device=images.device).view(1, -1, 1)
     row = (top + torch.arange(height, device=images.device)) % side
-    wide = torch.cat([bank] * (1 + math.ceil(width / side)), dim=-1)  # joins at the edges
+    wide = torch.cat([bank] * (1 + math.ceil(width / side)), dim=-1)  # wraps around
     starts = (plane * side + row) * wide.shape[-1] + left
     piece = wide.reshape(-1).unfold(0, width, 1).index_select(0, starts.view(-1)).view(images.shape)
     return images.mul(kept).add_(piece, alpha=added)
@@ -73,7 +73,7 @@ def frost(images: Tensor, ice: tuple[float, float], draws: Draws) -> Tensor:
 
 @lru_cache(maxsize=8)
 def _frost_textures(side: int, device: torch.device) -> Tensor:
-    """Textures ``(5, 3, side, side)`` between 0 and 1; opposite edges join."""
+    """Textures ``(5, 3, side, side)`` in [0, 1] that tile seamlessly."""
     textures = [
         torch.tensor(colour).view(-1, 1, 1) + spread * _texture(number, side)
         for number, (colour, spread) in enumerate(ICE)
@@ -82,7 +82,7 @@ def _frost_textures(side: int, device: torch.device) -> Tensor:
 
 
 def _texture(number: int, side: int) -> Tensor:
-    """Soft patches, and where they are thick, needles in three directions; mean 0 and spread 1."""
+    """Soft patches with needles in three directions where they are thick; mean 0 and standard deviation 1."""
     random = generator(FROST, number)
     turn = float(torch.rand((), generator=random)) * math.pi
     patches = _field(side, random, slope=1.6, stretch=1.0, angle=0.0)
@@ -97,14 +97,14 @@ def _texture(number: int, side: int) -> Tensor:
 
 
 def _field(side: int, random: torch.Generator, *, slope: float, stretch: float, angle: float) -> Tensor:
-    """Noise of standard deviation 1 whose amplitude falls with frequency, slower across than along a direction."""
+    """Noise of standard deviation 1 whose amplitude falls with frequency, faster along ``angle`` than across it."""
     spectrum = torch.fft.fft2(torch.randn(SIDE, SIDE, generator=random))
     frequency = torch.fft.fftfreq(SIDE) * SIDE
     down, across = frequency.unsqueeze(1), frequency.unsqueeze(0)
     along = math.cos(angle) * across + math.sin(angle) * down
     beside = -math.sin(angle) * across + math.cos(angle) * down
     spectrum *= (1.0 + (stretch * along) ** 2 + beside**2) ** (-slope / 2) * (along**2 + beside**2 > 4)
-    if side > SIDE:  # the same texture, finer
+    if side > SIDE:  # the same texture at a higher resolution
         places = frequency.long() % side
         wide = torch.zeros(side, side, dtype=spectrum.dtype)
         wide[places.unsqueeze(1), places] = spectrum
@@ -114,7 +114,7 @@ def _field(side: int, random: torch.Generator, *, slope: float, stretch: float, 
 
 
 def fog(images: Tensor, cloud: tuple[float, float], draws: Draws) -> Tensor:
-    """Mix in a plasma fractal: ``cloud`` is its share and how fast its details fade."""
+    """Mix in a plasma fractal; ``cloud`` is its share and the decay of its details."""
     share, decay = cloud
     height, width = images.shape[-2:]
     clouds = _plasma_fractal(2 ** (max(height, width, 2) - 1).bit_length(), decay, draws)[:, None, :height, :width]
@@ -123,7 +123,7 @@ def fog(images: Tensor, cloud: tuple[float, float], draws: Draws) -> Tensor:
 
 
 def _plasma_fractal(side: int, decay: float, draws: Draws) -> Tensor:
-    """Height maps ``(n, side, side)`` between 0 and 1 by the diamond-square algorithm; the side is a power of two."""
+    """Height maps ``(n, side, side)`` in [0, 1] by the diamond-square algorithm; ``side`` is a power of two."""
     chance = draws.uniforms(side, side, low=-1.0, high=1.0)
     field = torch.zeros_like(chance)
     step, wibble = side, WIBBLE
@@ -133,7 +133,7 @@ def _plasma_fractal(side: int, decay: float, draws: Draws) -> Tensor:
         across = corners + corners.roll(-1, 1)
         middles = (across + across.roll(-1, 2)) / 4 + wibble**2 * chance[:, half::step, half::step]
         field[:, half::step, half::step] = middles
-        # Each point between two corners also has two middles beside it.
+        # Each point between two corners also has two neighbouring middles.
         beside = (middles + middles.roll(1, 1) + corners + corners.roll(-1, 2)) / 4
         above = (middles + middles.roll(1, 2) + corners + corners.roll(-1, 1)) / 4
         field[:, ::step, half::step] = beside + wibble**2 * chance[:, ::step, half::step]
@@ -144,22 +144,22 @@ def _plasma_fractal(side: int, decay: float, draws: Draws) -> Tensor:
 
 
 def brightness(images: Tensor, more: float, draws: Draws) -> Tensor:
-    """Raise the value of HSV: every channel in proportion, black to grey."""
+    """Raise the HSV value: every channel in proportion, and black to grey."""
     value = highest(images)
     raised = (value + more).clamp_(max=1.0)
-    # Far below what 8 bits show, and it makes black grey without a case of its own.
+    # TINY is far below what 8 bits show, and turns black into grey without a special case.
     return (images + TINY).mul_(raised.div_(value.add_(TINY)))
 
 
 def spatter(images: Tensor, liquid: tuple[float, ...], draws: Draws) -> Tensor:
-    """Drops of water or mud on the lens; a drop of water is light and shade by the distance from its rim.
+    """Add drops of water or mud on the lens; water is shaded by the distance from the rim of the drop.
 
-    ``liquid`` are mean, deviation and blur of the noise they come from, the threshold, how strong they are (mud: how
-    soft), and whether they are mud.
+    ``liquid`` is mean, deviation and blur of the noise, the threshold, the strength (of mud: the blur), and whether it
+    is mud.
     """
     mean, deviation, sigma, threshold, strength, is_mud = liquid
     scale = scale_of(images)
-    # Blur over more pixels evens the noise out more: a larger deviation keeps the drops as many.
+    # Blurring over more pixels averages out more noise: a larger deviation keeps the number of drops.
     noise = draws.normals(1, *images.shape[-2:]).mul_(deviation * max(1.0, scale)).add_(mean)
     layer = blurred(noise, sigma * scale)
     if is_mud:
@@ -173,7 +173,7 @@ def spatter(images: Tensor, liquid: tuple[float, ...], draws: Draws) -> Tensor:
 
 
 def _shading(drops: Tensor, scale: float) -> Tensor:
-    """Light and shade ``(n, 1, H, W)`` from 0 to 255 by the distance from the rims of the drops."""
+    """Shading ``(n, 1, H, W)`` from 0 to 255 by the distance from the rims of the drops."""
     furthest = round(FURTHEST * max(1.0, scale))
     distance = _mean_of_nine(_distances(_edges(drops), furthest)).floor_()
     even = pad(_equalised(distance.to(torch.int32), furthest), (1,) * 4, mode="reflect")
@@ -184,7 +184,7 @@ def _shading(drops: Tensor, scale: float) -> Tensor:
 
 
 def _moved(padded: Tensor, down: int, right: int) -> Tensor:
-    """What is so far below and right of every pixel, in values with a rim of one."""
+    """Return the values shifted by ``down`` and ``right``, cropped from values padded by one."""
     height, width = padded.shape[-2:]
     return padded[..., 1 + down : height - 1 + down, 1 + right : width - 1 + right]
 
@@ -196,7 +196,7 @@ def _mean_of_nine(values: Tensor) -> Tensor:
 
 
 def _edges(drops: Tensor) -> Tensor:
-    """Edges as Canny's method finds them, bool ``(n, 1, H, W)``: ridges of the gradient, weak ones next to strong."""
+    """Canny edges, bool ``(n, 1, H, W)``: strong ridges of the gradient, and weak ones connected to them."""
     around = pad(drops, (1,) * 4, mode="replicate")
     columns = around[..., :-2, :] + 2 * around[..., 1:-1, :] + around[..., 2:, :]
     rows = around[..., :, :-2] + 2 * around[..., :, 1:-1] + around[..., :, 2:]
@@ -212,7 +212,7 @@ def _edges(drops: Tensor) -> Tensor:
     slanted = ~(flat | steep) & ((opposed & rising) | (~opposed & falling))
     ridge = ((flat & along) | (steep & upright) | slanted) & (size > WEAK)
     strong = ridge & (size > STRONG)
-    for _ in range(4):  # weak edges here are a few pixels inside a drop, whose rim is strong
+    for _ in range(4):  # weak edges are at most a few pixels from the strong rim of a drop
         wide = pad(strong, (1,) * 4)
         lines = wide[..., :-2] | wide[..., 1:-1] | wide[..., 2:]
         strong = (lines[..., :-2, :] | lines[..., 1:-1, :] | lines[..., 2:, :]) & ridge
@@ -227,7 +227,7 @@ def _distances(edges: Tensor, furthest: int) -> Tensor:
     before = torch.where(edges, place, -far).cummax(dim=-1).values
     after = torch.where(edges, place, far + width).flip(-1).cummin(dim=-1).values.flip(-1)
     along = torch.minimum(place - before, after - place).clamp_(max=far).square_()
-    along = along.to(torch.int16 if furthest < 90 else torch.int32)  # small numbers are quick to compare
+    along = along.to(torch.int16 if furthest < 90 else torch.int32)  # small integers compare faster
     nearest = along.clone()
     for step in range(1, min(furthest, height)):
         moved = along + step**2
@@ -237,7 +237,7 @@ def _distances(edges: Tensor, furthest: int) -> Tensor:
 
 
 def _equalised(values: Tensor, most: int) -> Tensor:
-    """Integers from 0 to ``most`` spread over 0..255 so that every image's histogram becomes even."""
+    """Histogram equalisation per image, from integers 0..``most`` to 0..255."""
     count, levels = len(values), most + 1
     offsets = torch.arange(count, device=values.device, dtype=torch.int32).view(-1, 1, 1, 1) * levels
     histogram = torch.bincount((values + offsets).view(-1), minlength=count * levels).view(count, levels)
@@ -245,6 +245,6 @@ def _equalised(values: Tensor, most: int) -> Tensor:
     total = running[:, -1:]
     lowest = histogram.gather(1, (histogram > 0).int().argmax(dim=1, keepdim=True)).float()
     spread = (running - lowest) * (255.0 / (total - lowest).clamp(min=1.0))
-    as_it_is = torch.arange(levels, device=values.device, dtype=torch.float32)
-    table = torch.where(total > lowest, spread, as_it_is).round_()
+    identity = torch.arange(levels, device=values.device, dtype=torch.float32)
+    table = torch.where(total > lowest, spread, identity).round_()
     return table.view(-1).index_select(0, (values + offsets).view(-1)).view(values.shape)

@@ -1,4 +1,4 @@
-"""`load_dataset`: from a name or path to a `Dataset`; `SOURCES`: the datasets with names, each beside its loader."""
+"""`load_dataset` loads a dataset by name or path; `SOURCES` are the named datasets."""
 
 import os
 import re
@@ -20,17 +20,17 @@ SOURCES = {source.name: source for source in LISTED}
 
 
 def load_dataset(name: str | Path, *, folder: str | Path | None = None, **options: Any) -> Dataset:
-    """Load a dataset by name, or a user's own by path.
+    """Load a dataset by name, or your own by path.
 
     Args:
         name: one that ``metacal data ls`` lists, such as ``cifar10``; or the path of an ``.npz`` file or image folder.
-        folder: where the files of named datasets are; by default METACAL_DATA, else the user's cache folder.
-        options: those of the source, e.g. ``seed=1`` of ``simulated``; see its loader in `metacal.lab.data.sources`.
+        folder: the data folder of named datasets; by default METACAL_DATA, else the user's cache folder.
+        options: of the source, e.g. ``seed=1`` of ``simulated``; see its loader in `metacal.lab.data.sources`.
 
     Raises:
-        InvalidValueError: unknown name (the nearest ones are suggested), or data that cannot be right.
+        InvalidValueError: unknown name (the nearest ones are suggested), or invalid data.
         InvalidTypeError: an option that the source does not have.
-        MissingDataError: the files are not there; says what was looked for, where, and the command that gets them.
+        MissingDataError: files are missing; the message says which, where they belong, and how to get them.
         DamagedFileError: a file is truncated or altered.
 
     Examples:
@@ -50,7 +50,7 @@ def load_dataset(name: str | Path, *, folder: str | Path | None = None, **option
 
 
 def find_source(name: str) -> Source:
-    """The source with this name; ``CIFAR-10`` and ``cifar_10`` are ``cifar10``."""
+    """Find a source by name; ``CIFAR-10`` and ``cifar_10`` are ``cifar10``."""
     for known, source in SOURCES.items():
         if _bare(name) == _bare(known):
             return source
@@ -69,7 +69,7 @@ def _is_path(name: str | Path) -> bool:
 
 
 def _own_source(path: Path) -> Source:
-    """Return a user's file or folder as a source, whose loader takes the path instead of the data folder."""
+    """Make a source of the user's file or folder; its loader takes this path instead of the data folder."""
     if not path.exists():
         raise MissingDataError(f"`dataset` must name a file or folder that exists, got {path}.")
     if path.is_file() and path.suffix != ".npz":

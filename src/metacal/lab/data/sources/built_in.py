@@ -19,9 +19,9 @@ Over many seeds the oracle's accuracy is 81 % with a standard deviation of 8 %.
 
 
 def load_digits(*, test_share: float = 0.2, seed: int = 0) -> Dataset:
-    """1,797 digits as uint8 images ``(n, 1, 8, 8)``, their grey levels 0..16 spread over 0..255.
+    """1,797 digits as uint8 images ``(n, 1, 8, 8)``; their grey levels 0..16 are scaled to 0..255.
 
-    scikit-learn has no test set: 20 % of every class (359 images) are drawn with ``seed``, which is not that of a run.
+    scikit-learn has no test set: 20 % of every class (359 images) are drawn with ``seed``, which is not a run's seed.
     """
     from sklearn import datasets
 
@@ -31,10 +31,10 @@ def load_digits(*, test_share: float = 0.2, seed: int = 0) -> Dataset:
 
 
 def load_simulated(*, n_train: int = 1000, n_test: int = 10_000, seed: int = 0) -> Dataset:
-    """Vectors ``(n, 2)`` of two classes, drawn from a logistic model that is known.
+    """Vectors ``(n, 2)`` of two classes, drawn from a known logistic model.
 
-    Our figures (the paper has none): x ~ N(0, 1) in both coordinates, w ~ N(0, 2.5^2) twice, b ~ N(0, 0.5^2), and the
-    label is 1 with probability sigmoid(w . x + b). A larger ``n_train`` adds points to those of a smaller one.
+    The constants are ours, as the paper gives none: x ~ N(0, I), w ~ N(0, 2.5^2 I), b ~ N(0, 0.5^2), and the label is 1
+    with probability sigmoid(w . x + b). A larger ``n_train`` adds points to those of a smaller one.
     """
     check_integer("n_train", n_train, 1)
     check_integer("n_test", n_test, 1)
@@ -78,5 +78,5 @@ DIGITS = Source(
     test_set="20 % of every class, drawn with seed 0 (359 images)",
 )
 SIMULATED = Source(
-    "simulated", "points in the plane with a known logistic model", load_simulated, test_set="drawn apart"
+    "simulated", "points in the plane with a known logistic model", load_simulated, test_set="drawn separately"
 )

@@ -1,6 +1,6 @@
-"""CIFAR-10 and CIFAR-100 in their binary edition, from the archive or extracted.
+"""CIFAR-10 and CIFAR-100 in their binary edition, from the archive or the extracted folder.
 
-A record is one or two bytes of labels, the class last, and 3,072 pixels.
+A record is one or two label bytes, the class last, followed by 3,072 pixels.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -76,7 +76,7 @@ def load_cifar100(folder: Path) -> Dataset:
 def read_examples(
     path: Path, files: Mapping[str, bytes], names: Sequence[str], num_classes: int, *, num_labels: int = 1
 ) -> tuple[Examples, NDArray[np.uint8]]:
-    """Images and classes of some files after each other, and the first label of every record."""
+    """Return the images and classes of these files, concatenated, and the first label of every record."""
     size, parts = num_labels + PIXELS, []
     for name in names:
         if not files[name] or len(files[name]) % size:
@@ -90,11 +90,9 @@ def read_examples(
 
 
 def _read_files(path: Path, names: Sequence[str]) -> dict[str, bytes]:
-    """Contents of the files with these names in an archive or folder."""
     found = {name.name: content for name, content in read_members(path, lambda name: name.name in names)}
-    lacking = [name for name in names if name not in found]
-    if lacking:
-        raise damaged(path, f"it does not hold {', '.join(lacking)}")
+    if missing := [name for name in names if name not in found]:
+        raise damaged(path, f"it does not hold {', '.join(missing)}")
     return found
 
 
@@ -104,7 +102,7 @@ def _source(classes: int, groups: str, load: Callable[[Path], Dataset], folder: 
         f"cifar{classes}",
         f"60,000 colour images, 32 x 32, {groups}",
         load,
-        ((folder, f"{archive}.tar.gz", f"{archive}*.tar.gz"),),  # extracted before packed, complete before a subset
+        ((folder, f"{archive}.tar.gz", f"{archive}*.tar.gz"),),  # folders before archives, complete before subsets
         f"the folder {folder} or {archive}*.tar.gz",
         (RemoteFile(f"{archive}.tar.gz", f"{TORONTO}/{archive}.tar.gz", f"md5:{md5}", size),),
         Shape(50_000, (3, 32, 32), classes),

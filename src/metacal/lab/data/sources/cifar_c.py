@@ -1,7 +1,7 @@
-"""CIFAR-10-C and CIFAR-100-C: test images under corruptions, published where they are there, else generated.
+"""CIFAR-10-C and CIFAR-100-C: test images under corruptions, the published arrays if available, else generated.
 
-What is published is an array for each corruption, five severities after each other, in a plain tar file. The arrays are
-mapped where they are, in a folder or inside the archive: a severity costs the memory of its own images.
+The published tar file holds an array for each corruption, with its five severities one after another. The arrays are
+memory-mapped, in a folder or inside the archive, so that a severity only takes the memory of its own images.
 """
 
 import tarfile
@@ -23,16 +23,16 @@ from metacal.lab.data.sources.cifar import CIFAR10, CIFAR100
 from metacal.seeding import mixed
 
 TEST = 14
-"""Keeps the random numbers of generated test sets apart from others with the same seed."""
+"""Stream number of generated test sets."""
 
 
 def find_published(folder: Path, dataset: str) -> Path | None:
-    """The folder or archive of the published arrays of a (clean) dataset; None if it has none or they are not there."""
+    """Find the folder or archive with the published arrays of a (clean) dataset; None if there is none."""
     return next(iter(PUBLISHED[dataset].search(folder)), None) if dataset in PUBLISHED else None
 
 
 def read_published(path: Path, name: str, severity: int) -> Examples:
-    """The published images of one corruption and severity, with their labels."""
+    """Read the published images of one corruption and severity, with their labels."""
     check_severity(severity)
     name = find_corruption(name)
     images, labels = _map_array(path, name), _map_array(path, "labels")
@@ -43,7 +43,7 @@ def read_published(path: Path, name: str, severity: int) -> Examples:
     if len(images) != len(labels) or len(labels) % len(SEVERITIES):
         raise damaged(
             path,
-            f"{name}.npy must hold {len(SEVERITIES)} severities of as many rows as labels.npy has for each, got "
+            f"{name}.npy must have as many rows as labels.npy, a multiple of {len(SEVERITIES)} severities, got "
             f"{len(images):,} rows and {len(labels):,} labels",
         )
     rows = len(labels) // len(SEVERITIES)
@@ -53,7 +53,7 @@ def read_published(path: Path, name: str, severity: int) -> Examples:
 
 
 def _map_array(path: Path, name: str) -> NDArray[Any]:
-    """An array in a folder or an archive, mapped where its values are."""
+    """Memory-map an array in a folder or an uncompressed archive."""
     try:
         if path.is_dir():
             places = {file.stem: (file, 0, file.stat().st_size) for file in sorted(path.glob("*.npy"))}
@@ -80,12 +80,12 @@ def _map_array(path: Path, name: str) -> NDArray[Any]:
 
 
 def corrupted_examples(examples: Examples, name: str, severity: int) -> Examples:
-    """All examples under one corruption; the seed is one for all runs, as the published arrays are."""
+    """Corrupt all examples; the seed is fixed, so that all runs see the same images, as with the published arrays."""
     return replace(examples, inputs=corrupt(examples.inputs, name, severity, seed=mixed(TEST, 0)))
 
 
 def load(clean: Source, folder: Path, *, corruption: str = "gaussian_noise", severity: int = 1) -> Dataset:
-    """The clean dataset with its test images under one corruption at a severity from 1 to 5."""
+    """Load the clean dataset with its test images under one corruption at a severity from 1 to 5."""
     dataset, published = clean.load(folder), find_published(folder, clean.name)
     read = partial(read_published, published) if published else partial(corrupted_examples, dataset.test)
     files = (*dataset.files, str(published or "generated corruptions"))
@@ -93,7 +93,7 @@ def load(clean: Source, folder: Path, *, corruption: str = "gaussian_noise", sev
 
 
 def _check(clean: Source, folder: Path) -> None:
-    """Read every array to its end."""
+    """Read every array completely."""
     (path,) = PUBLISHED[clean.name].find(folder)
     for name, severity in product(CORRUPTIONS, SEVERITIES):
         read_published(path, name, severity)
@@ -110,7 +110,7 @@ def _source(clean: Source, published: str, record: int, md5: str) -> Source:
         (RemoteFile(f"{published}.tar", url, f"md5:{md5}", 2918),),
         clean.shape,
         partial(_check, clean),
-        "published arrays where they are there, else generated",
+        "published arrays if available, else generated",
     )
 
 

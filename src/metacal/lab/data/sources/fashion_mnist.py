@@ -30,15 +30,15 @@ def load(folder: Path, *, augment: bool = False) -> Dataset:
 
 
 def read_idx(path: Path, ndim: int) -> NDArray[np.uint8]:
-    """An array of bytes in the idx format: two zeros, the type (8), number of dimensions, their sizes, the values."""
+    """Read a byte array in idx format: two zeros, the type (8), the number of dimensions, their sizes, the values."""
     content = read_bytes(path)
     start = 4 + 4 * ndim
     if len(content) < start or content[:4] != bytes((0, 0, 8, ndim)):
-        raise damaged(path, f"it does not start as an idx file of bytes with {ndim} dimensions does")
+        raise damaged(path, f"it does not start like an idx file of bytes with {ndim} dimensions")
     shape = struct.unpack(f">{ndim}I", content[4:start])
     wanted = int(np.prod(shape, dtype=np.int64))
     if len(content) - start != wanted:
-        raise damaged(path, f"it must hold {wanted:,} values as its head says, got {len(content) - start:,}")
+        raise damaged(path, f"it must hold {wanted:,} values according to its header, got {len(content) - start:,}")
     values: NDArray[np.uint8] = np.frombuffer(content, np.uint8, offset=start).reshape(shape).copy()
     return values
 
@@ -53,12 +53,12 @@ def _examples(images_file: Path, labels_file: Path) -> Examples:
 
 
 def in_places(*places: str) -> tuple[tuple[str, ...], ...]:
-    """Patterns of the four files, packed or not; MNIST's have the same names, so the place must be Fashion-MNIST's."""
+    """Patterns of the four files, compressed or not; only the folder tells them from MNIST's."""
     return tuple(tuple(f"{place}/{stem}{end}" for place in places for end in ("", ".gz")) for stem in STEMS)
 
 
 def _remote(stem: str, md5: str, megabytes: float, debian: str) -> RemoteFile:
-    """A file with its hash, and the one that it has in Debian's package: the same bytes, compressed anew."""
+    """A file with its hash, and its hash in Debian's package, where the same bytes are compressed differently."""
     url = f"http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/{stem}.gz"
     return RemoteFile(f"fashion-mnist/{stem}.gz", url, f"md5:{md5}", megabytes, (f"md5:{debian}",))
 
@@ -68,7 +68,7 @@ FASHION_MNIST = Source(
     "70,000 grey images of clothes, 28 x 28, 10 classes",
     load,
     in_places(*SUBFOLDERS, DEBIAN),
-    f"{STEMS[0]}[.gz] with its three companions in {' or '.join(SUBFOLDERS)} (or {DEBIAN})",
+    f"{STEMS[0]}[.gz] with the other three files in {' or '.join(SUBFOLDERS)} (or {DEBIAN})",
     (
         _remote(STEMS[0], "8d4fb7e6c68d591d4c3dfef9ec88bf0d", 26.4, "cf8536b0aa1a6ac5fa3f23001093305c"),
         _remote(STEMS[1], "25c81989df183df01b3e8a0aad5dffbe", 0.03, "10bea18fdb374794d4bb42e356e600c9"),

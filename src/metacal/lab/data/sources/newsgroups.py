@@ -29,7 +29,7 @@ GROUPS = (
 )
 VOCABULARY, LENGTH, DIMENSIONS = 20_000, 1000, 100
 GLOVE = f"glove.6B.{DIMENSIONS}d"
-DOCUMENTS = (  # the 19,997 edition before bydate, folders before archives
+DOCUMENTS = (  # prefer the 19,997 edition to bydate, and folders to archives
     *("20_newsgroup", "20_newsgroups", "20news-bydate"),
     *("news20.tar.gz", "20_newsgroup*.tar.gz", "20news-bydate.tar.gz", "20news-bydate*.tar.gz"),
 )
@@ -38,19 +38,20 @@ VECTORS = (
     *(f"{GLOVE}*.txt", f"{GLOVE}*.txt.gz"),
 )
 SPACES = str.maketrans(dict.fromkeys(string.punctuation.replace("'", ""), " "))
-"""All punctuation but the apostrophe, as in the tokeniser that the published figures were made with."""
+"""All punctuation except the apostrophe, as in the tokeniser behind the published figures."""
 SPLIT = 4
-"""Keeps this module's random numbers apart from others with the same seed."""
+"""Stream number of this module's random numbers."""
 
 
 def load(folder: Path, *, split: str = "random", test_share: float = 0.2, seed: int = 0) -> Dataset:
     """Messages of 20 newsgroups as tokens ``(n, 1000)``.
 
-    Headers are cut at the first blank line; words are lower-case, separated by space and punctuation; only the 20,000
-    most frequent words of all messages are kept (as published, test messages included), and of these the last 1,000.
+    Headers are removed up to the first blank line. Words are lower-case, separated by spaces and punctuation. Only the
+    20,000 most frequent words of all messages are kept (as published, counting test messages), and of each message the
+    last 1,000 of these.
 
-    ``split="random"`` (as published) pools all messages and draws a test set by a seed that is not that of a run;
-    ``bydate`` keeps that edition's own.
+    ``split="random"`` (as published) pools all messages and draws a test set with a seed that is not a run's seed;
+    ``bydate`` keeps the test set of that edition.
     """
     check_choice("split", split, ("random", "bydate"))
     check_inside("test_share", test_share)
@@ -80,23 +81,23 @@ def load(folder: Path, *, split: str = "random", test_share: float = 0.2, seed: 
 
 
 def read_documents(path: Path) -> tuple[list[PurePosixPath], list[str]]:
-    """Names and texts of all messages by group and number, in whatever order a folder or archive has them."""
+    """Read names and texts of all messages, sorted by group and number."""
     members = read_members(path, lambda name: name.parent.name in GROUPS and name.name.isdigit())
     found = [(name, content.decode("latin-1")) for name, content in members]
     if not found:
-        raise damaged(path, "no message was found in a folder with the name of a newsgroup")
+        raise damaged(path, "it has no folder that is named after a newsgroup and holds messages")
     found.sort(key=lambda pair: (pair[0].parent.name, int(pair[0].name), str(pair[0])))
     return [name for name, _ in found], [text for _, text in found]
 
 
 def cut_header(message: str) -> str:
-    """A message without its header, which ends at the first blank line; one without a blank line is all body."""
+    """Remove the header, which ends at the first blank line; a message without a blank line has no header."""
     head, blank, body = message.replace("\r\n", "\n").partition("\n\n")
     return body if blank else head
 
 
 def most_frequent(documents: Sequence[Sequence[str]], size: int) -> dict[str, int]:
-    """Numbers 1, 2, ... of the most frequent words; equally frequent ones in alphabetical order.
+    """Number the most frequent words 1, 2, ...; ties are in alphabetical order.
 
     Examples:
         >>> most_frequent([["b", "a", "a"], ["c", "b"]], 2)
@@ -108,7 +109,7 @@ def most_frequent(documents: Sequence[Sequence[str]], size: int) -> dict[str, in
 
 
 def to_tokens(documents: Sequence[Sequence[str]], vocabulary: dict[str, int], length: int) -> NDArray[np.int32]:
-    """Rows ``(n, length)``: the last ``length`` words that are in the vocabulary, padded with 0 on the left.
+    """Return rows ``(n, length)``: the last ``length`` words that are in the vocabulary, left-padded with 0.
 
     Examples:
         >>> to_tokens([["a", "x", "b"], ["b", "a", "a", "b"]], {"a": 1, "b": 2}, 3).tolist()
@@ -122,7 +123,7 @@ def to_tokens(documents: Sequence[Sequence[str]], vocabulary: dict[str, int], le
 
 
 def read_vectors(path: Path, vocabulary: Mapping[str, int]) -> Tensor:
-    """GloVe vectors, float32 ``(words + 1, 100)``: row i is the vector of word i, or zeros; row 0, the padding, too."""
+    """Read GloVe vectors, float32 ``(words + 1, 100)``: row i is word i; the padding and unknown words are zeros."""
     vectors = np.zeros((len(vocabulary) + 1, DIMENSIONS), np.float32)
     numbers = {word.encode(): number for word, number in vocabulary.items()}
     try:
@@ -158,7 +159,7 @@ NEWSGROUPS = Source(
     (DOCUMENTS, VECTORS),
     f"{GLOVE}.txt, {GLOVE}.txt.gz, glove.6B.zip or {GLOVE}*.txt.gz, with 20_newsgroup, 20news-bydate, "
     "news20.tar.gz or 20news-bydate*.tar.gz",
-    (  # The bydate edition is the archive that scikit-learn fetches; GloVe's holds four sizes of vectors.
+    (  # The bydate archive is the one that scikit-learn fetches; GloVe's holds four sizes of vectors.
         RemoteFile(
             "20news-bydate.tar.gz",
             "https://ndownloader.figshare.com/files/5975967",
@@ -172,6 +173,6 @@ NEWSGROUPS = Source(
             862,
         ),
     ),
-    Shape(16_000, (250,), 20, "text"),  # of their 1,000 tokens some 216 are words, and the network skips padding
-    test_set='20 % of all messages, drawn with seed 0; `split="bydate"` keeps that edition\'s',
+    Shape(16_000, (250,), 20, "text"),  # of the 1,000 tokens about 216 are words, and the network skips padding
+    test_set='20 % of all messages, drawn with seed 0; `split="bydate"`: the test set of that edition',
 )

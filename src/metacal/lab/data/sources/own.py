@@ -1,4 +1,4 @@
-"""A user's own data: arrays in an ``.npz`` file, or images in folders by class."""
+"""Your own data: arrays in an ``.npz`` file, or images in folders by class."""
 
 import warnings
 from collections.abc import Collection
@@ -19,7 +19,7 @@ SPELLINGS = (
     ("x_train", "y_train", "x_test", "y_test"),
     ("inputs", "targets"),
 )
-"""Names of the arrays; the first that are there are taken. A pair alone is split into training and test set."""
+"""Accepted names of the arrays, by priority. A single pair is split into training and test set."""
 IMAGE_OPTIONS = ("mean", "std", "augment", "test_share", "seed")
 NPZ_OPTIONS = ("kind", "class_names", "num_classes", *IMAGE_OPTIONS)
 """Options that a loader passes on to `from_arrays`."""
@@ -30,11 +30,11 @@ UNREADABLE = (OSError, ValueError, SyntaxError, Image.DecompressionBombError, Im
 
 
 def load_npz(path: Path, **options: Any) -> Dataset:
-    """A dataset from an ``.npz`` file; no pickled object is ever loaded.
+    """Load a dataset from an ``.npz`` file; pickled objects are never loaded.
 
     The arrays are ``train_inputs``, ``train_targets``, ``test_inputs``, ``test_targets`` (or Keras's ``x_train``, ...),
     or ``inputs`` and ``targets``, of which ``test_share`` becomes the test set. The file may also hold ``class_names``
-    (strings) and, for text, ``embeddings``. The options are `NPZ_OPTIONS`, as in `from_arrays`.
+    (strings) and, for text, ``embeddings``. The options are `NPZ_OPTIONS`; see `from_arrays`.
     """
     arrays = _read_npz(path)
     keys = next((keys for keys in SPELLINGS if set(keys) <= set(arrays)), None)
@@ -62,11 +62,11 @@ def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
             arrays = {name: archive[name] for name in archive.files}
     except InvalidValueError:
         raise
-    except Exception as error:  # NumPy and zipfile raise a dozen kinds for bytes that they have not written
+    except Exception as error:  # NumPy and zipfile raise a dozen kinds for damaged bytes
         if isinstance(error, ValueError) and "pickle" in str(error):
             raise InvalidValueError(
-                f"{path} must hold plain arrays; it holds pickled objects, which are never loaded because loading them "
-                "runs code. Save numbers and strings, not dtype=object."
+                f"{path} must hold plain arrays, got pickled objects, which are not loaded because that would run "
+                "code; save numbers and strings, not dtype=object."
             ) from None
         raise DamagedFileError(f"{path} cannot be read as .npz: {error}.") from None
     if other := [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]:
@@ -75,15 +75,15 @@ def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def load_image_folder(path: Path, *, size: int | None = None, channels: int = 3, **options: Any) -> Dataset:
-    """Images in ``train/<class>/`` and ``test/<class>/``, or in ``<class>/`` with a test set drawn from them.
+    """Load images in ``train/<class>/`` and ``test/<class>/``, or in ``<class>/`` with a test set drawn from them.
 
-    Classes are in alphabetical order. Other files than images are ignored.
+    Classes are sorted by name. Files that are not images are ignored.
 
     Args:
         path: the folder.
-        size: resize every image to this height and width; without it all must have one size.
+        size: resize every image to this height and width; by default all must have the same size.
         channels: 3 for colour, 1 for grey; images are converted.
-        options: `IMAGE_OPTIONS`, as in `from_arrays`.
+        options: `IMAGE_OPTIONS`; see `from_arrays`.
     """
     if channels not in MODES:
         raise InvalidValueError(f"`channels` must be 1 or 3, got {channels!r}.")
@@ -110,7 +110,7 @@ def load_image_folder(path: Path, *, size: int | None = None, channels: int = 3,
 
 
 def _read_images(files: Collection[Path], shape: tuple[int, int], channels: int, *, resize: bool) -> torch.Tensor:
-    """uint8 ``(n, C, H, W)``; an image of another shape is resized, or refused."""
+    """Return uint8 ``(n, C, H, W)``; an image of another shape is resized, or refused."""
     images = np.empty((len(files), *shape, channels), np.uint8)
     for row, file in zip(images, files, strict=True):
         image = _read_image(file).convert(MODES[channels])
@@ -126,12 +126,12 @@ def _read_images(files: Collection[Path], shape: tuple[int, int], channels: int,
 
 
 def _read_image(file: Path) -> Image.Image:
-    """An image, turned as its EXIF data says; one so large that it must be a trap is refused."""
+    """Read an image, rotated according to its EXIF data; a decompression bomb is refused."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(file) as raw:
-                return ImageOps.exif_transpose(raw)  # a copy, read to its end
+                return ImageOps.exif_transpose(raw)  # a fully loaded copy
     except UNREADABLE as error:
         raise DamagedFileError(f"{file} cannot be read as an image: {str(error).rstrip('.')}.") from None
 

@@ -1,6 +1,6 @@
-"""SVHN, cropped digits, and a reader of the MATLAB files that it comes in (level 5, little-endian).
+"""SVHN (cropped digits), and a reader of its MATLAB files (level 5, little-endian).
 
-The reader is our own because SciPy's trusts the sizes that a file states: a damaged file can end the process.
+The reader is our own because SciPy's trusts the sizes in the file: a damaged file can crash the process.
 """
 
 import struct
@@ -25,7 +25,7 @@ COMPLEX = 0x08
 
 
 def load(folder: Path) -> Dataset:
-    """73,257 training and 26,032 test images; as published without augmentation and scaled as CIFAR-10."""
+    """73,257 training and 26,032 test images; as published, without augmentation and scaled like CIFAR-10."""
     files = SVHN.find(folder)
     train, test = (read_mat(path) for path in files)
     digits = tuple(map(str, range(10)))
@@ -33,10 +33,10 @@ def load(folder: Path) -> Dataset:
 
 
 def read_mat(path: Path) -> Examples:
-    """Images ``X`` (32, 32, 3, n) and labels ``y`` (n, 1), 1..10, of one file."""
+    """Read the images ``X`` (32, 32, 3, n) and labels ``y`` (n, 1), 1..10, of one file."""
     arrays = read_arrays(path, ("X", "y"))
     if len(arrays) < 2:
-        raise damaged(path, "it must hold the arrays X and y of numbers")
+        raise damaged(path, "it must hold numeric arrays X and y")
     images, labels = arrays["X"], arrays["y"].reshape(-1)
     if images.dtype != np.uint8 or images.shape != (32, 32, 3, len(labels)) or not len(labels):
         got = f"{images.dtype} {images.shape} for {len(labels)}"
@@ -49,12 +49,12 @@ def read_mat(path: Path) -> Examples:
 
 
 def read_arrays(path: Path, names: Collection[str]) -> dict[str, NDArray[Any]]:
-    """The real numeric arrays of these names that a file holds, in the data type that they are stored in."""
+    """Read the real numeric arrays with these names, in the data type that they are stored in."""
     arrays: dict[str, NDArray[Any]] = {}
     try:
         content = memoryview(path.read_bytes())
         if bytes(content[124:128]) != b"\x00\x01IM":
-            raise ValueError("it does not start as one; MATLAB writes it with -v7")
+            raise ValueError("wrong header; MATLAB writes this format with -v7")
         rest = content[128:]
         while rest:
             kind, data, rest = _read_element(rest)
@@ -62,7 +62,7 @@ def read_arrays(path: Path, names: Collection[str]) -> dict[str, NDArray[Any]]:
                 stream = zlib.decompressobj()
                 kind, data, _ = _read_element(memoryview(stream.decompress(data, MOST_BYTES)))
                 if not stream.eof:
-                    raise ValueError("its compressed data end too early, or never")
+                    raise ValueError("its compressed data is truncated or too large")
             if kind != MATRIX:
                 raise ValueError(f"a matrix must follow, got data type {kind}")
             arrays |= _read_matrix(data, names)
@@ -72,11 +72,11 @@ def read_arrays(path: Path, names: Collection[str]) -> dict[str, NDArray[Any]]:
 
 
 def _read_element(content: memoryview) -> tuple[int, memoryview, memoryview]:
-    """Data type and data of the first element, and what follows it."""
+    """Return data type and data of the first element, and the rest."""
     if len(content) < 8:
         raise ValueError("it ends within a tag")
     kind, length = struct.unpack("<2I", content[:8])
-    if kind >> 16:  # up to 4 bytes stand in the tag itself
+    if kind >> 16:  # up to 4 bytes of data are in the tag itself
         return kind & 0xFFFF, content[4:8][: kind >> 16], content[8:]
     if 8 + length > len(content):
         raise ValueError(f"it ends {8 + length - len(content):,} bytes too early")
@@ -85,7 +85,7 @@ def _read_element(content: memoryview) -> tuple[int, memoryview, memoryview]:
 
 
 def _read_matrix(content: memoryview, names: Collection[str]) -> dict[str, NDArray[Any]]:
-    """A matrix by its name; nothing if it is not of numbers, or has another name."""
+    """Return a numeric matrix by its name; nothing if it has another name or type."""
     _, flags, content = _read_element(content)
     _, sizes, content = _read_element(content)
     _, letters, content = _read_element(content)
@@ -109,7 +109,7 @@ SVHN = Source(
         (f"{name}.mat", f"svhn/{name}.mat", f"svhn_{name}*.mat", f"{name}*.mat")
         for name in ("train_32x32", "test_32x32")
     ),
-    "train_32x32.mat, svhn/train_32x32.mat or svhn_train_32x32*.mat with its companion test_32x32",
+    "train_32x32.mat, svhn/train_32x32.mat or svhn_train_32x32*.mat, and the same for test_32x32",
     (
         RemoteFile("train_32x32.mat", f"{STANFORD}/train_32x32.mat", "md5:e26dedcc434d2e4c54c9b2d4a06d8373", 182),
         RemoteFile("test_32x32.mat", f"{STANFORD}/test_32x32.mat", "md5:eb5a983be6a315427106f1b164d9cef3", 64),
