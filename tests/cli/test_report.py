@@ -162,8 +162,8 @@ def test_a_folder_without_a_run(report, tmp_path):
     status, _, errors = report(tmp_path)
     assert status == 2
     assert errors == (
-        f"error: `{tmp_path}` must be a prediction file or the folder of a run, got a folder that holds no run; "
-        "name the prediction files in it one by one.\n"
+        f"error: `{tmp_path}` must be a prediction file or a run folder, got a folder without a run; "
+        "to read prediction files in it, name each of them.\n"
     )
 
 

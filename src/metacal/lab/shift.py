@@ -1,6 +1,6 @@
-"""Evaluates a finished run under shift: its best checkpoint on every corruption and severity.
+"""Evaluates the best checkpoint of a finished run under every corruption and severity.
 
-The temperature is fitted on clean validation data, as one has it before anything shifts.
+The temperature is fitted on clean validation data, as in practice: shifted data is not available in advance.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from metacal.lab.data.domains import shifted_sets
 from metacal.lab.data.sources.cifar_c import PUBLISHED
 from metacal.lab.training import Checkpoints, Hardware, RunFolder, RunSpec, build_model, evaluation_batches, make_fabric
 from metacal.lab.training.checkpoints import explain_mismatch
-from metacal.lab.training.domain_scores import average, score_domain, worst
+from metacal.lab.training.domain_scores import score_domain, summarise
 from metacal.lab.training.loop import predict
 
 
@@ -36,9 +36,9 @@ def measure_shift(
     Args:
         folder: of a complete run.
         data_dir: folder of the datasets.
-        size: use only the first so many test images.
-        progress: is called with ``figures`` (the domain's name), ``completed`` and ``total``.
-        trust_model: build a model that the run names by its import path: that runs its code.
+        size: use only this many test images.
+        progress: called with ``figures`` (the domain's name), ``completed`` and ``total``.
+        trust_model: allow a model that the run names by import path, whose code is run.
     """
     spec = check_run(folder, trust_model=trust_model)
     if size is not None:
@@ -69,15 +69,23 @@ def measure_shift(
         figures = score_domain(name, *logits_of(first(examples)), temperature)
         rows.append({"corruption": corruption, "severity": severity, **figures})
     shift = PUBLISHED[dataset.name].name if dataset.name in PUBLISHED else "corruptions"
-    about = {"shift": shift, "source": sets.source, "run": spec.title, "spec": spec.hash, "samples": clean["samples"]}
-    overall = {"temperature": temperature, "clean": clean, "average": average(rows), "worst": worst(rows)}
-    study = {**about, **overall, "domains": rows}
+    study = {
+        "shift": shift,
+        "source": sets.source,
+        "run": spec.title,
+        "spec": spec.hash,
+        "samples": clean["samples"],
+        "temperature": temperature,
+        "clean": clean,
+        **summarise(rows),
+        "domains": rows,
+    }
     folder.write_shift(shift, study)
     return study
 
 
 def check_run(folder: RunFolder, *, trust_model: bool = False) -> RunSpec:
-    """Return the spec of a complete run, to rebuild its model."""
+    """Return the spec of a complete run, in order to rebuild its model."""
     if not folder.is_complete:
         raise InvalidValueError(f"`RUN` must be the folder of a complete run, got {folder.path}.")
     return folder.read_spec_to_build(trust_model=trust_model)

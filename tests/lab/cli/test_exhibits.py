@@ -74,7 +74,7 @@ def test_the_order_is_the_papers():
 def test_a_url_is_no_store(metacal, words):
     status, _, errors = metacal(*words, "--store", "s3://bucket/runs")
     assert status == 2
-    assert "The store must be a folder, got 's3://bucket/runs'; mount what is at a URL, or copy it" in errors
+    assert "The store must be a folder, got 's3://bucket/runs'; mount the URL, or copy its files" in errors
 
 
 def test_runs_of_another_version_are_named_and_not_used(metacal, tmp_path):
@@ -84,7 +84,7 @@ def test_runs_of_another_version_are_named_and_not_used(metacal, tmp_path):
     status, _, errors = metacal("show", "generalisation-gap", "--store", f"{tmp_path}/runs")
     assert status == 0
     assert "1 runs in" in errors
-    assert f"not used, {old.name} for one" in errors
+    assert f"not used, such as {old.name}" in errors
     status, output, _ = metacal("validate", "--store", f"{tmp_path}/runs")
     assert status == 1
     assert "must be of schema 2, got 1" in output

@@ -76,7 +76,7 @@ def test_a_part_of_a_table_from_nothing_to_files(metacal, tmp_path):
     ("words", "message"),
     [
         (["run", "tabel-1"], "nearest: table-1"),
-        (["run"], "`NAME` must be given, or --all"),
+        (["run"], "`NAME` or --all must be given"),
         (["run", "main-ece", "--all"], "but not both"),
         (["run", "main-ece", "--rows", "cifar-11"], "'cifar-11', nearest: cifar-1"),
         (["run", "main-ece", "--methods", "mcc"], "'mcc', nearest: mc"),
@@ -87,9 +87,9 @@ def test_a_part_of_a_table_from_nothing_to_files(metacal, tmp_path):
         (["run", "main-ece", "method=ce"], "`method` must not be set for a table"),
         (["run", "main-ece", "epoch=3"], "unknown key 'epoch', nearest: epochs"),
         (["show", "main_ec"], "nearest: main-ece"),
-        (["run", "synthetic", "epochs=3"], "`epochs` must not be set: nothing that was named has runs"),
-        (["run", "synthetic", "--rows", "cifar-10"], "`--rows` must be left out: what was named has none"),
-        (["run", "main-ece", "ablation", "--rows", "svhn", "--methods", "m4"], "no table or figure has together"),
+        (["run", "synthetic", "epochs=3"], "`epochs` must not be set: what was selected has no runs"),
+        (["run", "synthetic", "--rows", "cifar-10"], "`--rows` must not be given: the selection has none"),
+        (["run", "main-ece", "ablation", "--rows", "svhn", "--methods", "m4"], "must match a table or figure together"),
     ],
 )
 def test_bad_input(metacal, words, message):

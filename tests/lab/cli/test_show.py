@@ -14,7 +14,7 @@ def test_ls_names_every_table_and_figure(metacal):
 def test_what_every_row_of_the_main_table_takes(metacal):
     status, output, errors = metacal("show", "main-ece", "--scale", "cpu")
     assert status == 0, errors
-    assert "the rest takes roughly" in output
+    assert "The rest takes roughly" in output
 
 
 def test_a_name_for_several_and_what_the_rest_takes(metacal):
@@ -22,7 +22,7 @@ def test_a_name_for_several_and_what_the_rest_takes(metacal):
     assert status == 0
     assert "Table 13" in output
     assert "Table 14" in output
-    assert "the rest takes roughly" in output
+    assert "The rest takes roughly" in output
 
 
 def test_tables_and_figures_are_written_as_far_as_they_are(metacal, tmp_path):

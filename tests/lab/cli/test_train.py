@@ -74,7 +74,7 @@ def test_scores_that_were_cut_short_are_made_again(train_here, copied):
     path.write_text(whole[:-9])
     status, complaint = train_here("--run-dir", str(copied), "--resume")
     assert status == 2
-    assert f"Delete {path} and finish the run again" in complaint
+    assert f"Delete {path} and repeat the end of the run" in complaint
     assert complaint.count("\n") == 1
     path.unlink()
     status, _ = train_here("--run-dir", str(copied), "--resume")
@@ -135,8 +135,8 @@ def test_checkpoints_of_something_else(train_here, copied, change):
     assert status == 2
     assert "Traceback" not in complaint
     last = complaint.splitlines()[-1]
-    assert last.startswith(f"error: The checkpoints in {checkpoints.folder} are not those of this run (")
-    assert last.endswith("or delete them: the run then starts again.")
+    assert last.startswith(f"error: The checkpoints in {checkpoints.folder} do not belong to this run (")
+    assert last.endswith("or delete them to start the run again.")
 
 
 def test_a_best_checkpoint_of_something_else(train_here, copied):
@@ -145,7 +145,7 @@ def test_a_best_checkpoint_of_something_else(train_here, copied):
     write_checkpoint({"epoch": 1}, checkpoints.best, checkpoints.spare)
     status, complaint = train_here("--run-dir", str(copied), "--resume")
     assert status == 2
-    assert "are not those of this run (KeyError: 'model')" in complaint
+    assert "do not belong to this run (KeyError: 'model')" in complaint
 
 
 def test_a_folder_cannot_have_code_run(train_here, finished, monkeypatch, tmp_path, capsys):
@@ -153,7 +153,7 @@ def test_a_folder_cannot_have_code_run(train_here, finished, monkeypatch, tmp_pa
     Path("planted.py").write_text("import pathlib\npathlib.Path('ran').touch()\n")
     folder = RunFolder(shutil.copytree(finished[1], tmp_path / "run"))
     folder.write_spec(folder.read_spec().model_copy(update={"model": "planted:Net", "model_options": {}}), {})
-    refusal = "names a model by its import path, 'planted:Net', which is code to be run: pass --trust-model"
+    refusal = "names a model by import path, 'planted:Net', whose code would be run: pass --trust-model"
     monkeypatch.setattr(sys, "argv", ["metacal", "shift", str(folder.path)])
     with pytest.raises(SystemExit) as left:
         main()
@@ -335,7 +335,10 @@ def test_two_processes_stop_and_go_on_to_the_same_end(tmp_path):
         (["dataset=digits", "method=mc-x", "epoch=3"], ["mc-x", "epoch", "epochs"]),
         (["dataset=digits", "val_size=5000"], ["val"]),
         (["dataset=simulated", "model=resnet8"], ["resnet8"]),
-        (["dataset=digits", "strategy=fsdp"], ["`strategy`: must be auto or ddp: checkpoints hold", "got 'fsdp'"]),
+        (
+            ["dataset=digits", "strategy=fsdp"],
+            ["`strategy`: must be auto or ddp: checkpoints", "got 'fsdp'"],
+        ),
         (["dataset=digits", "model=nowhere:Net"], ["nowhere"]),
         (["dataset=missing.npz"], ["missing.npz"]),
     ],

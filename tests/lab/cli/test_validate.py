@@ -24,7 +24,7 @@ def test_what_is_wrong_in_a_store_is_named(metacal, tmp_path):
     status, output, errors = metacal("validate", "--store", place)
     assert status == 1, errors
     assert f"3 runs in {place}, 2 complete; 2 problems." in output
-    assert f"{runs.folder(other).path}: its scores are those of another spec." in output
+    assert f"{runs.folder(other).path}: its scores belong to another spec." in output
     assert f"{place}/damaged/spec.json must hold JSON, got something else" in output
 
 

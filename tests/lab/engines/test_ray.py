@@ -110,7 +110,7 @@ def test_a_failure_and_a_stop(cluster, tmp_path):
     assert store.state(long) == "begun"
     assert (store.folder(long).checkpoints / "last.ckpt").exists()
     assert any("loss became" in getattr(event, "error", "") for event in heard.events)
-    with pytest.raises(InvalidValueError, match=r"must be what some machine of the cluster has \(.*\), got 1 and 1"):
+    with pytest.raises(InvalidValueError, match=r"must fit on a machine of the cluster \(.*\), got 1 and 1"):
         RayEngine(cluster.address, gpus=1).execute([long], store)
 
 
@@ -118,7 +118,7 @@ def test_a_failure_and_a_stop(cluster, tmp_path):
     ("arguments", "message"),
     [
         ({"cpus": 0}, "`cpus` must be a number > 0, got 0"),
-        ({"gpus": 2}, "`gpus` must be a number from 0 to 1, as a run here is one process, got 2"),
+        ({"gpus": 2}, "`gpus` must be a number from 0 to 1, as a run is one process here, got 2"),
         ({"retries": -1}, "`retries` must be an integer >= 0, got -1"),
     ],
 )
@@ -172,4 +172,6 @@ def test_a_machine_that_sees_another_store(tmp_path):
     place, events = Place(RunStore(tmp_path), Hardware()), SimpleNamespace(put=Record())
     outcome = execute_task(specs(1)[0], place, tmp_path / "mark", events)
     assert outcome.kind == "failed"
-    assert outcome.error.startswith(f"The store must be a path that all machines share, got another one: {tmp_path} on")
+    assert outcome.error.startswith(
+        f"The store must be a path that all machines share, got another folder at {tmp_path} on"
+    )

@@ -27,7 +27,7 @@ def test_frozen_parameters_are_left_out():
 
 
 def test_nothing_to_train():
-    with pytest.raises(InvalidValueError, match="must have a parameter that is trained"):
+    with pytest.raises(InvalidValueError, match="must have a trainable parameter"):
         build_optimizer(SGD, torch.nn.Linear(2, 2).requires_grad_(False).parameters())
 
 

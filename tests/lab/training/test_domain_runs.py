@@ -8,7 +8,7 @@ from metacal.errors import InvalidValueError
 from metacal.lab.data.domains import Corrupting
 from metacal.lab.paper.tables import measure
 from metacal.lab.training import Domains, RunFolder, Stopped, StopRequest, build_spec, load_data, run
-from metacal.lab.training.domain_scores import score_domains, worst
+from metacal.lab.training.domain_scores import score_domains, summarise
 from metacal.lab.training.events import BatchDone
 from metacal.lab.training.spec import cifar_c
 
@@ -43,7 +43,7 @@ def test_a_run_is_tested_domain_by_domain(method, tmp_path):
     assert found["average"]["ece"] == pytest.approx(np.mean(eces))
     each = score_domains(test.logits, test.targets, domains, names)
     wrong = (test.logits.argmax(1) != test.targets).double()
-    assert worst(each)["error"] == max(float(wrong[domains == number].mean()) for number in range(3))
+    assert summarise(each)["worst"]["error"] == max(float(wrong[domains == number].mean()) for number in range(3))
     figures = measure(folder, over="worst")
     assert figures["ece_percent"] == pytest.approx(100 * max(eces))
     assert measure(folder, over="average")["error_percent"] == pytest.approx(100 * found["average"]["error"])
@@ -117,7 +117,7 @@ def test_stopped_and_resumed_it_comes_to_the_same_end(tmp_path):
         ({"train": ["fog:1"], "test": ["fog:9"]}, "`severity` must be an integer from 1 to 5, got 9"),
         ({"train": ["fog:1"], "test": ["E"]}, "a corruption with its severity, such as fog:3, got E"),
         ({"train": [], "test": ["fog:1"]}, "at least one domain"),
-        ({"train": ["fog:1", "Fog:1"], "test": ["fog:2"]}, "name a domain once"),
+        ({"train": ["fog:1", "Fog:1"], "test": ["fog:2"]}, "at least one domain, and each only once"),
         ({"train": ["fog:1"]}, "domains.test"),
     ],
 )

@@ -206,7 +206,7 @@ def test_precisions(precision, tmp_path):
     assert scores["test"]["accuracy"] > 0.5
 
 
-@pytest.mark.parametrize(("select", "what"), [("accuracy", "error"), ("refinement", "NLL after a temperature")])
+@pytest.mark.parametrize(("select", "what"), [("accuracy", "error"), ("refinement", "NLL after temperature scaling")])
 def test_patience(select, what, tmp_path):
     notices = []
     folder = RunFolder(tmp_path)
@@ -301,7 +301,7 @@ def test_adafocal_follows_the_validation_predictions_of_each_epoch(tmp_path):
 def test_mixup_needs_numbers(tmp_path, monkeypatch):
     tokens = lambda job, part, **options: None  # noqa: E731
     monkeypatch.setattr(pipeline, "evaluation_batches", lambda *given: [(torch.zeros(4, 8, dtype=torch.long), tokens)])
-    with pytest.raises(InvalidValueError, match="`method` must be another one for text: mixup mixes numbers, got tok"):
+    with pytest.raises(InvalidValueError, match="`method` must not use mixup for text: it mixes numbers, got tokens"):
         run(settings(method="mixup"), RunFolder(tmp_path))
     assert not (tmp_path / "spec.json").exists()
 
@@ -374,7 +374,7 @@ def test_data_that_has_changed_since(tmp_path):
     run(spec, folder)
     (folder.path / "scores.json").unlink()
     write(300)
-    with pytest.raises(InvalidValueError, match="got data that has changed since"):
+    with pytest.raises(InvalidValueError, match="started with, got other data"):
         run(spec, folder, resume=True)
 
 
@@ -411,7 +411,7 @@ def test_a_loss_that_is_not_finite(tmp_path):
 
 
 def test_fsdp_is_refused_before_a_run_can_begin(tmp_path):
-    with pytest.raises(ValueError, match=r"must be auto or ddp: .* the meta step needs the whole head"):
+    with pytest.raises(ValueError, match=r"must be auto or ddp: .* meta steps need unsharded models"):
         run(settings(method="mc"), RunFolder(tmp_path / "run"), hardware=Hardware(strategy="fsdp"))
     assert not (tmp_path / "run").exists()
 

@@ -144,10 +144,10 @@ def test_switches_are_words_of_the_command_and_the_order_does_not_matter():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["method=meta", "published=leak"], "published is for outer=paper, through=head and a method that learns"),
-        (["method=ce", "published=leak"], "`published` is for methods that learn, such as meta, got method=ce"),
+        (["method=meta", "published=leak"], "published needs outer=paper, through=head and a method that learns"),
+        (["method=ce", "published=leak"], "`published` needs a method that learns, such as meta, got method=ce"),
         (["method=mc", "published=leek"], "`published.0`: Input should be 'leak'"),
-        (["method=mc", "published=leak", "accumulate=2"], "published must be without accumulate"),
+        (["method=mc", "published=leak", "accumulate=2"], "published must be used without accumulate"),
     ],
 )
 def test_bad_switches(words, message):

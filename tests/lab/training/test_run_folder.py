@@ -84,10 +84,10 @@ def test_predictions_come_back_as_they_were(folder):
 
 def test_another_spec_is_named_key_by_key(folder):
     folder.write_spec(SPEC, {})
-    with pytest.raises(InvalidValueError, match=r"contains another run: seed \(0 there, 3 here\); name"):
+    with pytest.raises(InvalidValueError, match=r"contains another run: seed \(0 there, 3 here\); choose"):
         folder.check_free_for(SPEC.model_copy(update={"seed": 3}), resume=True)
     other = SPEC.model_copy(update={"method": METHODS["ce"]})
-    with pytest.raises(InvalidValueError, match=r"contains another run: method \(mc there, ce here\); name"):
+    with pytest.raises(InvalidValueError, match=r"contains another run: method \(mc there, ce here\); choose"):
         folder.check_free_for(other, resume=True)
     with pytest.raises(InvalidValueError, match="already contains this run, unfinished; pass --resume to continue"):
         folder.check_free_for(SPEC, resume=False)
@@ -136,9 +136,9 @@ FILES = {
     "shift/corruptions.json": RunFolder.read_shifts,
 }
 FIXES = {
-    "history.csv": "Copy it again from where the run was made",
-    "predictions/test.safetensors": "scores.json and finish the run again: metacal train --run-dir",
-    "scores.json": "scores.json and finish the run again: metacal train --run-dir",
+    "history.csv": "Restore it from a copy",
+    "predictions/test.safetensors": "scores.json and repeat the end of the run: metacal train --run-dir",
+    "scores.json": "scores.json and repeat the end of the run: metacal train --run-dir",
     "shift/corruptions.json": "Delete it and measure the shift again",
 }
 
@@ -194,7 +194,7 @@ def test_scores_that_are_no_figures_are_named(complete, change):
     (complete.path / "checksums.json").unlink()
     path = complete.path / "scores.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    with pytest.raises(StorageError, match=r"scores\.json is damaged: it is not what was written\. Delete "):
+    with pytest.raises(StorageError, match=r"scores\.json is damaged: it does not hold the scores of a run\. Delete "):
         complete.read_scores()
 
 
@@ -205,7 +205,7 @@ def test_a_history_that_was_cut_short(folder):
     whole = path.read_text()
     for length in range(len("epoch,val_ece\n") + 1, len(whole)):
         path.write_text(whole[:length])
-        with pytest.raises(StorageError, match=r"history\.csv is damaged: .* Delete it: the run continues"):
+        with pytest.raises(StorageError, match=r"history\.csv is damaged: .* Delete it to continue the run"):
             folder.drop_epochs(3)
     path.write_text(whole)
     folder.drop_epochs(3)
@@ -223,7 +223,7 @@ def test_predictions_without_what_belongs_to_them(folder, metadata, names):
 
 def test_a_model_by_import_path_is_code(folder):
     folder.write_spec(build_spec({"dataset": "digits", "model": "torch.hub:load"}), {})
-    with pytest.raises(InvalidValueError, match=r"import path, 'torch\.hub:load', which is code .* --trust-model"):
+    with pytest.raises(InvalidValueError, match=r"import path, 'torch\.hub:load', whose code .* --trust-model"):
         folder.read_spec_to_build(trust_model=False)
     assert folder.read_spec_to_build(trust_model=True).model == "torch.hub:load"
 
@@ -232,7 +232,7 @@ def test_a_damaged_tensor_file_is_named(folder):
     folder.write_splits({"train": torch.arange(5)})
     path = folder.path / "splits.safetensors"
     path.write_bytes(path.read_bytes()[:20])
-    with pytest.raises(StorageError, match=r"splits.safetensors is damaged: .* Copy it again"):
+    with pytest.raises(StorageError, match=r"splits.safetensors is damaged: .* Restore it from a copy"):
         folder.read_splits()
 
 

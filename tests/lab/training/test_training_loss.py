@@ -92,7 +92,7 @@ def test_mixup_is_the_loss_of_mixed_inputs_and_mixed_labels(reduction):
 
 
 def test_mixup_does_not_go_with_hyperparameters():
-    with pytest.raises(ValueError, match="mixup is for methods that learn no hyper-parameters"):
+    with pytest.raises(ValueError, match="mixup must be 0 for methods that learn hyper-parameters"):
         Method(name="both", mixup=0.2, hyperparameters=("scalar_smoothing",))
 
 

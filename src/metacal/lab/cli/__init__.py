@@ -1,4 +1,4 @@
-"""Commands of the lab, one file each, and their common options; `metacal.cli.app` adds them."""
+"""Commands of the lab, one file each, and their common options; `metacal.cli.app` registers them."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +13,7 @@ DataDir = Annotated[
     typer.Option("--data-dir", metavar="DIR", help="Data folder; else METACAL_DATA, else the user's cache folder."),
 ]
 TrustModel = Annotated[
-    bool, typer.Option("--trust-model", help="Run the code of a model that the folder of a run names.")
+    bool, typer.Option("--trust-model", help="Run the code of a model that the run names by import path.")
 ]
 
 

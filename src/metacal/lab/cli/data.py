@@ -22,7 +22,7 @@ Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Datasets, a
 
 @app.command("ls")
 def show_stock(data_dir: DataDir = None) -> None:
-    """List the named datasets, whether they are available, and where.
+    """List the named datasets, whether they are available, and their location.
 
     Example: [bold]metacal data ls --data-dir ~/datasets[/]
     """
@@ -32,7 +32,7 @@ def show_stock(data_dir: DataDir = None) -> None:
     folder, console = data_folder(data_dir), Console()
     console.say(f"Data folder: {folder}")
     table = Table()
-    for column in ("name", "state", "MB", "what it is", "where, or how to get it"):
+    for column in ("name", "state", "MB", "description", "location, or how to get it"):
         table.add_column(column, justify="right" if column == "MB" else "left", overflow="fold")
     for source, files, megabytes in take_stock(data_dir):
         if source.built_in:
@@ -44,7 +44,7 @@ def show_stock(data_dir: DataDir = None) -> None:
             state, where = "[dim]not here[/]", source.how_to_get(folder)
         table.add_row(source.name, state, f"{megabytes:,.0f}" if megabytes else "", source.title, escape(where))
     console.print(table)
-    console.print("Your own data: the path of an .npz file, or of a folder of images by class, in place of a name.")
+    console.print("Your own data: use the path of an .npz file, or of a folder of images by class, instead of a name.")
 
 
 @app.command("fetch")
@@ -67,13 +67,13 @@ def fetch(
 
     folder, console = data_folder(data_dir), Console(stderr=True)
     sources = [find_source(name) for name in names]
-    wanted = {source: remote_files(source, folder) for source in sources}  # before the first download
+    wanted = {source: remote_files(source, folder) for source in sources}  # raises before the first download
     for source, remotes in wanted.items():
         if source.built_in:
             console.say(f"{source.name} is built in: nothing to download.")
             continue
         size = sum(remote.megabytes for remote in remotes)
-        console.say(f"{source.name}: to {folder}, {size:,.0f} MB unless they are there")
+        console.say(f"{source.name}: to {folder}, {size:,.0f} MB unless already present")
         columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
         bar = Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal)
         with bar as progress:
@@ -85,7 +85,7 @@ def fetch(
 
 @app.command("check")
 def check(names: Names, data_dir: DataDir = None) -> None:
-    """Compare files with their published hashes and read every dataset once; exit status 2 if one is damaged.
+    """Compare files with their published hashes and read each dataset once; exit status 2 if one is damaged.
 
     Example: [bold]metacal data check cifar10[/]
     """
@@ -95,9 +95,9 @@ def check(names: Names, data_dir: DataDir = None) -> None:
     console = Console()
     for source in [find_source(name) for name in names]:
         for each in check_dataset(source.name, folder=data_dir):
-            said = "as published" if each.is_good else "no published hash to compare with"
+            said = "as published" if each.is_good else "no published hash"
             console.say(f"{source.name}: {each.path}: {said} ({each.found})")
-        console.say(f"{source.name}: read without an error")
+        console.say(f"{source.name}: read without errors")
 
 
 class DownloadBar:
@@ -118,4 +118,4 @@ class DownloadBar:
         self.progress.reset(self.task)
 
     def close(self) -> None:
-        """Complete the bar; the progress display closes itself."""
+        """Do nothing: the progress display closes itself."""

@@ -1,4 +1,4 @@
-"""Progress of one training or of many runs: bars on a terminal, plain lines elsewhere."""
+"""Progress of one or many training runs: bars on a terminal, plain lines elsewhere."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -16,10 +16,10 @@ from metacal.lab.training import RunSpec, Stopped, StopRequest
 from metacal.lab.training.environment import is_first_process
 from metacal.lab.training.events import BatchDone, EpochDone, Event, Listener, Notice, TrainingBegan, silence
 
-STOPPED = "Stopped; what was done is kept. Run the same command to continue."
+STOPPED = "Stopped; all results are saved. Run the same command to continue."
 DRAW_EVERY = 0.1
 SAY_EVERY = 30.0
-"""Seconds without a line after which a long epoch, or many runs, say how far they are; a bar says it more often."""
+"""Seconds between lines within a long epoch, or among many runs; a bar is updated more often."""
 
 Say = Callable[[str], None]
 Bar = Callable[..., Any]
@@ -27,7 +27,7 @@ Bar = Callable[..., Any]
 
 
 class Log:
-    """Prints lines, or shows them beside a progress bar."""
+    """Prints lines, or shows them next to a progress bar."""
 
     def __init__(self, say: Say, bar: Bar | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self.say, self.bar, self.clock = say, bar, clock
@@ -38,7 +38,7 @@ class Log:
         return self.clock() - self.last >= (SAY_EVERY if self.bar is None else DRAW_EVERY)
 
     def tell(self, line: str, beside: str | None = None, advance: int = 0) -> None:
-        """Print a line, or show it (or another text) beside the bar."""
+        """Print a line, or show it (or ``beside``) next to the bar."""
         self.last = self.clock()
         if self.bar is None:
             self.say(line)
@@ -61,7 +61,7 @@ class TrainingLog(Log):
             self.done += 1
             if self.bar is not None:
                 self.bar(advance=1)
-            if self.is_due():  # only then is the loss read: the host waits for the device
+            if self.is_due():  # reading the loss synchronises the device
                 self._tell(event.epoch + 1, f"batch {self.done}/{self.batches}  loss {float(event.loss):.4f}")
         elif isinstance(event, EpochDone):
             self.done, self.figures = 0, figures_line(event.record)
@@ -76,7 +76,7 @@ class TrainingLog(Log):
 
 
 class RunsLog(Log):
-    """A line for each run that starts or ends, and occasionally one for an epoch."""
+    """A line for each run that starts or ends, and some for epochs."""
 
     def __init__(
         self, total: int, say: Say, bar: Bar | None = None, clock: Callable[[], float] = time.monotonic
@@ -111,7 +111,7 @@ def figures_line(record: Mapping[str, float]) -> str:
 
 @contextmanager
 def exit_when_stopped(message: str = STOPPED) -> Iterator[StopRequest]:
-    """Treat signals as requests to stop: runs save, and the command says so and exits."""
+    """Treat signals as requests to stop: runs save their state, and the command prints a message and exits."""
     try:
         with StopRequest().listening() as stop:
             yield stop
@@ -123,7 +123,7 @@ def exit_when_stopped(message: str = STOPPED) -> Iterator[StopRequest]:
 
 @contextmanager
 def watch_training(spec: RunSpec) -> Iterator[Listener]:
-    """Return a listener to a training; of several processes, only the first prints."""
+    """Yield a listener for a training run; of several processes, only the first prints."""
     if is_first_process():
         with watch(spec.title) as (say, bar):
             yield TrainingLog(say, bar)
@@ -133,14 +133,14 @@ def watch_training(spec: RunSpec) -> Iterator[Listener]:
 
 @contextmanager
 def watch_runs(total: int) -> Iterator[RunListener]:
-    """Return a listener to an engine's runs."""
+    """Yield a listener for the runs of an engine."""
     with watch("runs", total) as (say, bar):
         yield RunsLog(total, say, bar)
 
 
 @contextmanager
 def watch(title: str, total: int | None = None) -> Iterator[tuple[Say, Bar | None]]:
-    """Yield how to print a line and, on a terminal with work to do, a progress bar."""
+    """Yield a function that prints a line and, on a terminal with work to do, a progress bar."""
     console = Console(stderr=True)
     if not console.is_terminal or total == 0:
         yield console.say, None

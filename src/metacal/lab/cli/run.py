@@ -1,4 +1,4 @@
-"""``metacal run``: select tables and figures, train their missing runs, print and write them."""
+"""``metacal run``: select tables and figures, train their missing runs, and print and write them."""
 
 import re
 import shlex
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from metacal.lab.training.run_folder import RunStore
 
 Scale = Annotated[
-    str, typer.Option(help="full: as published; cpu: minutes per image run, text in full; smoke: seconds.")
+    str, typer.Option(help="full: as published; cpu: minutes per image run, text as published; smoke: seconds.")
 ]
 Store = Annotated[str, typer.Option("--store", metavar="DIR", help="Folder of all runs.")]
 Output = Annotated[
@@ -36,7 +36,7 @@ Output = Annotated[
 PAGE_TITLE = "Meta-Calibration, measured"
 DEFAULTS = {"scale": "full", "store": "runs"}
 WIDE = 240
-"""Columns of a table that goes to a file or another program."""
+"""Characters per line if the output is not a terminal."""
 
 
 def run(
@@ -52,14 +52,14 @@ def run(
     store: Store = "runs",
     output: Output = None,
     engine: Annotated[str, typer.Option(help="local or ray.")] = "local",
-    jobs: Annotated[int, typer.Option(help="Runs at a time (local).")] = 1,
-    address: Annotated[str | None, typer.Option(help="Of the Ray cluster.")] = None,
+    jobs: Annotated[int, typer.Option(help="Concurrent runs (local).")] = 1,
+    address: Annotated[str | None, typer.Option(help="Address of the Ray cluster.")] = None,
     gpus: Annotated[float, typer.Option(help="GPUs per run (ray).")] = 0.0,
     data_dir: DataDir = None,
 ) -> None:
-    """Train the runs that tables and figures still need, and show them beside the published figures.
+    """Train the missing runs of tables and figures, and show the results next to the published ones.
 
-    Runs are kept in the store and shared between tables; a killed command continues where it stopped.
+    Runs are kept in the store and shared between tables; an interrupted command continues where it stopped.
 
     For example:
 
@@ -82,7 +82,7 @@ def run(
     check_choice("--engine", engine, ("local", "ray"))
     names, settings = ([word for word in words or [] if ("=" in word) == is_setting] for is_setting in (False, True))
     if bool(names) == everything:
-        raise InvalidValueError("`NAME` must be given, or --all, but not both; `metacal ls` lists the names.")
+        raise InvalidValueError("`NAME` or --all must be given, but not both; `metacal ls` lists the names.")
     named = in_order(EXHIBITS.values()) if everything else [found for name in names for found in find_exhibits(name)]
     exhibits = narrow(named, split_words(rows), split_words(methods), read_seeds(seeds))
     selection = select(exhibits, settings, rows=rows, methods=methods, seeds=seeds, scale=scale, store=store)
@@ -112,7 +112,7 @@ def fit_draws(
     say: Callable[[str], None] = lambda text: None,
     fit: Callable[..., dict[str, Any]] | None = None,
 ) -> None:
-    """Fit the models on every draw missing from the store; raise `Stopped` on request, keeping finished draws."""
+    """Fit the models on every draw that is missing from the store; raise `Stopped` on request."""
     from metacal.lab.paper.simulated import fit_draw
 
     missing = [draw for draw in draws if not store.has(draw)]
@@ -131,7 +131,7 @@ def read_seeds(text: str) -> list[int]:
     """Parse numbers separated by commas."""
     words = split_words(text)
     if bad := next((word for word in words if not word.isdecimal()), None):
-        raise InvalidValueError(f"`--seeds` must be integers >= 0 with commas between, got {bad!r}.")
+        raise InvalidValueError(f"`--seeds` must be integers >= 0, separated by commas, got {bad!r}.")
     return list(map(int, words))
 
 
@@ -141,7 +141,7 @@ class Selection:
 
     plans: "Sequence[Plan]"
     runs: "RunStore"
-    words: Sequence[str] = ()  # KEY=VALUE for all runs, and options that chose a part and the scale, as typed
+    words: Sequence[str] = ()  # settings for all runs, and the options of the selection, as typed
 
     @property
     def specs(self) -> "list[RunSpec]":
@@ -154,11 +154,11 @@ class Selection:
         return list(dict.fromkeys(draw for plan in self.plans for draw in plan.draws))
 
     def command_of(self, name: str) -> str:
-        """Return the command that makes a table or figure, or a part of it."""
+        """Return the command for this selection of a table or figure."""
         return shlex.join(["metacal", "run", name, *self.words])
 
     def prepare(self) -> "list[TableData | FigureData]":
-        """Prepare the numbers of every table and figure from the completed runs."""
+        """Prepare every table and figure from the complete runs."""
         from metacal.lab.paper.output import prepare_exhibit
 
         found = [(plan.exhibit.name, prepare_exhibit(plan, self.runs)) for plan in self.plans]
@@ -185,14 +185,14 @@ def select(exhibits: "Iterable[Exhibit]", settings: Sequence[str] = (), **option
     overrides, chosen = read_overrides(settings), {**DEFAULTS, **options}
     plans = [exhibit.plan(chosen["scale"], overrides) for exhibit in exhibits]
     if overrides and not any(plan.specs for plan in plans):
-        raise InvalidValueError(f"`{next(iter(overrides))}` must not be set: nothing that was named has runs.")
+        raise InvalidValueError(f"`{next(iter(overrides))}` must not be set: what was selected has no runs.")
     given = {key: value for key, value in options.items() if value not in ("", DEFAULTS.get(key))}
     words = [*settings, *(word for key, value in given.items() for word in (f"--{key}", value))]
     runs = RunStore(chosen["store"])
     if others := runs.of_other_versions():
         Console(stderr=True).say(
             f"{len(others)} runs in {runs.root} were written by another version of metacal and are not used, "
-            f"{others[0]} for one; `metacal validate` names them.",
+            f"such as {others[0]}; `metacal validate` lists them.",
             "yellow",
         )
     return Selection(plans, runs, words)
@@ -220,24 +220,24 @@ def find_exhibits(name: str) -> "list[Exhibit]":
 
 
 def in_order(exhibits: "Iterable[Exhibit]") -> "list[Exhibit]":
-    """Sort tables, then figures, in the order of the paper; others come last."""
+    """Sort tables and figures by their number in the paper, tables first; others come last."""
     return sorted(exhibits, key=lambda each: (not each.number, each.kind != "table", int(each.number or 0)))
 
 
 def narrow(
     exhibits: "Iterable[Exhibit]", rows: Sequence[str] = (), methods: Sequence[str] = (), seeds: Sequence[int] = ()
 ) -> "list[Exhibit]":
-    """Restrict tables and figures to these rows, methods and seeds; nothing given means all.
+    """Restrict tables and figures to these rows, methods and seeds; empty means all.
 
     Args:
-        exhibits: the wholes; those that have none of the rows or methods are left out, and each is taken once.
+        exhibits: those without any of the rows or methods are left out, and duplicates are ignored.
         rows: whole words of row names, such as ``cifar-10`` (which is not ``cifar-100``) or ``cifar-10/resnet18``.
-        methods: column labels in any case, with dashes for spaces and without commas (``ce-equal-data``), what stands
-            before a colon in them (``m1``), or, where no column is called so, method names.
-        seeds: which.
+        methods: column labels in any case, with dashes for spaces and without commas (``ce-equal-data``), their part
+            before a colon (``m1``), or, if no label matches, method names.
+        seeds: of the runs.
 
     Raises:
-        InvalidValueError: a row or method that none of them has, or nothing has all that was asked for.
+        InvalidValueError: an unknown row or method, or no table or figure matches.
     """
     whole = list({exhibit.name: exhibit for exhibit in exhibits}.values())
     known_rows = [row.name for exhibit in whole for row in exhibit.rows]
@@ -263,14 +263,14 @@ def narrow(
             parts.append(part)
     if not parts:
         raise InvalidValueError(
-            f"`--rows` and `--methods` must leave something, got {', '.join(rows)} with {', '.join(methods)}, "
-            "which no table or figure has together."
+            f"`--rows` and `--methods` must match a table or figure together, got {', '.join(rows)} with "
+            f"{', '.join(methods)}."
         )
     return parts
 
 
 def _is_in(wanted: str, name: str) -> bool:
-    """Whether a row's name has these words: ``cifar-10`` is in ``cifar-10-c/average`` but not in ``cifar-100/...``."""
+    """Whether a row's name has these words: ``cifar-10`` is in ``cifar-10-c/average``, not in ``cifar-100/...``."""
     words = re.escape(wanted.lower().strip("/"))
     return re.search(rf"(?<![a-z0-9]){words}(?![a-z0-9])", name) is not None
 
@@ -290,14 +290,14 @@ def _method(column: "Column") -> str:
 
 def _check_known(option: str, unknown: list[str], known: list[str]) -> None:
     if unknown and not known:
-        raise InvalidValueError(f"`{option}` must be left out: what was named has none, got {', '.join(unknown)}.")
+        raise InvalidValueError(f"`{option}` must not be given: the selection has none, got {', '.join(unknown)}.")
     if unknown:
         near = "; ".join(f"{name!r}, nearest: {nearest(name, known)}" for name in unknown)
-        raise InvalidValueError(f"`{option}` must name what the tables and figures have, got {near}.")
+        raise InvalidValueError(f"`{option}` must be names that the tables and figures have, got {near}.")
 
 
 def print_exhibit(data: "TableData | FigureData", output: Path | None) -> None:
-    """Print a table; for a figure, print where it is."""
+    """Print a table, or the location of a figure."""
     from metacal.lab.paper.tables import TableData
 
     console = Console()
@@ -306,15 +306,15 @@ def print_exhibit(data: "TableData | FigureData", output: Path | None) -> None:
         print_table(data)
         missing = f"{data.missing} cells lack seeds (-)"
     else:
-        where = f"-o DIR draws {data.name}.png" if output is None else f"{output / data.name}.png"
-        console.say(f"{data.done} of {data.wanted} runs: {where}" if data.panels else "Nothing to draw yet.")
+        where = f"-o DIR writes {data.name}.png" if output is None else f"{output / data.name}.png"
+        console.say(f"{data.done} of {data.wanted} runs: {where}" if data.panels else "Nothing to plot yet.")
         missing = f"{data.missing} are missing"
     if data.missing:
         console.say(f"{missing}: {data.command} fills them.", "yellow")
 
 
 def print_table(data: "TableData") -> None:
-    """Print a table: our figures with the published ones below."""
+    """Print a table of our figures, each above the published one."""
     from metacal.lab.paper.tables import best_of, metric_name
 
     console = Console() if Console().is_terminal else Console(width=WIDE)

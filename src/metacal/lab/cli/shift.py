@@ -1,4 +1,4 @@
-"""``metacal shift``: evaluate runs under corruptions, as heat maps in the terminal."""
+"""``metacal shift``: evaluate runs under corruptions, and print heat maps."""
 
 import shlex
 import sys
@@ -32,9 +32,9 @@ def shift(
     json_file: JSONFile = None,
     trust_model: TrustModel = False,
 ) -> None:
-    """Measure finished runs on 19 corruptions at 5 severities, and what a temperature fitted on clean data does there.
+    """Evaluate finished runs on 19 corruptions at 5 severities, also with a temperature fitted on clean data.
 
-    The figures are kept in RUN/shift, where [bold]metacal report RUN[/] finds them.
+    The figures are stored in RUN/shift, for [bold]metacal report RUN[/].
 
     Example: [bold]metacal shift runs/cifar10-resnet18-mc-seed0-1a2b3c4d --json shift.json[/]
 
@@ -50,7 +50,7 @@ def shift(
     started = time.perf_counter()
     folders = [RunFolder(path) for path in runs]
     for folder in folders:
-        check_run(folder, trust_model=trust_model)  # all before the first is measured
+        check_run(folder, trust_model=trust_model)  # all before the first is evaluated
     measured: list[dict[str, Any]] = []
     for folder in folders:
         with watch(folder.path.name) as (_, bar):

@@ -1,4 +1,4 @@
-"""``metacal ls`` and ``metacal show``: tables and figures, their runs, what is done, and the remaining time."""
+"""``metacal ls`` and ``metacal show``: tables and figures, their runs, progress and remaining time."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 def ls() -> None:
-    """List every table and figure that one command makes: those of the paper, and some of our own.
+    """List the tables and figures of the paper, and some of our own; `metacal run` makes each of them.
 
     Example: [bold]metacal ls[/], then [bold]metacal show main-ece[/] and [bold]metacal run main-ece --scale smoke[/]
     """
     from metacal.lab.paper import EXHIBITS
 
     listed = Table(box=SIMPLE)
-    for column in ("name", "number", "what it shows", "it takes"):
-        listed.add_column(column, no_wrap=column != "what it shows")
+    for column in ("name", "number", "description", "cost"):
+        listed.add_column(column, no_wrap=column != "description")
     for exhibit in in_order(EXHIBITS.values()):
         listed.add_row(exhibit.name, exhibit.tag if exhibit.number else "ours", exhibit.title, exhibit.cost)
     Console().print(listed)
@@ -38,9 +38,9 @@ def show(
     store: Store = "runs",
     output: Output = None,
 ) -> None:
-    """Describe tables and figures: their runs, how many are done, and how long the rest takes here.
+    """Describe tables and figures: their runs, how many are complete, and how long the rest would take here.
 
-    With -o they are written as far as their runs are done; nothing is run.
+    With -o, write them from the complete runs; nothing is run.
 
     Example: [bold]metacal show main-ece --scale cpu[/]
 
@@ -61,7 +61,7 @@ def show_exhibit(plan: "Plan", selection: Selection) -> None:
     console, runs, exhibit = Console(highlight=False), selection.runs, plan.exhibit
     console.print(f"[bold]{exhibit.heading}[/]  ({exhibit.name})")
     console.print(f"The paper's claim: {exhibit.claim}")
-    console.print(f"In full: {exhibit.cost}; what tables and figures share is run once.")
+    console.print(f"At full scale: {exhibit.cost}; runs are shared between tables and figures.")
     if exhibit.rows:
         console.print(f"Rows: {', '.join(row.name for row in exhibit.rows)}")
         console.print(f"Methods: {', '.join(column.label for column in exhibit.columns)}", markup=False)
@@ -73,15 +73,15 @@ def show_exhibit(plan: "Plan", selection: Selection) -> None:
             console.print(time_left(missing, runs))
     if plan.draws:
         done = sum(DrawStore(runs.root).has(draw) for draw in plan.draws)
-        console.print(f"{len(plan.draws)} draws of simulated data: {done} done; a draw takes seconds.")
-    console.say(f"Make it: {selection.command_of(exhibit.name)}")
+        console.print(f"{len(plan.draws)} draws of simulated data: {done} done; each takes seconds.")
+    console.say(f"To make it: {selection.command_of(exhibit.name)}")
 
 
 def time_left(missing: "list[RunSpec]", runs: "RunStore") -> str:
-    """Estimate the time of the missing runs, one at a time, from similar runs or from the model sizes."""
+    """Estimate the time of the missing runs, one at a time."""
     from metacal.lab.engines.estimate import estimate_seconds
 
     seconds = estimate_seconds(missing, runs)
     spans = ((86_400, "days"), (3600, "hours"), (60, "minutes"), (1, "seconds"))
     size, unit = next((each for each in spans if seconds >= 2 * each[0]), spans[-1])
-    return f"On this machine, one at a time, the rest takes roughly {seconds / size:,.0f} {unit}."
+    return f"The rest takes roughly {seconds / size:,.0f} {unit} on this machine, one run at a time."

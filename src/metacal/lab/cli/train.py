@@ -1,4 +1,4 @@
-"""``metacal train``: one run from names to a scored, checkpointed, resumable model."""
+"""``metacal train``: train and score one model, with checkpoints to resume from."""
 
 import logging
 import shlex
@@ -21,7 +21,7 @@ SHOWN = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "classwise_ece")
 
 def train(
     settings: Annotated[
-        list[str] | None, typer.Argument(metavar="KEY=VALUE...", help="What to run; see above.", show_default=False)
+        list[str] | None, typer.Argument(metavar="KEY=VALUE...", help="Settings; see above.", show_default=False)
     ] = None,
     run_dir: Annotated[
         Path | None, typer.Option("--run-dir", metavar="DIR", help="Folder of the run. [default: runs/NAME-HASH]")
@@ -33,18 +33,19 @@ def train(
 ) -> None:
     """Train a model and score it on the test set.
 
-    The first keys to know are [bold]dataset[/], [bold]model[/], [bold]method[/] and [bold]seed[/]; a data set of the
-    paper brings the published settings for the rest: epochs, batch_size, accumulate, optimizer, lr, momentum, nesterov,
+    Start with [bold]dataset[/], [bold]model[/], [bold]method[/] and [bold]seed[/]. The paper's datasets use the
+    published settings by default for the other keys: epochs, batch_size, accumulate, optimizer, lr, momentum, nesterov,
     weight_decay, schedule, milestones, decay, reduction, clip_norm, average, ema_decay, interleaved_lr, patience,
     precision, compile; train_size, val_share or val_size, meta_share or meta_size, stratified, hold_out_meta, augment,
     domains; meta, outer, through, meta_every, meta_lr, meta_batch_size, meta_memory, published; select, finish;
-    model_options.NAME, dataset_options.NAME; and accelerator, devices, strategy, threads and channels_last for the
-    machine.
+    model_options.NAME, dataset_options.NAME; and, for the hardware, accelerator, devices, strategy, threads and
+    channels_last.
 
     Methods: meta, this library's own, learns a penalty on the validation samples (meta=val). The paper's are ce, ls
     and other baselines, and mc and its variants, which learn on a part of the training data (meta=split); an unknown
-    name lists all of them. select=refinement picks the checkpoint by validation NLL after a
-    temperature, and finish=true folds it into the model: the default except for the paper's methods on its data sets.
+    name lists all of them. select=refinement selects the checkpoint by validation NLL after temperature scaling, and
+    finish=true folds the temperature into the model; both are the default, except for the paper's methods on its
+    datasets.
 
     Examples:
       metacal train dataset=digits method=meta
@@ -66,7 +67,7 @@ def train(
     from metacal.lab.training.environment import is_first_process
     from metacal.lab.training.run_folder import RunStore
 
-    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it greets every process; progress is drawn here
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # silence its start-up messages
     words = settings or []
     if resume and run_dir is not None and are_of_hardware(words):
         spec, hardware = RunFolder(run_dir).read_spec_to_build(trust_model=trust_model), read_hardware(words)
@@ -74,7 +75,10 @@ def train(
         spec, hardware = read_assignments(words, datasets=SOURCES, models=MODELS)
     folder = RunStore("runs").folder(spec) if run_dir is None else RunFolder(run_dir)
     home = folder.path.resolve()
-    if json_file is not None and json_file.resolve().parent not in (home, *home.parents):  # which the run makes itself
+    if json_file is not None and json_file.resolve().parent not in (
+        home,
+        *home.parents,
+    ):  # the run creates these
         check_places(json=json_file)
     command = resume_command(words, spec, folder, data_dir)
     with (

@@ -1,4 +1,4 @@
-"""``metacal validate``: check tables, figures and the store against each other, without running anything."""
+"""``metacal validate``: check the specs of all tables and figures, and the runs in a store."""
 
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def validate(store: Store = "runs") -> None:
-    """Check every table and figure at every scale, and all runs in a store. Exit status 1 if something is wrong.
+    """Check every table and figure at every scale, and all runs in a store; exit status 1 if there are problems.
 
     Example: [bold]metacal validate --store runs[/]
     """
@@ -46,11 +46,11 @@ def validate(store: Store = "runs") -> None:
 
 
 def problem_of(folder: "RunFolder") -> str:
-    """Return what is wrong with a run; empty if nothing is."""
+    """Describe what is wrong with a run; empty if nothing is."""
     try:
         spec = folder.read_spec()
         if folder.is_complete and folder.read_scores()["spec"] != spec.hash:
-            return f"{folder.path}: its scores are those of another spec."
+            return f"{folder.path}: its scores belong to another spec."
         return " ".join(folder.damaged_files())
     except MetacalError as error:
         return str(error)

@@ -1,7 +1,7 @@
 """Engines that execute runs: in processes of this machine (`LocalEngine`), or on a Ray cluster (`RayEngine`).
 
-Every engine takes specs and a store, leaves complete runs in the store, and says which failed. Engines print nothing:
-they tell a listener.
+An engine takes specs and a store, leaves complete runs in the store, and returns which runs failed. It prints nothing:
+a listener receives its events.
 """
 
 from metacal.lab.engines.local import (

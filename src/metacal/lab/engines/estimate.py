@@ -1,4 +1,4 @@
-"""Estimates the time of runs on this machine, from similar finished runs or from the model sizes."""
+"""Estimates the training time of runs on this machine, from similar complete runs or from the model sizes."""
 
 import json
 import time
@@ -16,12 +16,12 @@ from metacal.lab.training import RunSpec
 from metacal.lab.training.run_folder import RunStore
 
 LEARNING = 1.35
-"""A meta-calibrated step at every iteration against a plain one (see results/benchmarks/meta_step.json)."""
+"""Time of a meta-calibrated step relative to a plain one (see results/benchmarks/meta_step.json)."""
 VOCABULARY = 20_001
 
 
 def estimate_seconds(specs: Sequence[RunSpec], store: RunStore) -> float:
-    """Estimate the time of these runs, one after the other.
+    """Estimate the time of these runs, one after another.
 
     Examples:
         >>> from metacal.lab.training import build_spec
@@ -48,7 +48,7 @@ def _seconds_of_complete_runs(store: RunStore) -> dict[tuple[object, ...], float
         try:
             groups.setdefault(_likeness(folder.read_spec()), []).append(folder.read_scores()["train_seconds"])
         except MetacalError:
-            continue  # `metacal validate` says what is wrong with it
+            continue  # `metacal validate` reports it
     return {likeness: sum(seconds) / len(seconds) for likeness, seconds in groups.items()}
 
 
@@ -58,13 +58,13 @@ def _seconds_by_size(spec: RunSpec) -> float:
         return 0.0
     shape = source.shape
     samples = min(spec.train_size or shape.samples, shape.samples)
-    learning = LEARNING if spec.method.hyperparameters and spec.outer == "paper" else 1.0  # others hardly show
+    learning = LEARNING if spec.method.hyperparameters and spec.outer == "paper" else 1.0  # others: negligible
     return learning * spec.epochs * samples * _training_flops(spec.model, _options(spec), shape) / _speed()
 
 
 @lru_cache
 def _training_flops(model: str, options: str, shape: Shape) -> float:
-    """Return the operations of a training step per sample: three times those of a forward pass."""
+    """Count the operations of a training step per sample: three times those of a forward pass."""
     is_text = shape.kind == "text"
     chosen = json.loads(options)
     with torch.device("meta"):
@@ -79,7 +79,7 @@ def _training_flops(model: str, options: str, shape: Shape) -> float:
 
 @lru_cache(maxsize=1)
 def _speed() -> float:
-    """Measure the operations per second of training here, with a few steps of a small network."""
+    """Measure the operations per second of this machine with a few training steps of a small network."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     shape = Shape(64, (3, 32, 32), 10)
     network = create_model("resnet8", num_classes=10, input_shape=shape.input_shape).to(device)

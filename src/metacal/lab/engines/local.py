@@ -1,4 +1,4 @@
-"""What all engines share (attempts at runs, and progress events), and `LocalEngine`."""
+"""`LocalEngine`, and what all engines share: events, and attempts at runs."""
 
 import os
 import signal
@@ -25,15 +25,15 @@ from metacal.lab.training.events import EpochDone, Event, TrainingBegan
 from metacal.lab.training.run_folder import RunStore
 
 TRY_AGAIN = 0.5
-"""Seconds until a run that another process holds is tried again."""
+"""Seconds until a run that is locked by another process is tried again."""
 ATTEMPTS = 2
-"""A run whose process dies is tried this often."""
+"""How often a run is tried if its process dies."""
 PAUSE = 0.1
 
 
 @dataclass(frozen=True)
 class RunStarted:
-    """A run starts, or continues from its checkpoint."""
+    """A run starts, or resumes from its checkpoint."""
 
     spec: RunSpec
 
@@ -50,7 +50,7 @@ class RunProgressed:
 
 @dataclass(frozen=True)
 class RunFinished:
-    """A run is complete in the store, now or from before."""
+    """A run is complete; it may have been complete already."""
 
     spec: RunSpec
     scores: Mapping[str, Any]
@@ -58,7 +58,7 @@ class RunFinished:
 
 @dataclass(frozen=True)
 class RunFailed:
-    """A run cannot be completed; the others continue."""
+    """A run failed; the others continue."""
 
     spec: RunSpec
     error: str
@@ -76,7 +76,7 @@ def silence(event: RunEvent) -> None:
 class Outcome:
     """The result of an attempt; engines can send it between processes."""
 
-    kind: Literal["finished", "failed", "in use", "stopped", "died"]  # in use: another process holds the run
+    kind: Literal["finished", "failed", "in use", "stopped", "died"]  # in use: locked by another process
     scores: dict[str, Any] = field(default_factory=dict)  # if finished
     error: str = "stopped by a signal; everything is saved."  # if not
 
@@ -95,9 +95,9 @@ class Place:
 
 
 def attempt(spec: RunSpec, place: Place, emit: Listener, stop: StopRequest) -> Outcome:
-    """Run a spec to its end, from its last checkpoint if there is one; a complete run is only read.
+    """Run a spec to its end, from its last checkpoint if any; a complete run is only read.
 
-    No error leaves this function: a run that fails must not take others with it.
+    Never raises: a failed run must not affect others.
     """
 
     def listen(event: Event) -> None:
@@ -122,12 +122,12 @@ def attempt(spec: RunSpec, place: Place, emit: Listener, stop: StopRequest) -> O
 
 
 def sentence(error: BaseException) -> str:
-    """Return an error as one line: the message of our own errors, with the type for others."""
+    """Describe an error: our own by the message alone, others with their type."""
     return str(error) if isinstance(error, MetacalError) else f"{type(error).__name__}: {error}"
 
 
 class Engine(ABC):
-    """Base of the engines, which execute runs."""
+    """Base class of the engines."""
 
     hardware = Hardware()
 
@@ -140,23 +140,23 @@ class Engine(ABC):
         emit: Listener = silence,
         stop: StopRequest | None = None,
     ) -> dict[str, str]:
-        """Complete every run that can be completed.
+        """Complete as many runs as possible.
 
-        A run that is complete in the store is read, a begun one is resumed, and one that another process holds is left
-        to it and tried again after the others.
+        A complete run is read, an unfinished one is resumed, and one that is locked by another process is tried again
+        after the others.
 
         Args:
-            specs: what to run; a spec that comes twice is run once.
-            store: where runs are kept.
+            specs: what to run, ignoring duplicates.
+            store: the folder of runs.
             data_dir: folder of the datasets; see `metacal.lab.data.load_dataset`.
             emit: receives events, in this process, one at a time.
-            stop: asks all runs to stop; by default SIGINT and SIGTERM do.
+            stop: a request to stop all runs; by default SIGINT and SIGTERM.
 
         Returns:
-            What was wrong with those that failed, by the hash of the spec.
+            The errors of failed runs, by the hash of the spec.
 
         Raises:
-            Stopped: a signal asked for it; the state of every run is saved.
+            Stopped: a signal was received; the state of every run is saved.
         """
         failures: dict[str, str] = {}
         place, lock = Place(store, self.hardware, data_dir), threading.Lock()
@@ -198,8 +198,8 @@ class LocalEngine(Engine):
     """Executes runs on this machine.
 
     Args:
-        jobs: how many at a time. One runs in this process; more run in processes of their own, which share the cores
-            (and take turns on the GPUs, if there are any).
+        jobs: number of concurrent runs. A single job runs in this process; several run in processes of their own,
+            which share the cores and are spread over the GPUs.
         hardware: of each run.
 
     Examples:
@@ -219,7 +219,7 @@ class LocalEngine(Engine):
         self.hardware = hardware or Hardware()
 
     def outcomes(self, waiting: deque[RunSpec], place: Place, emit: Listener, stop: StopRequest) -> Outcomes:
-        """Execute runs one by one in this process, or several at a time in processes watched by threads."""
+        """Execute runs one by one in this process, or several at a time in processes that threads wait for."""
         if self.jobs == 1:
             while waiting and not stop:
                 spec = waiting.popleft()
@@ -259,12 +259,12 @@ def attempt_in_process(
 ) -> Outcome:
     """Attempt a run in its own process, so that a crash does not affect other runs.
 
-    It is forked from a fresh process that has imported all it needs and nothing else: no GPU, no threads, no data.
-    Events, then the outcome, come through a pipe, whose end asks the run to save and stop.
+    The process is forked from a server that has only imported modules: it has no GPU context, threads or data. Events
+    and then the outcome come through a pipe; closing the pipe asks the run to save and stop.
     """
     context = get_context("forkserver")
     context.set_forkserver_preload([__name__])
-    # The environment as it is now: the process that this one is forked from may be older.
+    # The current environment: the fork server may be older than its last change.
     environment = {**os.environ, **({} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu})}
     line, theirs = context.Pipe()
     process = context.Process(target=_work, args=(spec, place, theirs, environment))
@@ -286,7 +286,7 @@ def attempt_in_process(
 
 
 def _work(spec: RunSpec, place: Place, line: Connection, environment: dict[str, str]) -> None:
-    # Ctrl-C reaches every process of a terminal; runs are asked to stop through the pipe, and do not hear it.
+    # Ctrl-C reaches every process of a terminal; here it is blocked, as runs are asked to stop through the pipe.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     os.environ.update(environment)
     stop = StopRequest()
@@ -297,7 +297,7 @@ def _work(spec: RunSpec, place: Place, line: Connection, environment: dict[str, 
         stop.signal = signal.SIGTERM
 
     def tell(what: RunEvent | Outcome) -> None:
-        with suppress(OSError):  # nobody is there any more: the run is stopped
+        with suppress(OSError):  # the parent is gone, and the run stops
             line.send(what)
 
     threading.Thread(target=stop_at_end_of_pipe, daemon=True).start()
@@ -306,7 +306,7 @@ def _work(spec: RunSpec, place: Place, line: Connection, environment: dict[str, 
 
 
 def visible_gpus(hardware: Hardware) -> list[str]:
-    """Return the GPUs that runs may use, by CUDA name; none if not requested, or if a run takes several."""
+    """Return the CUDA names of the GPUs that runs may use; none if not requested, or if a run takes several."""
     if hardware.accelerator not in ("auto", "gpu", "cuda") or hardware.devices > 1:
         return []
     named = os.environ.get("CUDA_VISIBLE_DEVICES")

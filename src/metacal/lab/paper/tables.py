@@ -25,7 +25,7 @@ from metacal.functional import (
 from metacal.functional.binning import confidence_and_correctness
 from metacal.functional.inputs import read_inputs
 from metacal.lab.paper.exhibits import Plan, PlannedCell, Published, published_cells, published_figures
-from metacal.lab.training.domain_scores import average, score_domains, worst
+from metacal.lab.training.domain_scores import score_domains, summarise
 from metacal.lab.training.run_folder import RunFolder, RunStore
 
 AFTER = "_after_temperature"
@@ -201,8 +201,7 @@ def measure(
         found = folder.read_domains("test")
         if found is None:
             raise InvalidValueError(f"{folder.path} must be a run with test domains, got one without.")
-        each = score_domains(test.logits, test.targets, *found, temperature)
-        domains = average(each) if over == "average" else worst(each)
+        domains = summarise(score_domains(test.logits, test.targets, *found, temperature))[over]
 
     def figure(name: str) -> float:
         if name == "training_hours":

@@ -1,6 +1,6 @@
-"""Training runs: a spec, its pipeline, the loop, and the folder with the results.
+"""Training runs: the spec, its pipeline, the loop, and the run folder with the results.
 
-What a run is can be said without torch: names that need it are imported on first use.
+A spec can be built without torch: names that need torch are imported on first use.
 """
 
 import importlib

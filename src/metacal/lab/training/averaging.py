@@ -1,4 +1,4 @@
-"""`AveragedWeights`: weights averaged over the steps (EMA) or the last epochs (SWA) of a run."""
+"""`AveragedWeights`: weights averaged over the steps (EMA) or over the last epochs (SWA) of a run."""
 
 from collections.abc import Iterable
 
@@ -12,12 +12,12 @@ SWA_START = 0.75
 
 
 class AveragedWeights:
-    """Averaged weights, which are validated and scored instead of the model.
+    """Averaged weights, which are validated and scored instead of the trained model's.
 
     Args:
-        model: what is trained; copied.
-        kind: ``"ema"``: a running average, moved after each step; ``"swa"``: the mean over the last quarter's epochs.
-            Until it begins, the weights are those of the model.
+        model: the trained model; copied.
+        kind: ``"ema"``: a running average, updated after each step; ``"swa"``: the mean over the last quarter of the
+            epochs. Before that, the weights are those of the model.
         decay: of the running average, per step.
         epochs: of the run.
     """
@@ -41,7 +41,7 @@ class AveragedWeights:
         """Update the average after an epoch, then recompute batch-normalisation statistics on training batches."""
         if self.kind == "swa":
             if epoch <= self.start:
-                self.model.n_averaged.zero_()  # the next one is copied
+                self.model.n_averaged.zero_()  # the next update copies the weights
             self.model.update_parameters(self.trained)
         dtype = next(self.model.parameters()).dtype
         with fabric.autocast():

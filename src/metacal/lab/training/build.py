@@ -1,4 +1,4 @@
-"""Builds the objects that a spec names: devices, data, batches, model and optimiser."""
+"""Builds the objects of a spec: devices, data, batches, model and optimiser."""
 
 import warnings
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ PRECISIONS = {"32": "32-true", "64": "64-true", "bf16": "bf16-mixed", "16": "16-
 
 @dataclass(frozen=True)
 class Job:
-    """A run with its data and devices, as every step of the pipeline needs it."""
+    """A run with its data and devices, for every step of the pipeline."""
 
     spec: RunSpec
     folder: RunFolder
@@ -35,7 +35,7 @@ class Job:
 
 
 def choose_accelerator(name: str) -> str:
-    """Choose Fabric's accelerator; its ``auto`` and ``gpu`` prefer Apple GPUs, which lack float64 for metrics."""
+    """Choose Fabric's accelerator; its own ``auto`` and ``gpu`` include Apple GPUs, which lack float64 for metrics."""
     return {"gpu": "cuda", "auto": "cuda" if torch.cuda.is_available() else "cpu"}.get(name, name)
 
 
@@ -54,7 +54,7 @@ def make_fabric(spec: RunSpec, hardware: Hardware) -> Fabric:
             )
     except (RuntimeError, ValueError) as error:
         raise InvalidValueError(
-            f"`accelerator`, `devices` and `strategy` must be what this machine has: {str(error).splitlines()[0]}"
+            f"`accelerator`, `devices` and `strategy` must be available on this machine: {str(error).splitlines()[0]}"
         ) from None
     if spec.precision == "16" and fabric.device.type == "cpu":
         raise InvalidValueError("`precision` must be 32, 64 or bf16 on a CPU, got 16.")
@@ -65,7 +65,7 @@ def make_fabric(spec: RunSpec, hardware: Hardware) -> Fabric:
 
 
 def load_data(spec: RunSpec, data_dir: Path | None) -> tuple[Dataset, Splits]:
-    """Load the dataset and its parts."""
+    """Load the dataset and split it."""
     dataset = load_dataset(spec.dataset, folder=data_dir, **spec.dataset_options)
     domains = spec.domains
     if domains is not None:
@@ -82,9 +82,9 @@ def load_data(spec: RunSpec, data_dir: Path | None) -> tuple[Dataset, Splits]:
 
 
 def make_batches(job: Job, part: str, *, unlike: Batches | None = None) -> Batches:
-    """Return this process's shuffled batches of the training part (augmented) or of another part.
+    """Return this process's shuffled batches of a part; those of the training part are augmented.
 
-    With domains every batch is of one, and never of the domain of the batch in progress of ``unlike``.
+    With domains, every batch is of one domain, which is never that of the current batch of ``unlike``.
     """
     spec, fabric = job.spec, job.fabric
     size = spec.batch_size if part == "train" else spec.meta_batch_size or spec.batch_size
@@ -98,7 +98,7 @@ def make_batches(job: Job, part: str, *, unlike: Batches | None = None) -> Batch
     examples: Examples = getattr(job.splits, part)
     if spec.domains is None:
         return Batches(examples, size, **options)
-    if part == "val":  # corrupted once and for all, as checkpoints are chosen: here each batch is corrupted anew
+    if part == "val":  # its images are already corrupted, to select checkpoints: take the clean ones
         examples = job.dataset.train.select(job.splits.indices[part])
     other = None if unlike is None else unlike.transform
     assert other is None or isinstance(other, Corrupting)
@@ -129,7 +129,7 @@ def build_optimizer(spec: RunSpec, parameters: Iterable[nn.Parameter]) -> Optimi
     """Build an optimiser of the trainable parameters."""
     trained = [parameter for parameter in parameters if parameter.requires_grad]
     if not trained:
-        raise InvalidValueError("`model` must have a parameter that is trained, got none that requires a gradient.")
+        raise InvalidValueError("`model` must have a trainable parameter, got none that requires a gradient.")
     common: dict[str, Any] = {"lr": spec.lr, "weight_decay": spec.weight_decay}
     if spec.optimizer == "sgd":
         return torch.optim.SGD(trained, momentum=spec.momentum, nesterov=spec.nesterov, **common)

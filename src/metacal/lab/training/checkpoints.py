@@ -1,6 +1,6 @@
-"""Checkpoints of a training: written atomically and hashed, with one spare.
+"""Checkpoints of a training run: written atomically, hashed, and with a spare copy.
 
-A checkpoint is a mark, the SHA-256 of what follows, and what `torch.save` makes of tensors and plain values; it is read
+A checkpoint is a header, the SHA-256 of the rest, and tensors and plain values as `torch.save` writes them. It is read
 with ``weights_only``, so that opening one runs no code.
 """
 
@@ -32,15 +32,15 @@ Value = TypeVar("Value")
 
 
 class Progress:
-    """Counters, and the figures of the current epoch, kept on the device until it ends."""
+    """Counters, and the figures of the current epoch, which stay on the device until it ends."""
 
     def __init__(self) -> None:
-        self.epoch = self.phase = self.batch = 0  # epochs done, phases done of the running one, batches of that
-        self.best_error = math.inf  # lowest validation error so far, or whatever epochs are chosen by
-        self.best_epoch = 0  # the epoch that had it, from 1; 0 is none
-        self.seconds = 0.0  # spent training
+        self.epoch = self.phase = self.batch = 0  # finished epochs, phases of the current epoch, batches of that
+        self.best_error = math.inf  # lowest value so far of what selects the epoch: validation error, or refined NLL
+        self.best_epoch = 0  # the epoch with that value, from 1; 0 is none
+        self.seconds = 0.0  # training time
         self._seen: list[tuple[Tensor, ...]] = []  # losses by batch, confidences and correctness by sample
-        self._later: list[Tensor] = []  # losses of later phases: only whether they are finite matters
+        self._later: list[Tensor] = []  # losses of later phases, only checked to be finite
 
     def add(self, loss: Tensor, logits: Tensor, targets: Tensor) -> None:
         """Add a batch: its loss summed over samples, logits ``(n, K)`` (or one per sample) and targets."""
@@ -52,7 +52,7 @@ class Progress:
         self._later.append(loss.detach().double().reshape(1))
 
     def losses(self) -> Tensor:
-        """Losses of all batches of the current epoch so far, of all phases."""
+        """Losses of all batches of the current epoch so far, over all phases."""
         return torch.cat([*(losses for losses, *_ in self._seen), *self._later]) if self._seen else torch.zeros(0)
 
     def seen(self) -> tuple[Tensor, ...]:
@@ -78,11 +78,7 @@ class Progress:
 
 
 class Checkpoints:
-    """The checkpoints of a run: ``last``, the previous one, and ``best`` with a copy.
-
-    Args:
-        folder: where they are.
-    """
+    """The checkpoints of a run in its folder: ``last``, the previous one, and ``best`` with a copy."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
@@ -90,7 +86,7 @@ class Checkpoints:
         self.best, self.spare = self.folder / "best.ckpt", self.folder / "best-copy.ckpt"
 
     def save_last(self, state: dict[str, Any]) -> None:
-        """Write the state to resume from; the previous last one is kept."""
+        """Write the state to resume from, keeping the previous one."""
         fresh = self.folder / "next.ckpt"
         write_checkpoint(state, fresh)
         try:
@@ -105,7 +101,7 @@ class Checkpoints:
         write_checkpoint(state, self.best, self.spare)
 
     def load_last(self) -> tuple[dict[str, Any] | None, list[str]]:
-        """Return the newest undamaged state, or None, and messages about damaged ones."""
+        """Return the newest intact state, or None, and messages about damaged ones."""
         remove_leftovers(self.folder)
         return first_whole(self.last, self.previous)
 
@@ -113,15 +109,15 @@ class Checkpoints:
         """Return the best state, and messages about damaged ones."""
         state, complaints = first_whole(self.best, self.spare)
         if state is None:
-            raise StorageError(f"{self.best} could not be read: it is not there.")
+            raise StorageError(f"{self.best} could not be read: no such file.")
         return state, complaints
 
 
 def first_whole(*paths: Path) -> tuple[dict[str, Any] | None, list[str]]:
-    """Return the first undamaged checkpoint, or None, and messages about damaged ones before it.
+    """Return the first intact checkpoint, or None, and messages about damaged ones before it.
 
     Raises:
-        StorageError: some are there, and all of them are damaged.
+        StorageError: all existing ones are damaged.
     """
     complaints: list[str] = []
     for path in filter(Path.exists, paths):
@@ -135,7 +131,7 @@ def first_whole(*paths: Path) -> tuple[dict[str, Any] | None, list[str]]:
 
 
 def write_checkpoint(state: dict[str, Any], *paths: Path) -> None:
-    """Atomically replace one or several checkpoints with the same state."""
+    """Atomically write the same state to one or more checkpoints."""
     buffer = io.BytesIO()
     torch.save(state, buffer)
     data = buffer.getbuffer()
@@ -145,10 +141,10 @@ def write_checkpoint(state: dict[str, Any], *paths: Path) -> None:
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """The state in a checkpoint, on the CPU.
+    """Read the state in a checkpoint, to the CPU.
 
     Raises:
-        StorageError: it is missing, cut short, altered, or something else.
+        StorageError: the file is missing, truncated, altered, or not a checkpoint.
     """
     data = read_bytes(path)
     header = len(MARK) + DIGEST
@@ -156,24 +152,24 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         raise StorageError(f"{path} is damaged: its contents do not have the hash it was written with.")
     try:
         state: dict[str, Any] = torch.load(io.BytesIO(data[header:]), map_location="cpu", weights_only=True)
-    except Exception as error:  # torch and its unpickler raise a dozen kinds for what `torch.save` has not written
-        raise StorageError(f"{path} holds no state of a training, and is not opened: {_reason(error)}") from None
+    except Exception as error:  # torch and its unpickler raise a dozen kinds for foreign data
+        raise StorageError(f"{path} must hold the state of a run, and was not opened: {_reason(error)}") from None
     if not isinstance(state, dict):
-        raise StorageError(f"{path} holds no state of a training, but a {type(state).__name__}.")
+        raise StorageError(f"{path} must hold the state of a run, got a {type(state).__name__}.")
     return state
 
 
 @contextmanager
 def explain_mismatch(folder: Path) -> Iterator[None]:
-    """Turn any error from the state of another training into a StorageError."""
+    """Turn any error from the state of another run into a StorageError."""
     try:
         yield
     except MetacalError:
         raise
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise StorageError(
-            f"The checkpoints in {folder} are not those of this run ({_reason(error)}). Copy them again from where the "
-            "run was made, or delete them: the run then starts again."
+            f"The checkpoints in {folder} do not belong to this run ({_reason(error)}). Copy the right ones into the "
+            "folder, or delete them to start the run again."
         ) from None
 
 
@@ -182,7 +178,7 @@ def _reason(error: Exception) -> str:
 
 
 def save(training: "Training", progress: Progress) -> None:
-    """Write the whole state after `check_finite`; all processes wait for the first to write."""
+    """Write the whole state, to be called after `check_finite`; all processes wait for the first one to write."""
     fabric, random = training.fabric, {"cpu": torch.get_rng_state()}
     if fabric.device.type == "cuda":
         random["cuda"] = torch.cuda.get_rng_state(fabric.device)
@@ -203,10 +199,10 @@ def save(training: "Training", progress: Progress) -> None:
 
 
 def restore(training: "Training", progress: Progress) -> None:
-    """Resume from the newest undamaged state, if there is one."""
+    """Resume from the newest intact state, if any."""
     state, complaints = training.checkpoints.load_last()
     for complaint in complaints:
-        training.emit(Notice(f"{complaint} Going on from the one before."))
+        training.emit(Notice(f"{complaint} Resuming from the previous one."))
     if state is not None:
         with explain_mismatch(training.checkpoints.folder):
             _load_state(state, training, progress)
@@ -217,7 +213,7 @@ def _load_state(state: dict[str, Any], training: "Training", progress: Progress)
     is_same = len(processes) == fabric.world_size
     if not is_same and (processes[0]["progress"]["batch"] or processes[0]["progress"]["phase"]):
         raise InvalidValueError(
-            f"`devices` must be {len(processes)}, as at the start of the epoch, got {fabric.world_size}."
+            f"`devices` must be {len(processes)}, as when the epoch started, got {fabric.world_size}."
         )
     training.model.load_state_dict(state["model"])
     training.optimizer.load_state_dict(state["optimizer"])
@@ -235,7 +231,7 @@ def _load_state(state: dict[str, Any], training: "Training", progress: Progress)
 
 
 def gather_values(fabric: Fabric, value: Value) -> list[Value]:
-    """Gather a value of every process, in rank order, on every process."""
+    """Gather the values of all processes, in rank order, on every process."""
     if fabric.world_size == 1:
         return [value]
     values: list[Any] = [None] * fabric.world_size
@@ -244,7 +240,7 @@ def gather_values(fabric: Fabric, value: Value) -> list[Value]:
 
 
 def check_finite(training: "Training", progress: Progress) -> None:
-    """Raise on every process if a loss of the current epoch, or a weight of any process, is not finite."""
+    """Raise on every process if, on any of them, a loss of the current epoch or a weight is not finite."""
     losses, complaint = progress.losses(), None
     bad = (~torch.isfinite(losses)).nonzero()
     if len(bad):
@@ -253,4 +249,4 @@ def check_finite(training: "Training", progress: Progress) -> None:
     elif not bool(torch.stack([parameter.isfinite().all() for parameter in training.model.parameters()]).all()):
         complaint = f"A weight is no longer finite in epoch {progress.epoch + 1}"
     if complaint := next(filter(None, gather_values(training.fabric, complaint)), None):
-        raise TrainingError(f"{complaint}: lower `lr`, or set `clip_norm`. The last checkpoint is from before.")
+        raise TrainingError(f"{complaint}: lower `lr`, or set `clip_norm`. The last checkpoint is older.")

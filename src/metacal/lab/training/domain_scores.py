@@ -1,6 +1,6 @@
-"""Figures of a model on several domains: for each, their average, and the worst."""
+"""Figures of a model on several domains: of each, and their average and worst values."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
@@ -12,7 +12,7 @@ FIGURES = ("error", "ece", "ece_after_temperature", "nll", "nll_after_temperatur
 
 
 def score_domain(name: str, logits: Tensor, targets: Tensor, temperature: float = 1.0) -> dict[str, Any]:
-    """Return the figures of logits ``(n, K)`` on one domain; some also after a given temperature.
+    """Return the figures of logits ``(n, K)`` on one domain, some of them also after temperature scaling.
 
     Examples:
         >>> import torch
@@ -39,18 +39,15 @@ def score_domain(name: str, logits: Tensor, targets: Tensor, temperature: float 
 def score_domains(
     logits: Tensor, targets: Tensor, domains: Tensor, names: Sequence[str], temperature: float = 1.0
 ) -> list[dict[str, Any]]:
-    """Return the figures of every domain; ``domains`` ``(n,)`` holds the domain number of each sample."""
+    """Return the figures of every domain; ``domains`` ``(n,)`` is the domain number of each sample."""
     rows = ((name, domains == number) for number, name in enumerate(names))
     return [score_domain(name, logits[chosen], targets[chosen], temperature) for name, chosen in rows]
 
 
-def average(scores: Iterable[dict[str, Any]]) -> dict[str, float]:
-    """The mean of every figure over domains."""
-    every = list(scores)
-    return {figure: sum(each[figure] for each in every) / len(every) for figure in FIGURES}
-
-
-def worst(scores: Iterable[dict[str, Any]]) -> dict[str, float]:
-    """The largest value of every figure over domains."""
-    every = list(scores)
-    return {figure: max(each[figure] for each in every) for figure in FIGURES}
+def summarise(scores: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """Return the ``average`` and the ``worst`` (largest) value of every figure over domains."""
+    values = {figure: [each[figure] for each in scores] for figure in FIGURES}
+    return {
+        "average": {figure: sum(listed) / len(listed) for figure, listed in values.items()},
+        "worst": {figure: max(listed) for figure, listed in values.items()},
+    }

@@ -1,4 +1,4 @@
-"""The environment of a run or measurement: versions, machine and commit, stored with its figures."""
+"""The environment of a run or measurement, stored with its figures: versions, machine and commit."""
 
 import os
 import platform
@@ -25,11 +25,11 @@ def environment() -> dict[str, Any]:
 
 
 def provenance(command: str, *sources: Path) -> dict[str, Any]:
-    """Return the command, date, commit, versions and machine, to be stored with figures.
+    """Return the command, date, commit, versions and machine, to store with figures.
 
     Args:
-        command: as it was typed.
-        sources: folders beside the package that the figures depend on, see `commit`.
+        command: as typed.
+        sources: further folders that the figures depend on; see `commit`.
     """
     known = environment()
     del known["started"]
@@ -38,7 +38,7 @@ def provenance(command: str, *sources: Path) -> dict[str, Any]:
 
 
 def processor() -> str:
-    """Return the processor's model name, or the platform's name for it, which may be empty."""
+    """Return the processor's model name; elsewhere than on Linux the platform's name for it, which may be empty."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -48,10 +48,10 @@ def processor() -> str:
 
 
 def commit(*also: Path) -> str | None:
-    """Return the commit of the source if it runs from a checkout; not that of a project it is installed in.
+    """Return the commit of metacal's checkout, if it runs from one; never that of a project it is installed in.
 
     Args:
-        also: folders that count as source too: changes to them, or to the package, since the commit are mentioned.
+        also: further source folders; uncommitted changes to them, or to the package, are mentioned.
     """
     if _git("ls-files", "--error-unmatch", "__init__.py") is None:
         return None
@@ -69,10 +69,6 @@ def _git(*words: str) -> str | None:
 
 
 def is_first_process(devices: int = 1) -> bool:
-    """Whether this is the main process."""
-    names = (
-        "RANK",
-        "LOCAL_RANK",
-        *(("SLURM_PROCID",) if devices > 1 else ()),
-    )  # of one device each is a run of its own
+    """Whether this is the main process of a run; with one device, every process of a Slurm job is a run of its own."""
+    names = ("RANK", "LOCAL_RANK", *(("SLURM_PROCID",) if devices > 1 else ()))
     return int(next((os.environ[name] for name in names if name in os.environ), "0")) == 0

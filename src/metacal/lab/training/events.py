@@ -14,7 +14,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @dataclass(frozen=True)
 class TrainingBegan:
-    """The first batch is about to run; ``epoch`` and ``batch`` are its position (0 and 0 unless resumed)."""
+    """Training starts or resumes at this epoch and batch, counted from 0."""
 
     epochs: int
     batches: int
@@ -24,7 +24,7 @@ class TrainingBegan:
 
 @dataclass(frozen=True)
 class BatchDone:
-    """One step was taken. The loss is on the device; reading it synchronises."""
+    """One step was taken. The loss is on the device; reading it synchronises the device."""
 
     epoch: int
     batch: int
@@ -100,11 +100,11 @@ class StopRequest:
             restore()
 
 
-class Stopped(Exception):  # noqa: N818 - not an error: what was asked for
+class Stopped(Exception):  # noqa: N818 - a request, not an error
     """Training stopped on request, with everything saved.
 
     Args:
-        signal_number: by which signal; None, where another process was asked, stands for SIGTERM.
+        signal_number: the signal that this process received; None, if another one did, counts as SIGTERM.
     """
 
     def __init__(self, signal_number: int | None) -> None:

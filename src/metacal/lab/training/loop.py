@@ -1,4 +1,4 @@
-"""The training loop: for every method, on one device or several, new or resumed."""
+"""The training loop of every method, on one or several devices, new or resumed."""
 
 import math
 import time
@@ -25,7 +25,7 @@ from metacal.lab.training.spec import RunSpec
 from metacal.lab.training.training_loss import TrainingLoss
 
 ASK_EVERY = 16
-"""Batches from one moment to the next at which several processes agree on whether to stop."""
+"""With several processes: the number of batches after which they agree on whether to stop."""
 
 
 @dataclass(frozen=True)
@@ -41,28 +41,28 @@ class Phase:
 class Training:
     """The objects of the loop. The first phase gives the epoch's training figures."""
 
-    spec: RunSpec  # epochs, schedule, accumulation, clipping, patience, and what the best epoch is chosen by
+    spec: RunSpec  # epochs, schedule, accumulation, clipping, patience, and how the best epoch is selected
     fabric: Fabric
     model: _FabricModule
     optimizer: Optimizer
     phases: Sequence[Phase]
     val: Batches  # this process's share of the validation set, unshuffled
     checkpoints: Checkpoints
-    average: AveragedWeights | None = None  # what is validated and scored instead of the model
-    save_seconds: float = 600.0  # within an epoch the state is saved this often
+    average: AveragedWeights | None = None  # validated and scored instead of the model
+    save_seconds: float = 600.0  # how often the state is saved within an epoch
     emit: events.Listener = events.silence
     stop: events.StopRequest = field(default_factory=events.StopRequest)
 
 
 def train(training: Training, *, resume: bool = False) -> Progress:
-    """Train to the end or until asked to stop; ``resume`` continues from the last checkpoint, if there is one.
+    """Train to the end or until asked to stop; ``resume`` continues from the last checkpoint, if any.
 
     Returns:
         The final progress; the best state is in the checkpoints.
 
     Raises:
-        Stopped: a signal asked for it; the state is saved.
-        TrainingError: the loss is not finite; the last checkpoint is from before.
+        Stopped: a signal was received; the state is saved.
+        TrainingError: the loss is not finite; the last checkpoint is older.
         StorageError: a checkpoint could not be written or read.
     """
     spec, progress = training.spec, Progress()
@@ -73,7 +73,7 @@ def train(training: Training, *, resume: bool = False) -> Progress:
     training.emit(events.TrainingBegan(spec.epochs, sum(steps), progress.epoch, done))
     while progress.epoch < spec.epochs:
         if spec.patience is not None and progress.epoch - progress.best_epoch >= spec.patience:
-            what = "error" if spec.select == "accuracy" else "NLL after a temperature"
+            what = "error" if spec.select == "accuracy" else "NLL after temperature scaling"
             training.emit(events.Notice(f"Stopped early: no better validation {what} in {spec.patience} epochs."))
             break
         run_epoch(training, progress)
@@ -117,8 +117,8 @@ def run_epoch(training: Training, progress: Progress) -> None:
 def train_batch(training: Training, phase: Phase, x: Any, y: Tensor, whole: int) -> tuple[Tensor, Tensor]:
     """Take one optimiser step.
 
-    Under DDP gradients are averaged over processes, whose shares may differ in size: each loss is scaled so that the
-    joint gradient is that of the mean, or the sum, over the whole batch, of ``whole`` samples.
+    DDP averages gradients over processes, whose shares of a batch may differ in size. Each loss is scaled so that the
+    joint gradient is that of the mean, or the sum, over the whole batch of ``whole`` samples.
 
     Returns:
         The loss summed over this process's samples, and their logits; both detached.
@@ -156,7 +156,7 @@ def should_stop(training: Training, progress: Progress, *, is_last: bool) -> boo
 
 
 def close_epoch(training: Training, progress: Progress, lr: float) -> None:
-    """Compute and store the figures of the epoch: its record, then the best state, then the state to resume from."""
+    """Compute the figures of the epoch, then store its record, the best state and the state to resume from."""
     fabric, loss = training.fabric, training.phases[0].loss
     check_finite(training, progress)
     losses, confidences, correct = (gather_rows(fabric, values) for values in progress.seen())
@@ -165,7 +165,7 @@ def close_epoch(training: Training, progress: Progress, lr: float) -> None:
     if not bool(torch.isfinite(logits).all()):
         raise TrainingError(
             f"The validation logits are no longer finite in epoch {progress.epoch + 1}: lower `lr` or set `clip_norm`. "
-            "The last checkpoint is from before."
+            "The last checkpoint is older."
         )
     record = {
         "epoch": float(progress.epoch + 1),
@@ -197,7 +197,7 @@ def close_epoch(training: Training, progress: Progress, lr: float) -> None:
 
 
 def averaged_model(training: Training, progress: Progress) -> nn.Module:
-    """Return the model to evaluate: the model itself, or its averaged weights."""
+    """Return the model to evaluate: the trained one, or that with averaged weights."""
     average = training.average
     if average is None:
         return training.model
@@ -210,7 +210,7 @@ def averaged_model(training: Training, progress: Progress) -> nn.Module:
 
 
 def refined_nll(logits: Tensor, targets: Tensor) -> float:
-    """NLL after the best temperature for these samples."""
+    """NLL after temperature scaling fitted on these samples."""
     wide = class_logits(logits).double()
     temperature = temperature_with_prior(logits=wide, targets=targets, iterations=40)
     return float(cross_entropy(logits=wide / temperature, targets=targets))
@@ -223,16 +223,16 @@ def error_rate(logits: Tensor, targets: Tensor) -> float:
 
 @torch.no_grad()
 def predict(fabric: Fabric, model: nn.Module, share: Batches) -> tuple[Tensor, Tensor]:
-    """Logits ``(n, K)`` in float32 or wider and targets ``(n,)`` of all examples, in their order, on every process.
+    """Return logits ``(n, K)``, float32 or wider, and targets ``(n,)`` of all examples, in order, on every process.
 
     Args:
-        fabric: what the model was set up by.
-        model: left in the mode it was in.
+        fabric: the model was set up with it.
+        model: its training mode is restored.
         share: unshuffled batches of this process's share of the examples.
     """
     was_training = model.training
     model.eval()
-    # Not through DDP, whose forward would join buffers over processes that may have different numbers of batches.
+    # Bypass DDP, whose forward synchronises buffers: processes may have different numbers of batches.
     module, dtype = getattr(model, "module", model), next(model.parameters()).dtype
     with fabric.autocast():
         parts = [module(x.to(dtype) if x.is_floating_point() else x) for x, _ in share]
@@ -241,7 +241,7 @@ def predict(fabric: Fabric, model: nn.Module, share: Batches) -> tuple[Tensor, T
 
 
 def gather_rows(fabric: Fabric, values: Tensor) -> Tensor:
-    """Rows of all processes after each other, in rank order; their numbers may differ."""
+    """Concatenate the rows of all processes, in rank order; their numbers may differ."""
     if fabric.world_size == 1:
         return values
     sizes = fabric.all_gather(torch.tensor(len(values), device=fabric.device))

@@ -1,4 +1,4 @@
-"""`run`: from a spec to a run folder: data -> model -> loss -> training loop -> finish -> scores."""
+"""`run` executes a spec into a run folder: data -> model -> loss -> training loop -> finish -> scores."""
 
 import hashlib
 from contextlib import nullcontext
@@ -25,7 +25,7 @@ from metacal.lab.training.build import (
     make_fabric,
 )
 from metacal.lab.training.checkpoints import Checkpoints, explain_mismatch
-from metacal.lab.training.domain_scores import average, score_domains, worst
+from metacal.lab.training.domain_scores import score_domains, summarise
 from metacal.lab.training.environment import is_first_process
 from metacal.lab.training.events import EpochDone, Event, Listener, Notice, StopRequest, TrainingBegan, silence
 from metacal.lab.training.loop import Phase, Training, predict, train
@@ -51,12 +51,12 @@ def run(
 
     Args:
         spec: what to run.
-        folder: where it is kept; locked meanwhile.
-        hardware: where it is executed.
+        folder: locked during the run.
+        hardware: devices and threads.
         data_dir: folder of the datasets; see `metacal.lab.data.load_dataset`.
         resume: continue an unfinished run.
         emit: receives events.
-        stop: asks the loop to stop.
+        stop: a request to stop.
     """
     if resume and folder.is_complete:
         folder.check_free_for(spec, resume=True)
@@ -70,7 +70,7 @@ def run(
         job = Job(spec, folder, dataset, splits, make_fabric(spec, hardware))
         torch.manual_seed(spec.seed)
         model = build_model(spec, dataset)
-        # As asked, or for images: faster on CUDA, and on a CPU never slower (results/benchmarks/channels_last.json).
+        # By default for images: faster on CUDA, and never slower on a CPU (results/benchmarks/channels_last.json).
         if dataset.kind == "image" if hardware.channels_last is None else hardware.channels_last:
             model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         training = prepare(job, model, emit=emit, stop=stop)
@@ -82,7 +82,7 @@ def run(
 
 
 def prepare(job: Job, module: nn.Module, *, emit: Listener = silence, stop: StopRequest | None = None) -> Training:
-    """Build what the loop needs, with a new model."""
+    """Build everything that the loop needs."""
     spec, fabric = job.spec, job.fabric
     optimizer = build_optimizer(spec, module.parameters())
     if spec.compile:
@@ -93,7 +93,7 @@ def prepare(job: Job, module: nn.Module, *, emit: Listener = silence, stop: Stop
         average = AveragedWeights(model.module, spec.average, decay=spec.ema_decay, epochs=spec.epochs)
     val = evaluation_batches(spec, job.dataset, job.splits.val, fabric)
     check_output(job, model, val)
-    torch.manual_seed(spec.seed + 1000 * fabric.global_rank)  # dropout: another stream on every process
+    torch.manual_seed(spec.seed + 1000 * fabric.global_rank)  # dropout differs between processes
     batches = make_batches(job, "train")
     meta = make_batches(job, spec.meta_part, unlike=batches) if spec.method.hyperparameters else None
     stream = published_stream(spec, meta, len(batches)) if meta is not None and spec.published else meta
@@ -122,12 +122,12 @@ def prepare(job: Job, module: nn.Module, *, emit: Listener = silence, stop: Stop
 
 @torch.no_grad()
 def check_output(job: Job, model: Any, val: Batches) -> None:
-    """Raise unless the model returns logits of this data's classes; before anything is written."""
+    """Raise unless the model returns logits for the classes of this data; called before anything is written."""
     x, _ = next(iter(val))
     if job.spec.method.mixup and not x.is_floating_point():
-        raise InvalidValueError("`method` must be another one for text: mixup mixes numbers, got tokens.")
+        raise InvalidValueError("`method` must not use mixup for text: it mixes numbers, got tokens.")
     devices = [job.fabric.device] if job.fabric.device.type == "cuda" else []
-    # Compiled now, it would not notice what watches its layers later on.
+    # Not compiled: hooks that are added to its layers later would be ignored.
     with torch.random.fork_rng(devices=devices), job.fabric.autocast(), eagerly():
         model.eval()
         try:
@@ -143,7 +143,7 @@ def check_output(job: Job, model: Any, val: Batches) -> None:
 
 
 def record_epochs(folder: RunFolder, emit: Listener) -> Listener:
-    """A listener that writes every epoch into the run folder before it passes the event on."""
+    """Return a listener that writes every epoch into the run folder, then passes the event on."""
 
     def record(event: Event) -> None:
         if isinstance(event, TrainingBegan):
@@ -156,7 +156,7 @@ def record_epochs(folder: RunFolder, emit: Listener) -> Listener:
 
 
 def begin(job: Job) -> None:
-    """Write the spec and data of the run to its folder, or check that they match what is there."""
+    """Write spec and splits of a new run to its folder, or check that those of a resumed one match."""
     folder, dataset, indices = job.folder, job.dataset, job.splits.indices
     digest = hashlib.sha256()
     for part in (dataset.train, dataset.test):
@@ -172,12 +172,12 @@ def begin(job: Job) -> None:
     are_same = splits.keys() == indices.keys() and all(torch.equal(splits[name], indices[name]) for name in splits)
     if folder.read_environment().get("data_hash") != digest.hexdigest() or not are_same:
         raise InvalidValueError(
-            f"`dataset` must be the data that the run in {folder.path} started with, got data that has changed since."
+            f"`dataset` must be the data that the run in {folder.path} started with, got other data."
         )
 
 
 def finish(job: Job, training: Training, seconds: float, sets: ShiftedSets | None) -> dict[str, Any]:
-    """Predict and score with the best checkpoint, on the test set or on every test domain."""
+    """Predict and score with the best checkpoint, on the test set or every test domain."""
     spec, dataset, fabric, loss = job.spec, job.dataset, job.fabric, training.phases[0].loss
     fabric.barrier()
     best, complaints = training.checkpoints.load_best()
@@ -208,11 +208,10 @@ def finish(job: Job, training: Training, seconds: float, sets: ShiftedSets | Non
     domains = None
     if sets is not None:
         domains = torch.arange(len(sets)).repeat_interleave(torch.tensor(sizes)).to(test.targets.device)
-        # As for the checkpoint: the temperature is chosen on the domains that validation has.
+        # Like the checkpoint, the temperature is chosen on the validation domains.
         temperature = fit_temperature(logits=val.logits, targets=val.targets).temperature
         each = score_domains(test.logits, test.targets, domains, sets.names, temperature)
-        figures = {"average": average(each), "worst": worst(each), "each": each}
-        scores["domains"] = {"source": sets.source, "temperature": temperature, **figures}
+        scores["domains"] = {"source": sets.source, "temperature": temperature, **summarise(each), "each": each}
     if fabric.is_global_zero:
         job.folder.write_predictions("val", val)
         job.folder.write_predictions("test", test, domains, sets.names if sets is not None else ())

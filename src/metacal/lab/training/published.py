@@ -1,11 +1,11 @@
-"""Differences of the published code from the paper's algorithm, as switches: ``published=leak,statistics``.
+"""Differences between the published code and the paper's algorithm, as switches: ``published=leak,statistics``.
 
-- ``leak``: the meta-loss's gradient is added to the network's: the backward pass to omega goes through the whole
-  network, along the held-out batch and, by the simulated step, along the training batch, and nothing is cleared.
-- ``statistics``: batch normalisation takes held-out batches into its running statistics.
-- ``replay``: the held-out batches of an epoch are one shuffled pass that is repeated, its short last batch included.
-- ``frozen``: omega stays where it starts, as for the published WideResNet, which never uses the simulated step: what
-  leaks is then the gradient of the meta-loss of the network as it is.
+- ``leak``: the gradient of the meta-loss is added to that of the network. The backward pass to omega goes through the
+  whole network, for the held-out batch and (by the simulated step) for the training batch, and is never cleared.
+- ``statistics``: held-out batches update the running statistics of batch normalisation.
+- ``replay``: the held-out batches of an epoch repeat one shuffled pass, including its short last batch.
+- ``frozen``: omega keeps its initial value, as for the published WideResNet, which never uses the simulated step. What
+  leaks is then the gradient of the meta-loss of the current network.
 """
 
 from collections.abc import Iterator
@@ -50,7 +50,7 @@ class Replayed:
         return iter(self.batches)
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
-        """Batches from ``start`` on; each epoch is shuffled once."""
+        """Yield batches from ``start`` on; each epoch is shuffled once."""
         first = self.batches.epoch(number, start=start % len(self.batches))
         again = (batch for _ in count() for batch in self.batches.epoch(number))
         return islice(chain(first, again), self.steps - start)
@@ -77,7 +77,7 @@ class PublishedLoss(MetaCalibratedLoss):
     def __init__(self, calibrator: MetaCalibrator, spec: RunSpec, optimizer: Any) -> None:
         super().__init__(calibrator)
         if world_size() > 1:
-            raise InvalidValueError(f"`published` is for one process, got {world_size()}; set devices=1.")
+            raise InvalidValueError(f"`published` must be used with one process, got {world_size()}; set devices=1.")
         stream, head = calibrator.stream, calibrator.model.head
         assert isinstance(stream, RememberingStream) and isinstance(head, nn.Module)
         self.stream, self.head, self._tap = stream, head, HeadTap(head)
@@ -99,11 +99,11 @@ class PublishedLoss(MetaCalibratedLoss):
             own: dict[str, Tensor] = dict(self.head.named_parameters())
             head = own if "frozen" in self.switches else self._stepped(own, features, y, omega)
             leaked = self.objective(self._logits(head, held_out_features), labels)
-            loss = loss + (leaked - leaked.detach())  # its gradient alone
+            loss = loss + (leaked - leaked.detach())  # adds its gradient, but not its value
         return loss, logits
 
     def _run_held_out(self, x: Any) -> Tensor:
-        """Return the head's input for a held-out batch, normalised by batch statistics, which may be kept."""
+        """Return the head's input for a held-out batch, normalised by batch statistics."""
         model = unwrapped(self.calibrator.model)
         seed, device = self.seed + self.stream.drawn, next(model.parameters()).device
         keeps = "statistics" in self.switches

@@ -1,4 +1,4 @@
-"""`read_run`: reads a run folder as a `RunView`, for ``metacal report``."""
+"""`read_run` reads a run folder as a `RunView`, for ``metacal report``."""
 
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,8 @@ def read_run(folder: Path) -> RunView:
     run = RunFolder(folder)
     if not run.exists:
         raise InvalidValueError(
-            f"`{folder}` must be a prediction file or the folder of a run, got a folder that holds no run; "
-            "name the prediction files in it one by one."
+            f"`{folder}` must be a prediction file or a run folder, got a folder without a run; "
+            "to read prediction files in it, name each of them."
         )
     if not run.is_complete:
         raise InvalidValueError(
@@ -37,13 +37,13 @@ def read_run(folder: Path) -> RunView:
         raise
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise StorageError(
-            f"{folder} is damaged: its files do not fit together ({type(error).__name__}: {error}). Copy it again from "
-            "where the run was made, or run it again in another folder."
+            f"{folder} is damaged: its files do not fit together ({type(error).__name__}: {error}). Restore it from a "
+            "copy, or run it again in another folder."
         ) from None
 
 
 def _view(run: RunFolder) -> RunView:
-    """Return the view of a complete run; invalid files raise arbitrary errors."""
+    """Return the view of a complete run; damaged files may raise any error."""
     spec, predictions, history = run.read_spec(), run.read_predictions("test"), run.read_history()
     shifts = tuple(run.read_shifts().values())
     for study in shifts:
@@ -51,7 +51,7 @@ def _view(run: RunFolder) -> RunView:
     domains = run.read_scores().get("domains")
     tested = "" if domains is None else f" (tested on {len(domains['each'])} domains, {domains['source']})"
     learned: dict[str, Any] = {}
-    for name, value in run.read_hyperparameters().items():  # several hyper-parameters are one object each
+    for name, value in run.read_hyperparameters().items():  # with several hyper-parameters, each has an object
         learned.update(value if isinstance(value, dict) else {name: value})
     smoothing = None
     if "soft_labels" in learned:

@@ -10,11 +10,11 @@ from pydantic import BaseModel, ValidationError
 from metacal.errors import InvalidValueError, nearest
 from metacal.lab.training.spec import METHODS, Hardware, RunSpec
 
-# The published settings: `RunSpec` itself has those of the image runs.
+# The published settings; those of the image runs are the defaults of `RunSpec`.
 PAPER: dict[str, Any] = {"outer": "paper"}
 OURS: dict[str, Any] = {"outer": "default", "meta": "val", "select": "refinement", "finish": True}
 OF_LEARNING = ("outer", "meta", "through", "meta_every", "meta_lr", "meta_memory", "published")
-"""Keys that say something only where hyper-parameters are learned."""
+"""Keys that only apply to methods that learn hyper-parameters."""
 IMAGES: dict[str, Any] = {"model": "resnet18", **PAPER}
 PLAIN: dict[str, Any] = {"weight_decay": 0.0, "reduction": "mean", "clip_norm": None}
 NEWSGROUPS: dict[str, Any] = {"optimizer": "adam", "lr": 1e-3, "schedule": "constant", "epochs": 50, "val_size": 900}
@@ -29,9 +29,9 @@ DATASET_RECIPES: dict[str, dict[str, Any]] = {
 OWN_DATA_RECIPE: dict[str, Any] = {**OURS, "model": "mlp", "epochs": 60, "milestones": [30, 45], "reduction": "mean"}
 MODEL_RECIPES: dict[str, dict[str, Any]] = {"resnet110": {"batch_size": 80}}
 AS_TEXT = ("dataset", "model", "method", "precision")
-"""Keys whose values stay words, whatever they look like."""
+"""Keys whose values are never parsed as numbers or JSON."""
 WITH_OPTIONS = ("dataset_options", "model_options", "domains")
-"""Keys that are set part by part: ``model_options.width=8``."""
+"""Keys with options: ``model_options.width=8``."""
 Value = TypeVar("Value")
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -55,11 +55,11 @@ def read_assignments(
 
     Args:
         words: each ``key=value``.
-        datasets: known names; a dataset that is none of them must look like a path. Empty checks nothing.
-        models: known names; a model that is none of them must look like an import path. Empty checks nothing.
+        datasets: known names; any other dataset must look like a path. Empty disables the check.
+        models: known names; any other model must look like an import path. Empty disables the check.
 
     Raises:
-        InvalidValueError: naming everything that is wrong at once.
+        InvalidValueError: lists all problems at once.
 
     Examples:
         >>> spec, hardware = read_assignments(["dataset=digits", "milestones=10,20", "devices=2"])
@@ -75,7 +75,7 @@ def read_assignments(
         problems.append(_not_one_of("model", model, models))
     if not _learns(method) and (method is None or method in METHODS):
         unused = [key for key in OF_LEARNING if key in settings and settings[key] != "split"]
-        problems += [f"`{key}` is for methods that learn, such as meta, got method={method or 'ce'}" for key in unused]
+        problems += [f"`{key}` needs a method that learns, such as meta, got method={method or 'ce'}" for key in unused]
     spec, hardware = _spec(settings, problems), _validate(Hardware, machine, problems)
     return _unless(problems, spec), _unless(problems, hardware)
 
@@ -92,7 +92,7 @@ def read_hardware(words: Iterable[str]) -> Hardware:
 
 
 def read_overrides(words: Iterable[str]) -> dict[str, Any]:
-    """Parse settings for many runs; those that a table defines are not allowed.
+    """Parse settings for all runs of a table; keys that the table itself sets are not allowed.
 
     Examples:
         >>> read_overrides(["epochs=3"])
@@ -102,10 +102,10 @@ def read_overrides(words: Iterable[str]) -> dict[str, Any]:
     settings, machine = _sort_words(words, problems)
     for key in settings:
         if key in ("dataset", "method", "seed"):
-            problems.append(f"`{key}` must not be set for a table: its rows, methods and seeds say it")
+            problems.append(f"`{key}` must not be set for a table: its rows, methods and seeds define it")
         elif key not in RunSpec.model_fields:
             problems.append(_not_one_of("key", key, RunSpec.model_fields))
-    problems += [f"`{key}` must not be set here: it is a matter of the engine" for key in machine]
+    problems += [f"`{key}` must not be set here: the engine sets it" for key in machine]
     return _unless(problems, settings)
 
 
@@ -123,11 +123,11 @@ def _spec(settings: Mapping[str, Any], problems: list[str]) -> RunSpec | None:
         problems.append("`dataset` must be given, as in dataset=digits; `metacal data ls` lists the names")
     recipe = DATASET_RECIPES.get(str(given.get("dataset")), OWN_DATA_RECIPE)
     if given.get("method") in ("meta", METHODS["meta"]):
-        recipe = {**recipe, **OURS}  # not the paper's, whatever the data
+        recipe = {**recipe, **OURS}  # even for the paper's datasets
     model = given.get("model", recipe["model"])
     merged = {"dataset": "", **recipe, **MODEL_RECIPES.get(str(model), {}), **given}
     if model != recipe["model"] and "model_options" not in given:
-        merged.pop("model_options", None)  # those of the recipe's model
+        merged.pop("model_options", None)  # they are for the recipe's model
     known = [*RunSpec.model_fields, *Hardware.model_fields]
     problems += [_not_one_of("key", key, known) for key in merged if key not in RunSpec.model_fields]
     method = merged.get("method")
@@ -171,7 +171,7 @@ def _sort_words(words: Iterable[str], problems: list[str]) -> tuple[dict[str, An
         into = machine if key in Hardware.model_fields else settings
         name, _, option = key.partition(".")
         if key in into or option in (into.get(name) or {} if option else {}):
-            problems.append(f"`{key}` must be given once, got it twice")
+            problems.append(f"`{key}` must be given only once, got it twice")
         elif option and name in WITH_OPTIONS:
             into.setdefault(name, {})[option] = _value(text)
         else:

@@ -4,13 +4,13 @@ A run is a folder::
 
     spec.json            the resolved spec          environment.json   machine, versions, commit
     splits.safetensors   row numbers of each part   history.csv        one line per epoch
-    epochs/0001.safetensors   that epoch's validation logits and hyper-parameters
-    checkpoints/         last, the one before, best  (see metacal.lab.training.checkpoints)
+    epochs/0001.safetensors   validation logits and hyper-parameters after that epoch
+    checkpoints/         last, previous and best     (see metacal.lab.training.checkpoints)
     predictions/val.safetensors, test.safetensors    logits and targets of the best checkpoint
-    hyperparameters.json what was learned           scores.json        written last: the run is complete
-    superclasses.json    the superclass of every class, where classes have them
-    checksums.json       SHA-256 of all others but checkpoints; written just before the scores (0.1 wrote none)
-    shift/cifar10-c.json figures by corruption and severity, once `metacal shift` has measured them
+    hyperparameters.json the learned values         scores.json        written last: the run is complete
+    superclasses.json    the superclass of every class, if there are superclasses
+    checksums.json       SHA-256 of all other files except checkpoints; written just before the scores (not by 0.1)
+    shift/cifar10-c.json figures by corruption and severity, written by `metacal shift`
 """
 
 import csv
@@ -39,9 +39,9 @@ CHECKED = (
     *("spec.json", "environment.json", "splits.safetensors", "history.csv", "hyperparameters.json"),
     *("superclasses.json", "epochs/*.safetensors", "predictions/*.safetensors", "shift/*.json"),
 )
-"""What has a checksum, besides the scores."""
+"""Files with a checksum, besides the scores."""
 MADE_AGAIN = (SCORES, "hyperparameters.json", "predictions/val.safetensors", "predictions/test.safetensors")
-"""What finishing a run writes, from its best checkpoint."""
+"""Files that are written at the end of a run, from its best checkpoint."""
 
 
 class RunFolder:
@@ -67,14 +67,14 @@ class RunFolder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Lock the folder for one process; another one raises at once. An empty new folder is removed."""
+        """Lock the folder for this process; others get an error. A new folder is removed if nothing was written."""
         is_new, file = not self.path.exists(), self.path / "run.lock"
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             lock = FileLock(file)
             lock.acquire(timeout=0)
         except Timeout:
-            raise InUseError(f"{self.path} is in use by another process: wait for it, or name another run.") from None
+            raise InUseError(f"{self.path} is in use by another process; wait for it, or use another folder.") from None
         except OSError as error:
             raise StorageError(f"{self.path} could not be written: {error.strerror or error}.") from None
         try:
@@ -87,7 +87,7 @@ class RunFolder:
             lock.release()
 
     def check_free_for(self, spec: RunSpec, *, resume: bool) -> None:
-        """Raise unless this spec may run here: the folder is free, or holds this run and ``resume`` is given."""
+        """Raise unless this spec may run here: the folder is free, or holds this run and ``resume`` is True."""
         if not self.exists:
             return
         stored = self.read_spec()
@@ -96,14 +96,14 @@ class RunFolder:
             differing = [f"{key} ({there[key]} there, {here[key]} here)" for key in here if here[key] != there[key]]
             raise InvalidValueError(
                 f"{self.path} already contains another run: {', '.join(differing) or 'its method differs'}; "
-                "name another folder with --run-dir."
+                "choose another folder with --run-dir."
             )
         state = "complete" if self.is_complete else "unfinished"
         if not resume:
             raise InvalidValueError(f"{self.path} already contains this run, {state}; pass --resume to continue.")
 
     def write_spec(self, spec: RunSpec, circumstances: Mapping[str, Any]) -> None:
-        """Start a run; ``circumstances`` are stored with the environment."""
+        """Start a run; ``circumstances`` is stored with the environment."""
         files.write_json(self.path / "environment.json", {**environment(), "commit": commit(), **circumstances})
         files.write_json(
             self.path / "spec.json", {"schema": SCHEMA, "hash": spec.hash, "spec": spec.model_dump(mode="json")}
@@ -127,7 +127,7 @@ class RunFolder:
         if schema != SCHEMA:
             raise InvalidValueError(
                 f"{file} must be of schema {SCHEMA}, got {schema}: another version of metacal wrote this run; read it "
-                "with that version, or name another folder and run it again."
+                "with that version, or run it again in another folder."
             )
         with suppress(KeyError, ValidationError):
             spec = RunSpec.model_validate(stored["spec"])
@@ -136,11 +136,11 @@ class RunFolder:
         raise StorageError(f"{file} is damaged: its contents do not have the hash it was written with.")
 
     def read_spec_to_build(self, *, trust_model: bool) -> RunSpec:
-        """Read the spec to build its model: an import path in it is code, which has to be trusted."""
+        """Read the spec in order to build its model; a model given by import path runs code, and must be trusted."""
         spec = self.read_spec()
         if spec.has_own_model and not trust_model:
             raise InvalidValueError(
-                f"{self.path / 'spec.json'} names a model by its import path, {spec.model!r}, which is code to be run: "
+                f"{self.path / 'spec.json'} names a model by import path, {spec.model!r}, whose code would be run: "
                 "pass --trust-model if you trust it."
             )
         return spec
@@ -154,14 +154,14 @@ class RunFolder:
         return self._read_tensors("splits.safetensors")
 
     def add_epoch(self, record: Mapping[str, float], tensors: Mapping[str, Tensor]) -> None:
-        """Add an epoch to the history, replacing records of that epoch and later ones."""
+        """Add an epoch to the history, replacing that epoch and later ones."""
         epoch = int(record["epoch"])
         write_tensors(self.path / f"epochs/{epoch:04d}.safetensors", tensors)
         kept = [row for row in self.read_history() if row["epoch"] < epoch]
         self._write_history([*kept, dict(record)])
 
     def drop_epochs(self, done: int) -> None:
-        """Remove records after this many epochs, and temporary files of killed processes."""
+        """Remove records of epochs after the first ``done``, and temporary files of killed processes."""
         for folder in (self.path, self.path / "epochs"):
             files.remove_leftovers(folder)
         rows = self.read_history()
@@ -208,7 +208,7 @@ class RunFolder:
         about: dict[str, Any] = {"name": predictions.name, "class_names": predictions.class_names}
         if domains is not None:
             tensors["domains"], about["domain_names"] = domains, list(domain_names)
-        # One key: several would be written in an order that changes from process to process.
+        # A single key: the order of several would change from process to process.
         write_tensors(self.path / f"predictions/{part}.safetensors", tensors, {"predictions": json.dumps(about)})
 
     def read_predictions(self, part: str = "test") -> Predictions:
@@ -257,7 +257,7 @@ class RunFolder:
         return tuple(numbers)
 
     def write_shift(self, name: str, study: Mapping[str, Any]) -> None:
-        """Store figures under shift; after a kill the checksum may be missing, but never wrong."""
+        """Store figures under shift; if killed, the checksum may be missing, but is never wrong."""
         file, text = f"shift/{name}.json", files.json_text(study)
         with self.lock():
             others = {other: value for other, value in self._checksums().items() if other != file}
@@ -288,11 +288,11 @@ class RunFolder:
             isinstance(part, dict) and all(isinstance(x, int | float) for x in part.values()) for part in parts
         )
         if "spec" not in scores or not all(are_figures):
-            raise self._damaged(SCORES, "it is not what was written")
+            raise self._damaged(SCORES, "it does not hold the scores of a run")
         return scores
 
     def damaged_files(self) -> Iterator[str]:
-        """Return what is wrong with each file that has changed."""
+        """Yield an error message for each damaged file."""
         for name in self._checksums():
             try:
                 if (self.path / name).exists():
@@ -306,7 +306,7 @@ class RunFolder:
             return {}
         found = files.read_json(path)
         if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-            raise StorageError(f"{path} is damaged: it must hold a checksum for each file. Without it none is checked.")
+            raise StorageError(f"{path} is damaged: it must hold a checksum for each file. Delete it to skip checks.")
         return found
 
     def _read(self, name: str) -> bytes:
@@ -333,24 +333,24 @@ class RunFolder:
             raise self._damaged(name, str(error)) from None
 
     def _damaged(self, name: str, reason: str) -> StorageError:
-        """Return the error that names a damaged file and what to do."""
+        """Return the error for a damaged file, with what to do about it."""
         if name in MADE_AGAIN:
             again = f"metacal train --run-dir {shlex.quote(str(self.path))} --resume"
-            fix = f"Delete {self.path / SCORES} and finish the run again: {again}"
+            fix = f"Delete {self.path / SCORES} and repeat the end of the run: {again}"
         elif name.startswith("shift/"):
             fix = "Delete it and measure the shift again."
         elif name == "history.csv" and not self.is_complete:
-            fix = "Delete it: the run continues, with the history from now on."
+            fix = "Delete it to continue the run without its earlier history."
         else:
-            fix = "Copy it again from where the run was made, or run it again in another folder."
+            fix = "Restore it from a copy, or run it again in another folder."
         return StorageError(f"{self.path / name} is damaged: {reason.rstrip('.')}. {fix}")
 
 
 class RunStore:
-    """A folder of runs, found by spec.
+    """A folder of runs, which are found by spec.
 
     Args:
-        root: the folder; on a file system that machines share, if several use it.
+        root: the folder; if several machines use it, on a file system that they share.
 
     Examples:
         >>> from metacal.lab.training import build_spec
@@ -361,12 +361,12 @@ class RunStore:
     def __init__(self, root: str | Path) -> None:
         if "://" in str(root):
             raise InvalidValueError(
-                f"The store must be a folder, got {root!r}; mount what is at a URL, or copy it with a sync tool."
+                f"The store must be a folder, got {root!r}; mount the URL, or copy its files with a sync tool."
             )
         self.root = Path(root)
 
     def folder(self, spec: RunSpec) -> RunFolder:
-        """The folder of this run."""
+        """Return the folder of this run."""
         return RunFolder(self.root / f"{spec.title}-{spec.hash[:8]}")
 
     def state(self, spec: RunSpec) -> str:
@@ -383,7 +383,7 @@ class RunStore:
         return [folder for folder in self.folders() if folder.is_complete]
 
     def of_other_versions(self) -> list[str]:
-        """Names of runs with another version of the spec, which are not used."""
+        """Names of runs with another spec version, which are ignored."""
         return [folder.path.name for folder in self.folders() if folder.schema not in (SCHEMA, None)]
 
 
@@ -393,7 +393,7 @@ def digest(data: bytes) -> str:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:
-    """Replace a file of tensors."""
+    """Write tensors to a file, replacing it."""
     data = safetensors.torch.save(
         {name: value.detach().cpu().contiguous() for name, value in tensors.items()}, metadata
     )

@@ -1,6 +1,6 @@
-"""`RunSpec`: one training run, described completely; the same spec gives the same run. `Hardware`: where it runs.
+"""`RunSpec` describes a training run completely: the same spec gives the same run. `Hardware` says where it runs.
 
-`Method` says how a model is trained, as data; `METHODS` are the paper's, ours, and those to compare with, by name.
+`Method` describes a training method as data; `METHODS` has the paper's, ours and further baselines, by name.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 SCHEMA = 2
-"""Version of the spec's meaning; part of the hash, and of every stored run. Raise it when a default changes."""
+"""Version of the spec; part of the hash and of every stored run. Increase it when a default changes."""
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -48,16 +48,16 @@ class Method(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     name: str  # for tables and folders
     loss: tuple[Term, ...] = CROSS_ENTROPY
-    averaged: bool = False  # the loss is averaged over the batch even where the recipe sums it
-    hyperparameters: tuple[str, ...] = ()  # what is meta-learned, by names of `metalearning.HYPERPARAMETERS`
-    objective: tuple[Term, ...] = HELD_OUT_OBJECTIVE  # what hyper-parameters are judged by
-    interleaved: tuple[Term, ...] = ()  # a calibration loss, trained on alone, on the meta part, after each epoch
-    mixup: NotNegative = 0.0  # inputs are mixed, in shares of Beta(mixup, mixup)
+    averaged: bool = False  # average the loss over the batch, even if the recipe sums it
+    hyperparameters: tuple[str, ...] = ()  # meta-learned; names in `metalearning.HYPERPARAMETERS`
+    objective: tuple[Term, ...] = HELD_OUT_OBJECTIVE  # the meta-objective
+    interleaved: tuple[Term, ...] = ()  # a calibration loss for an extra epoch on the meta part after each epoch
+    mixup: NotNegative = 0.0  # inputs are mixed with weights from Beta(mixup, mixup)
 
     @model_validator(mode="after")
-    def _parts_fit_together(self) -> "Method":
+    def _check_mixup(self) -> "Method":
         if self.mixup and self.hyperparameters:
-            raise ValueError("mixup is for methods that learn no hyper-parameters: these are learned from hard labels")
+            raise ValueError("mixup must be 0 for methods that learn hyper-parameters, which need hard labels")
         return self
 
     @property
@@ -66,7 +66,7 @@ class Method(BaseModel):
         return bool(self.hyperparameters or self.interleaved)
 
     def check_names(self) -> None:
-        """Raise for an unknown hyper-parameter or loss. Imports torch, so methods of ours are not checked."""
+        """Raise for an unknown hyper-parameter or loss; imports torch, so built-in methods are not checked."""
         from metacal.losses import LOSSES
         from metacal.metalearning import HYPERPARAMETERS
 
@@ -79,7 +79,7 @@ class Method(BaseModel):
 
 
 FOCAL = (Term(loss="focal", options={"gamma": 3.0}),)
-# The paper names these terms without their weights: docs/design/fidelity.md says how they were chosen.
+# The paper does not give the weights of these terms: docs/design/fidelity.md says how we chose them.
 SB_ECE, S_AVUC, DECE = Term(loss="sb_ece"), Term(loss="s_avuc"), Term(loss="dece")
 MDCA, SMOOTH_ECE = Term(loss="mdca"), Term(loss="smooth_ece", weight=0.5)
 NON_UNIFORM: tuple[str, ...] = ("nonuniform_smoothing",)
@@ -94,7 +94,7 @@ READABLE = {
     "meta": "meta-calibration",
     "mc": "meta-calibration (paper)",
 }
-"""What people call these methods; others go by their name."""
+"""Display names; other methods are shown by their name."""
 
 METHODS: dict[str, Method] = {
     method.name: method
@@ -124,7 +124,7 @@ METHODS: dict[str, Method] = {
         Method(name="ce-interleaved-savuc", interleaved=(S_AVUC,)),
         Method(name="fl3-interleaved-sbece", loss=FOCAL, interleaved=(SB_ECE,)),
         Method(name="fl3-interleaved-savuc", loss=FOCAL, interleaved=(S_AVUC,)),
-        # Not in the paper: to compare with, each with the settings of its own paper.
+        # Further baselines, not in the paper, each with the settings of its own paper.
         Method(name="dual_focal", loss=(Term(loss="dual_focal"),)),
         Method(name="adafocal", loss=(Term(loss="adafocal"),)),
         Method(name="mbls", loss=(Term(loss="mbls"),)),
@@ -154,44 +154,44 @@ class Domains(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    train: tuple[Domain, ...]  # one per step; a meta batch is of another one than the training batch
-    val: tuple[Domain, ...] | None = None  # what the checkpoint and a temperature are chosen on; None is ``train``
-    test: tuple[Domain, ...]  # each is measured on its own
+    train: tuple[Domain, ...]  # one per step; a meta batch has another one than the training batch
+    val: tuple[Domain, ...] | None = None  # to select the checkpoint and the temperature; None means ``train``
+    test: tuple[Domain, ...]  # each is measured separately
 
     @field_validator("train", "val", "test", mode="before")
     @classmethod
-    def _as_people_write_them(cls, value: Any) -> Any:
+    def _parse(cls, value: Any) -> Any:
         every = [value] if isinstance(value, str) else value
         return [_domain(each) for each in every] if isinstance(every, list | tuple) else every
 
     @field_validator("train", "val", "test")
     @classmethod
-    def _are_known(cls, listed: tuple[Domain, ...] | None) -> tuple[Domain, ...] | None:
+    def _check(cls, listed: tuple[Domain, ...] | None) -> tuple[Domain, ...] | None:
         from metacal.lab.data.corruptions import check_severity, find_corruption  # loads torch
 
-        if listed is not None and not 0 < len(listed) == len(set(listed)):
-            raise ValueError("must name a domain once, and at least one domain")
-        for name, severity in listed or ():
-            find_corruption(name)
+        if listed is None:
+            return None
+        for _, severity in listed:
             check_severity(severity)
-        return listed
+        found = tuple((find_corruption(name), severity) for name, severity in listed)
+        if not 0 < len(found) == len(set(found)):
+            raise ValueError("must name at least one domain, and each only once")
+        return found
 
 
 def _domain(value: Any) -> Any:
-    """Parse name and severity of a corruption: ``JPEG-compression:2`` is ``jpeg_compression``, 2."""
-    if isinstance(value, str):
-        name, _, severity = value.rpartition(":")
-        if not severity.isdecimal():
-            raise ValueError(f"a domain must be a corruption with its severity, such as fog:3, got {value}")
-        value = (name, int(severity))
-    if isinstance(value, list | tuple) and value and isinstance(value[0], str):
-        return (value[0].lower().replace("-", "_").replace(" ", "_"), *value[1:])
-    return value
+    """Split the text ``fog:3`` into name and severity."""
+    if not isinstance(value, str):
+        return value
+    name, _, severity = value.rpartition(":")
+    if not severity.isdecimal():
+        raise ValueError(f"a domain must be a corruption with its severity, such as fog:3, got {value}")
+    return name, int(severity)
 
 
 @cache
 def cifar_c() -> Domains:
-    """The paper's domains: 22 of the 95 pairs of corruption and severity are tested on, the others trained on."""
+    """The paper's domains: of the 95 pairs of corruption and severity, 22 are for testing, the others for training."""
     from metacal.lab.data.corruptions import CORRUPTIONS, SEVERITIES
 
     tested = [(name, severity) for name in TESTED for severity in SEVERITIES]
@@ -203,7 +203,7 @@ def cifar_c() -> Domains:
 
 
 class RunSpec(BaseModel):
-    """Everything that determines the result of a run, except where it runs (see `Hardware`).
+    """Everything that determines the result of a run, except for the `Hardware`.
 
     Examples:
         >>> spec = RunSpec(dataset="digits", model="mlp", method="mc", epochs=2)
@@ -213,59 +213,59 @@ class RunSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
 
-    dataset: str  # name of a dataset, or the path of your own
+    dataset: str  # name, or path of your own
     dataset_options: dict[str, Any] = {}
-    model: str  # name of a model, or the import path of your own
+    model: str  # name, or import path of your own
     model_options: dict[str, Any] = {}
     method: Method = METHODS["ce"]  # or the name of one
-    train_size: Count | None = None  # use only so many of the samples that are left for training
+    train_size: Count | None = None  # train on only this many of the remaining samples
     val_share: Share = 0.1  # of the training data
     meta_share: Share = 0.1
     val_size: Count | None = None  # number of samples, instead of a share
     meta_size: Count | None = None
     stratified: bool = False  # split class by class
-    # Set the meta part aside even for a method that does not use it; otherwise such a method trains on it too, as in
+    # Hold out the meta part even for a method that does not use it. By default such a method trains on it too, as in
     # the paper (90 % of the data against 80 %).
     hold_out_meta: bool = False
-    augment: bool | None = None  # pad-crop-flip; None is what the dataset asks for
-    domains: Domains | None = None  # trained on, chosen on and tested on; ``cifar-c`` names the paper's
+    augment: bool | None = None  # pad, crop and flip; None is the dataset's default
+    domains: Domains | None = None  # corruptions for training, validation and test; ``cifar-c`` is the paper's
     epochs: Count = 350
     batch_size: Count = 128  # samples per step, over all devices
-    accumulate: Count = 1  # cut each batch into so many parts, whose gradients are added up
+    accumulate: Count = 1  # split each batch into this many parts and add up their gradients
     optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
-    lr: Positive = 0.1  # at the start
+    lr: Positive = 0.1  # initial learning rate
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9  # of SGD
     nesterov: bool = False
     weight_decay: NotNegative = 0.0005  # L2 (``adamw``: decoupled)
     schedule: Literal["multistep", "cosine", "constant"] = "multistep"
-    milestones: tuple[Count, ...] = (150, 250)  # epochs after which the rate is multiplied by ``decay``
+    milestones: tuple[Count, ...] = (150, 250)  # epochs after which the learning rate is multiplied by ``decay``
     decay: Positive = 0.1
     reduction: Literal["sum", "mean"] = "sum"  # of the loss over the batch
-    clip_norm: Positive | None = 2.0  # the gradient is scaled down to this norm
-    average: Literal["ema", "swa"] | None = None  # weights that are scored: averaged over steps, or the last epochs
+    clip_norm: Positive | None = 2.0  # largest norm of the gradient
+    average: Literal["ema", "swa"] | None = None  # score weights averaged over steps, or over the last epochs
     ema_decay: Share = 0.999  # of ``average=ema``, per step
-    interleaved_lr: Positive | None = None  # of the calibration epochs of interleaved training, times the schedule
-    patience: Count | None = None  # stop after so many epochs that are not the best
+    interleaved_lr: Positive | None = None  # in the extra epochs of interleaved training, times the schedule
+    patience: Count | None = None  # stop after this many epochs without improvement
     precision: Literal["32", "64", "bf16", "16"] = "32"  # the last two are mixed
     compile: bool = False  # `torch.compile` the model
-    meta: Literal["split", "val"] = "split"  # learn on a part of its own, or on the validation samples
-    # How hyper-parameters move; ``first`` and ``steady`` are of version 0.1, for runs that were begun with it.
+    meta: Literal["split", "val"] = "split"  # learn on a separate part, or on the validation samples
+    # The outer step; ``first`` and ``steady`` are those of version 0.1, for runs started with it.
     outer: Literal["first", "steady", "paper", "default"] = "first"
-    through: Literal["head", "model"] | None = None  # what a meta step is simulated on; None is the library's choice
-    meta_every: Count | None = None  # iterations from one meta step to the next; None, as those below, is ``outer``'s
+    through: Literal["head", "model"] | None = None  # what the hypergradient goes through; None: depends on ``outer``
+    meta_every: Count | None = None  # iterations between meta steps; here and below, None means the value of ``outer``
     meta_lr: Positive | None = None
-    meta_batch_size: Count | None = None  # None is ``batch_size``
-    meta_memory: Annotated[int, Field(ge=0)] = 0  # held-out samples that are judged at a time; 0 is ``outer``'s
-    # What the published code does beside the paper's algorithm; see `metacal.lab.training.published`.
+    meta_batch_size: Count | None = None  # None means ``batch_size``
+    meta_memory: Annotated[int, Field(ge=0)] = 0  # held-out samples per meta step; 0 means the value of ``outer``
+    # Differences of the published code from the paper's algorithm; see `metacal.lab.training.published`.
     published: tuple[Literal["leak", "statistics", "replay", "frozen"], ...] = ()
-    select: Literal["accuracy", "refinement"] = "accuracy"  # which checkpoint is scored; refinement: NLL after scaling
+    select: Literal["accuracy", "refinement"] = "accuracy"  # selects the checkpoint; refinement: NLL after temperature
     finish: bool = False  # fold a temperature, fitted on the validation samples, into the last layer
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0  # of splits, weights, order, augmentation and dropout
 
     @model_validator(mode="before")
     @classmethod
-    def _as_people_write_it(cls, value: Any) -> Any:
-        """Normalise input: names for methods and domains, switches in any order, ``meta_preset`` of version 0.1."""
+    def _normalise(cls, value: Any) -> Any:
+        """Accept names of methods and domains, switches in any order, and ``meta_preset`` of version 0.1."""
         if not isinstance(value, dict):
             return value
         given = dict(value)
@@ -285,25 +285,25 @@ class RunSpec(BaseModel):
 
     @field_validator("method")
     @classmethod
-    def _method_is_known(cls, method: Method) -> Method:
+    def _check_method(cls, method: Method) -> Method:
         if method != METHODS.get(method.name):
             method.check_names()
         return method
 
     @model_validator(mode="after")
-    def _fields_fit_together(self) -> "RunSpec":
+    def _check_combinations(self) -> "RunSpec":
         if self.nesterov and (self.optimizer != "sgd" or self.momentum == 0):
             raise ValueError("nesterov needs optimizer=sgd with a momentum above 0")
         if self.accumulate > self.batch_size:
             raise ValueError(f"accumulate must be at most batch_size ({self.batch_size}), got {self.accumulate}")
         if self.meta == "val" and self.method.interleaved:
-            raise ValueError("meta=val is for learning hyper-parameters; interleaved training needs meta=split")
+            raise ValueError("meta must be split for interleaved training, got val")
         if self.meta_size is not None and self.meta == "val" and not self.hold_out_meta:
-            raise ValueError(f"meta_size is for meta=split, got {self.meta_size} with meta=val")
+            raise ValueError(f"meta_size needs meta=split, got {self.meta_size} with meta=val")
         if self.published and (self.outer != "paper" or self.through == "model" or not self.method.hyperparameters):
-            raise ValueError("published is for outer=paper, through=head and a method that learns, such as mc")
+            raise ValueError("published needs outer=paper, through=head and a method that learns, such as mc")
         if self.published and (self.accumulate > 1 or self.meta_every not in (None, 1) or self.domains is not None):
-            raise ValueError("published must be without accumulate, meta_every and domains")
+            raise ValueError("published must be used without accumulate, meta_every and domains")
         if reserved := {"num_classes", "input_shape", "embeddings"} & self.model_options.keys():
             raise ValueError(f"model_options must not set what the data decides, got {', '.join(sorted(reserved))}")
         if list(self.milestones) != sorted(set(self.milestones)):
@@ -312,19 +312,19 @@ class RunSpec(BaseModel):
 
     @property
     def meta_part(self) -> str:
-        """The part of the data for learning hyper-parameters."""
+        """The part of the data that hyper-parameters are learned on."""
         return "val" if self.meta == "val" else "meta"
 
     @property
     def sets_meta_aside(self) -> bool:
-        """Whether a part of the training data is used neither for training nor for validation."""
+        """Whether a part of the training data is held out besides the validation set."""
         return self.hold_out_meta or (self.method.needs_meta and self.meta == "split")
 
     @property
     def hash(self) -> str:
         """16 hexadecimal digits that depend on every field, but not on key order or process.
 
-        Fields at their default are left out, so that a field added later does not move the runs that do not use it.
+        Fields at their default are left out, so that adding a field does not change the hashes of earlier runs.
         """
         stated = self.model_dump(mode="json", exclude_defaults=True)
         if stated.get("outer") in ("paper", "steady"):  # as version 0.1 spelled it
@@ -333,7 +333,7 @@ class RunSpec(BaseModel):
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
     def lr_factor(self, epoch: int) -> float:
-        """The factor of the learning rate in an epoch, numbered from 0.
+        """Factor of the learning rate in an epoch, counted from 0.
 
         Examples:
             >>> spec = RunSpec(dataset="digits", model="mlp", schedule="multistep", milestones=[150, 250], decay=0.1)
@@ -365,12 +365,12 @@ class Hardware(BaseModel):
     accelerator: Literal["auto", "cpu", "gpu", "cuda"] = "auto"  # not Apple's GPUs: metrics need float64
     devices: Count = 1
     strategy: Literal["auto", "ddp"] = "auto"
-    threads: Count | None = None  # of torch on a CPU; None leaves them
-    channels_last: bool | None = None  # memory format of images; None is what is faster on the accelerator
+    threads: Count | None = None  # of torch on a CPU; None keeps the current number
+    channels_last: bool | None = None  # memory format of images; None means yes for images
 
     @field_validator("strategy", mode="before")
     @classmethod
-    def _models_stay_whole(cls, value: Any) -> Any:
+    def _check_strategy(cls, value: Any) -> Any:
         if value not in ("auto", "ddp"):
-            raise ValueError("must be auto or ddp: checkpoints hold whole models, the meta step needs the whole head")
+            raise ValueError("must be auto or ddp: checkpoints and meta steps need unsharded models")
         return value

@@ -1,4 +1,4 @@
-"""The loss that the loop minimises: plain or meta-calibrated, built from the terms of a spec's method."""
+"""The loss that the loop minimises, plain or meta-calibrated, built from the terms of a method."""
 
 import math
 from dataclasses import replace
@@ -20,7 +20,7 @@ FIRST = replace(PAPER, every=16, dense_start=1000, dense_every=1, adaptive=True)
 OUTER_STEPS: dict[str, OuterStep] = {
     "default": OuterStep(),
     "paper": PAPER,
-    # Those of version 0.1: runs that were begun with them can be resumed.
+    # Those of version 0.1, so that its runs can be resumed.
     "first": FIRST,
     "steady": replace(FIRST, per_unit_step=True, looks_ahead=False, memory=512),
 }
@@ -31,18 +31,18 @@ class TrainingLoss:
 
     Attributes:
         reduction: whether the loss is the ``"mean"`` or the ``"sum"`` over the batch.
-        hyperparameters: what is learned about it; nothing, unless a subclass says otherwise.
+        hyperparameters: what is learned; nothing by default.
     """
 
     reduction: str
     hyperparameters = Hyperparameter()
 
     def __call__(self, x: Any, y: Tensor, *, boundary: bool) -> tuple[Tensor, Tensor]:
-        """Return loss with history, and detached logits; ``boundary`` is False for all but the last part of a batch."""
+        """Return the loss, and detached logits; ``boundary`` is False for all but the last part of a batch."""
         raise NotImplementedError
 
     def observe(self, logits: Tensor, targets: Tensor) -> None:
-        """Take validation predictions after an epoch, for losses that depend on them."""
+        """Receive the validation predictions after an epoch, for losses that depend on them."""
 
     def learned(self) -> dict[str, Tensor]:
         """Return the current value of every hyper-parameter by name."""
@@ -65,11 +65,11 @@ class PlainLoss(TrainingLoss):
     """A loss without learned hyper-parameters.
 
     Args:
-        model: what is trained.
+        model: to train.
         loss: averages over the batch.
-        reduction: ``"sum"`` multiplies it by the size of the batch.
-        mixup: above 0, inputs are mixed in pairs, and the losses of both labels by the same shares, one of
-            Beta(mixup, mixup) for each batch (Zhang et al. 2018).
+        reduction: ``"sum"`` multiplies it by the batch size.
+        mixup: if above 0, mix inputs in pairs, and the losses of both labels, with a weight from Beta(mixup, mixup)
+            per batch (Zhang et al. 2018).
     """
 
     def __init__(self, model: nn.Module, loss: Loss, reduction: str, mixup: float = 0.0) -> None:
@@ -108,7 +108,7 @@ class MetaCalibratedLoss(TrainingLoss):
         self.hyperparameters = calibrator.hyperparameters
 
     def __call__(self, x: Any, y: Tensor, *, boundary: bool) -> tuple[Tensor, Tensor]:
-        """Return the loss after a meta step, if one is due; a sum covers this process only, as the loop expects."""
+        """Return the loss after a meta step, if one is due; a sum is over the samples of this process."""
         loss = self.calibrator.step(x, y, boundary)
         assert self.calibrator.last_logits is not None
         return (loss / world_size() if self.reduction == "sum" else loss), self.calibrator.last_logits
