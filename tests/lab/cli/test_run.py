@@ -6,10 +6,11 @@ import signal
 
 import pytest
 
+from metacal.files import write_json
 from metacal.lab.cli.run import fit_draws
 from metacal.lab.paper import EXHIBITS
 from metacal.lab.paper.exhibits import Draw
-from metacal.lab.paper.simulated import DrawStore
+from metacal.lab.paper.simulated import draw_file
 from metacal.lab.training import Stopped, StopRequest
 from metacal.lab.training.read_run import read_run
 
@@ -132,9 +133,9 @@ def test_a_store_is_filled_and_read(metacal, tmp_path):
 
 
 def test_missing_draws_are_fitted_until_asked_to_stop(tmp_path):
-    stop, store, fitted = StopRequest(), DrawStore(tmp_path), []
+    stop, fitted = StopRequest(), []
     wanted = [Draw(20, seed, 100) for seed in range(4)]
-    store.write(wanted[0], {"size": 20, "methods": {}, "points": []})
+    write_json(draw_file(tmp_path, wanted[0]), {"size": 20, "methods": {}, "points": []})
 
     def fit(size, seed, test_points):
         fitted.append(seed)
@@ -142,10 +143,10 @@ def test_missing_draws_are_fitted_until_asked_to_stop(tmp_path):
         return {"size": size, "methods": {}, "points": []}
 
     with pytest.raises(Stopped):
-        fit_draws(wanted, store, stop, fit=fit)
+        fit_draws(wanted, tmp_path, stop, fit=fit)
     assert fitted == [1, 2]
-    assert store.has(wanted[2])
-    assert not store.has(wanted[3])
+    assert draw_file(tmp_path, wanted[2]).exists()
+    assert not draw_file(tmp_path, wanted[3]).exists()
 
 
 def test_both_cross_domain_tables_from_one_word(metacal, tmp_path):

@@ -4,7 +4,7 @@ import pytest
 
 from metacal.lab.cli.run import narrow
 from metacal.lab.paper import EXHIBITS
-from metacal.lab.paper.simulated import DrawStore
+from metacal.lab.paper.simulated import draw_file
 from metacal.lab.training.run_folder import RunStore
 
 
@@ -34,7 +34,7 @@ def test_damaged_results_are_named(metacal, tmp_path, contents):
     (spec,) = narrow([EXHIBITS["generalisation-gap"]], seeds=[0])[0].specs("smoke")
     runs = RunStore(tmp_path / "runs")
     runs.folder(spec).write_spec(spec, {})
-    for path in (runs.folder(spec).path / "scores.json", DrawStore(runs.root).path(draw)):
+    for path in (runs.folder(spec).path / "scores.json", draw_file(runs.root, draw)):
         path.parent.mkdir(exist_ok=True)
         path.write_text(contents)
     store = ["--store", str(runs.root)]

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from metacal.files import write_json
 from metacal.functional import dece, expected_calibration_error
 from metacal.lab.paper import EXHIBITS, FIGURES, STUDIES, TABLES
 from metacal.lab.paper.exhibits import Draw
@@ -22,7 +23,7 @@ from metacal.lab.paper.figures import (
     ranks,
 )
 from metacal.lab.paper.output import prepare_exhibit, render_paper_page, write_exhibits
-from metacal.lab.paper.simulated import DrawStore, SweepLine, plot_sweep
+from metacal.lab.paper.simulated import SweepLine, draw_file, plot_sweep
 from metacal.lab.training import run
 from metacal.lab.training.run_folder import RunStore
 from metacal.reporting.runs import correlation
@@ -44,9 +45,8 @@ def store(tmp_path_factory):
     for size in (20, 30):
         for seed in range(3):
             draw = Draw(size, seed, 2000)
-            DrawStore(store.root).write(
-                draw, {"size": size, "seed": seed, "test_points": 2000, "methods": methods, "points": points}
-            )
+            record = {"size": size, "seed": seed, "test_points": 2000, "methods": methods, "points": points}
+            write_json(draw_file(store.root, draw), record)
     return store
 
 
@@ -68,7 +68,7 @@ def test_what_is_behind_the_gap(store):
     error, ece = data.panels
     folders = [store.folder(spec) for spec in FIGURES["generalisation-gap"].specs("smoke") if spec.seed < 2]
     values = [folder.read_history()[1]["val_ece"] for folder in folders]
-    assert error.title == "Share wrong: CIFAR-10 ResNet18, CE" and ece.title == "ECE: CIFAR-10 ResNet18, CE"
+    assert error.title == "Error: CIFAR-10 ResNet18, CE" and ece.title == "ECE: CIFAR-10 ResNet18, CE"
     assert ece.bands[1].name == "validation" and ece.bands[1].mean[1] == pytest.approx(sum(values) / 2)
     assert ece.bands[1].std[1] == pytest.approx(abs(values[0] - values[1]) / 2)
 
@@ -135,7 +135,7 @@ def test_the_page_lays_ours_beside_the_published(store):
     page = render_paper_page(prepared, "<b>title</b>")
     assert "&lt;b&gt;title&lt;/b&gt;" in page and "<b>title" not in page
     assert "<small>1.17 ± 0.26</small>" in page and "not comparable with the published figures" in page
-    assert "(−" not in page and "(+" not in page  # a reduced figure does not stand against a published one
+    assert "(−" not in page and "(+" not in page  # a reduced figure is not comparable with a published one
     image = re.search(r'src="data:image/svg\+xml;base64,([^"]+)"', page)
     assert b"<svg" in base64.b64decode(image.group(1))
     assert "<script" not in page and "http://" not in re.sub(r'base64,[^"]+', "", page)

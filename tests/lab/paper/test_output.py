@@ -2,10 +2,11 @@
 
 from tests.lab.paper.samples import cell, table
 
+from metacal.files import write_json
 from metacal.lab.paper import STUDIES, simulated
 from metacal.lab.paper.exhibits import Draw, Plan, Published
 from metacal.lab.paper.output import prepare_provenance, render_paper_page
-from metacal.lab.paper.simulated import DrawStore, fit_draw
+from metacal.lab.paper.simulated import draw_file, fit_draw
 from metacal.lab.paper.tables import markdown_table
 from metacal.lab.training.run_folder import RunStore
 
@@ -25,10 +26,11 @@ def test_seeds_are_those_of_draws_too(tmp_path):
 
 def test_time_is_that_of_draws_too(tmp_path, monkeypatch):
     monkeypatch.setattr(simulated, "STEPS", 20)
-    draw, kept = Draw(20, 3, 1000), DrawStore(tmp_path)
-    kept.write(draw, fit_draw(*draw))
+    draw = Draw(20, 3, 1000)
+    record = fit_draw(*draw)
+    write_json(draw_file(tmp_path, draw), record)
     about = prepare_provenance(["metacal"], [plan_of(draw, Draw(30, 3, 1000))], RunStore(tmp_path))
-    assert about["train_seconds"] == round(kept.read(draw)["seconds"], 3) > 0
+    assert about["train_seconds"] == round(record["seconds"], 3) > 0
 
 
 def test_published_and_difference_stand_beside_ours_in_every_format():

@@ -219,7 +219,7 @@ def test_tables_of_our_own_compare_seed_by_seed(protocol, metric, scaled):
 def test_a_paired_difference_stands_beside_ours_in_every_format(store):
     (part,) = narrow([TABLES["published-code"]], rows=["cifar-10"], methods=["ce", "mc"], seeds=[0, 1])
     data = prepare_table(part.plan("smoke"), store)
-    assert "In brackets: mean difference to CE over the seeds of both" in markdown_table(data)
+    assert "In brackets: mean difference from CE over the common seeds" in markdown_table(data)
     mc = data.cells[0][1]
     mean, half = mc.paired_interval()
     assert f"[{mean:+.2f} ± {half:.2f}]".replace("-", "−") in markdown_table(data)

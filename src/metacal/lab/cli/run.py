@@ -20,7 +20,6 @@ from metacal.lab.cli import DataDir
 if TYPE_CHECKING:
     from metacal.lab.paper.exhibits import Column, Draw, Exhibit, Plan
     from metacal.lab.paper.figures import FigureData
-    from metacal.lab.paper.simulated import DrawStore
     from metacal.lab.paper.tables import TableData
     from metacal.lab.training import RunSpec, StopRequest
     from metacal.lab.training.run_folder import RunStore
@@ -77,7 +76,6 @@ def run(
     from metacal.lab.cli.progress import exit_when_stopped, watch, watch_runs
     from metacal.lab.engines import LocalEngine, RayEngine
     from metacal.lab.paper import EXHIBITS
-    from metacal.lab.paper.simulated import DrawStore
 
     check_choice("--engine", engine, ("local", "ray"))
     names, settings = ([word for word in words or [] if ("=" in word) == is_setting] for is_setting in (False, True))
@@ -92,7 +90,7 @@ def run(
     with exit_when_stopped() as stop:
         if draws:
             with watch("draws") as (say, bar):
-                fit_draws(draws, DrawStore(runs.root), stop, say if bar is None else lambda text: bar(figures=text))
+                fit_draws(draws, runs.root, stop, say if bar is None else lambda text: bar(figures=text))
         with watch_runs(len(missing)) as emit:
             failed = chosen.execute(missing, runs, data_dir=data_dir, emit=emit, stop=stop)
     prepared = selection.prepare()
@@ -107,19 +105,19 @@ def run(
 
 def fit_draws(
     draws: "Iterable[Draw]",
-    store: "DrawStore",
+    root: Path,
     stop: "StopRequest",
     say: Callable[[str], None] = lambda text: None,
     fit: Callable[..., dict[str, Any]] | None = None,
 ) -> None:
     """Fit the models on every draw that is missing from the store; raise `Stopped` on request."""
-    from metacal.lab.paper.simulated import fit_draw
+    from metacal.lab.paper.simulated import draw_file, fit_draw
 
-    missing = [draw for draw in draws if not store.has(draw)]
+    missing = [draw for draw in draws if not draw_file(root, draw).exists()]
     for count, draw in enumerate(missing, start=1):
         stop.raise_if_asked()
         say(f"Simulated data: draw {count} of {len(missing)}, {2 * draw.size} labels")
-        store.write(draw, (fit or fit_draw)(*draw))
+        write_json(draw_file(root, draw), (fit or fit_draw)(*draw))
 
 
 def split_words(text: str) -> list[str]:
@@ -310,7 +308,7 @@ def print_exhibit(data: "TableData | FigureData", output: Path | None) -> None:
         console.say(f"{data.done} of {data.wanted} runs: {where}" if data.panels else "Nothing to plot yet.")
         missing = f"{data.missing} are missing"
     if data.missing:
-        console.say(f"{missing}: {data.command} fills them.", "yellow")
+        console.say(f"{missing}: {data.command} completes them.", "yellow")
 
 
 def print_table(data: "TableData") -> None:

@@ -56,7 +56,7 @@ def show(
 
 def show_exhibit(plan: "Plan", selection: Selection) -> None:
     """Print one table or figure."""
-    from metacal.lab.paper.simulated import DrawStore
+    from metacal.lab.paper.simulated import draw_file
 
     console, runs, exhibit = Console(highlight=False), selection.runs, plan.exhibit
     console.print(f"[bold]{exhibit.heading}[/]  ({exhibit.name})")
@@ -72,7 +72,7 @@ def show_exhibit(plan: "Plan", selection: Selection) -> None:
         if missing := [spec for spec, state in zip(plan.specs, states, strict=True) if state != "complete"]:
             console.print(time_left(missing, runs))
     if plan.draws:
-        done = sum(DrawStore(runs.root).has(draw) for draw in plan.draws)
+        done = sum(draw_file(runs.root, draw).exists() for draw in plan.draws)
         console.print(f"{len(plan.draws)} draws of simulated data: {done} done; each takes seconds.")
     console.say(f"To make it: {selection.command_of(exhibit.name)}")
 

@@ -19,11 +19,11 @@ def validate(store: Store = "runs") -> None:
     """
     from metacal.lab.paper import EXHIBITS
     from metacal.lab.paper.exhibits import SCALES
-    from metacal.lab.paper.simulated import DrawStore
+    from metacal.lab.paper.simulated import read_draw
     from metacal.lab.training.run_folder import RunStore
 
     console, runs, problems = Console(highlight=False), RunStore(store), []
-    folders, draws = runs.folders(), DrawStore(runs.root)
+    folders = runs.folders()
     for exhibit in EXHIBITS.values():
         for scale in SCALES:
             try:
@@ -31,9 +31,9 @@ def validate(store: Store = "runs") -> None:
             except MetacalError as error:
                 problems.append(f"{exhibit.name}, {scale}: {error}")
     problems += filter(None, map(problem_of, folders))
-    for path in sorted(draws.root.glob("*.json")):
+    for path in sorted((runs.root / "simulated").glob("*.json")):
         try:
-            draws.read_file(path)
+            read_draw(path)
         except MetacalError as error:
             problems.append(str(error))
     for problem in problems:

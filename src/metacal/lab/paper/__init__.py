@@ -1,4 +1,4 @@
-"""The paper: its tables and figures as data, with the published figures and ours."""
+"""The tables and figures of the paper as data, with the published figures and ours."""
 
 from metacal.lab.paper.catalogue import EXHIBITS, FIGURES, STUDIES, TABLES
 

@@ -1,6 +1,6 @@
-"""Every table and figure of the paper, and some of our own, made by ``metacal run NAME``.
+"""Every table and figure of the paper, and some of our own; ``metacal run NAME`` makes them.
 
-A new one is a value here, and a line in ``assets/exhibits.csv`` that says what it is called.
+To add one, add an `Exhibit` here and its title to ``assets/exhibits.csv``.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ def _methods(labelled: Mapping[str, str], **settings: Any) -> tuple[Column, ...]
 
 NEWSGROUPS = Row("20 Newsgroups", "Global Pooling CNN", {"dataset": "20newsgroups"})
 MAIN_ROWS = (*_images(*MODELS), *_images("ResNet18", datasets=("SVHN",)), NEWSGROUPS)
-# One table calls a model by a shorter name.
+# One table uses a shorter name for a model.
 SHORT_NAMED_ROWS = tuple(replace(row, model=row.model.removesuffix("26-10")) for row in MAIN_ROWS)
 IMAGE_ROWS = _images("ResNet18", datasets=tuple(DATASETS))
 OWN_ROWS = (*IMAGE_ROWS, NEWSGROUPS)
@@ -79,7 +79,7 @@ GUO_COLUMNS = (
     Column("Our cross-entropy", CE.settings, "grid"),
     Column("Our Meta-Calibration", MC.settings, "grid"),
 )
-# Without the labels of the meta set: trained on what Meta-Calibration trains on.
+# Without the labels of the meta set: trained on the same samples as Meta-Calibration.
 CE_EQUAL, LS_EQUAL = _methods({"CE, equal data": "ce", "LS, equal data": "ls"}, hold_out_meta=True)
 MC_FIRST, MC_S_FIRST = _methods({"MC, default": "mc", "MC-S, default": "mc-s"}, outer="first")
 MC_STEADY, MC_S_STEADY = _methods({"MC, steady": "mc", "MC-S, steady": "mc-s"}, outer="steady")
@@ -90,7 +90,7 @@ SWITCHES = {
     "all": ["leak", "statistics", "replay"],
     "leak frozen": ["leak", "frozen"],
 }
-"""What the published code does beside the paper's algorithm."""
+"""Differences of the published code from the paper's algorithm."""
 PUBLISHED_CODE_COLUMNS = (
     *(CE, MC),
     *(Column(f"MC, {label}", {**(MC.settings or {}), "published": names}) for label, names in SWITCHES.items()),
@@ -99,7 +99,7 @@ BASELINES = {
     **{"CE": "ce", "LS": "ls", "FLSD-53": "flsd53", "Dual focal": "dual_focal", "AdaFocal": "adafocal"},
     **{"MbLS": "mbls", "ACLS": "acls", "MDCA": "fl3+mdca", "LogitNorm": "logit_norm", "Mixup": "mixup"},
 }
-BASELINE_COLUMNS = (  # the epoch of all is chosen as ours, and what is learned is learned on the validation samples
+BASELINE_COLUMNS = (  # all select the epoch as our method does, and learn on the validation samples
     *_methods(BASELINES, select="refinement"),
     *(_methods({f"CE, {kind.upper()}": "ce"}, select="refinement", average=kind)[0] for kind in ("ema", "swa")),
     *_methods({"gamma-Net": "gamma-net", "MC": "mc"}, select="refinement", meta="val"),
@@ -109,7 +109,7 @@ BASELINE_COLUMNS = (  # the epoch of all is chosen as ours, and what is learned 
 ECE, ERROR, AFTER_TEMPERATURE = "ece_percent", "error_percent", "ece_after_temperature_percent"
 CLASSWISE = "classwise_ece_percent"
 SIDE_BY_SIDE = (ECE, AFTER_TEMPERATURE, CLASSWISE, "confidence_minus_accuracy_percent", ERROR)
-"""How far a method is off, which way, and what it costs."""
+"""Size and direction of the calibration error, and the accuracy."""
 PROTOCOL: dict[str, Any] = {
     "metrics": (
         *(ERROR, "nll", "nll_after_temperature"),
@@ -122,9 +122,9 @@ PROTOCOL: dict[str, Any] = {
     "baseline": "CE",
     "calibrated": "likelihood",
 }
-"""One protocol for comparisons of our own: every figure without and with a temperature, compared with CE by seed."""
+"""Protocol of our own comparisons: every figure before and after temperature scaling, paired with CE by seed."""
 SIZES = (20, 30, 50, 100, 200, 500, 2000)
-"""The paper gives none."""
+"""Our choice: the paper does not give its sizes."""
 
 
 def _by_name(*exhibits: Exhibit) -> dict[str, Exhibit]:
@@ -165,7 +165,7 @@ FIGURES = _by_name(
     Exhibit("sbece-agreement-warm", RESNET18_ROWS, (CE,), drawing="agreement", options={"sbece_temperature": 0.01}),
     Exhibit("sbece-agreement-cold", RESNET18_ROWS, (CE,), drawing="agreement", options={"sbece_temperature": 0.0001}),
 )
-"""For the agreement with ECE the paper does not say what is trained."""
+"""The paper does not say which method the agreement with ECE is measured on."""
 STUDIES = _by_name(
     Exhibit("synthetic", sizes=SIZES, seeds=tuple(range(12))),
     Exhibit("synthetic-boundary", drawing="boundary", sizes=(50,), seeds=(0,)),

@@ -1,4 +1,4 @@
-"""Tables, figures and studies as data, the `Plan` of their runs, and the scales of a plan."""
+"""Tables, figures and studies as data, the `Plan` of their runs, and its scales."""
 
 import csv
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from metacal.lab.training.spec import METHODS, RunSpec
 
 SCALES = ("full", "cpu", "smoke")
 
-# Fixed on cross-entropy alone (validation ECE above 5 %), before anything else was run: docs/paper.md.
+# Chosen with cross-entropy alone (validation ECE above 5 %), before any other run: docs/paper.md.
 CPU_IMAGES: dict[str, dict[str, Any]] = {
     "cifar10": {"train_size": 9000, "meta_size": 1000, "epochs": 30, "milestones": [15, 23]},
     "cifar100": {"train_size": 9000, "meta_size": 1000, "epochs": 30, "milestones": [15, 23]},
@@ -27,7 +27,7 @@ CPU_MODELS = {
     "wideresnet-26-10": ("resnet8", {"width": 32}),
 }
 PUBLISHED: dict[str, Any] = {"meta": "split", "select": "accuracy", "finish": False}
-"""As the paper goes about it, on data whose recipe is ours."""
+"""The paper's settings, for datasets with our own recipe."""
 SMOKE: dict[str, Any] = {
     **{"train_size": 64, "val_size": 64, "meta_size": 32},
     **{"batch_size": 32, "epochs": 2, "milestones": [1]},
@@ -37,26 +37,27 @@ KEPT_IN_SMOKE = (
     *("outer", "meta", "through", "select", "finish", "published", "average"),
 )
 NOTES = {
-    "full": "Made with {}, which is not the published setting: it does not stand against the published figures.",
-    "cpu": "Made at the {} (smaller models, fewer images and epochs; text in full): at most the order of methods can "
-    "be read off it, and what is reduced does not stand against the published figures.",
-    "smoke": "Made at the smoke scale, on the digits, to see that everything runs: the figures mean nothing.",
+    "full": "Made with {}, which is not the published setting: not comparable with the published figures.",
+    "cpu": "Made at the {} (smaller models, fewer images and epochs; text as published): at most the order of methods "
+    "is meaningful, and reduced runs are not comparable with the published figures.",
+    "smoke": "Made at the smoke scale, on the digits, to check that everything runs: the figures are meaningless.",
 }
-"""What is said of a setting that is not the published one."""
+"""Caveats for settings that are not the published ones."""
 
 
 def scale_settings(settings: Mapping[str, Any], scale: str) -> dict[str, Any]:
     """Return the settings of a run at a scale.
 
-    ``cpu`` keeps dataset, method and hyper-parameters, shrinks images, models and epochs; other data is run in full.
-    ``smoke`` shows that everything runs, on the digits in place of images and text: its figures mean nothing.
+    ``cpu`` keeps dataset, method and hyper-parameters, but uses fewer images, smaller models and fewer epochs; data
+    other than images is run as published. ``smoke`` checks that everything runs, with the digits instead of images and
+    text: its figures are meaningless.
 
     Examples:
         >>> scale_settings({"dataset": "cifar10", "model": "resnet18", "method": "mc"}, "cpu")["model"]
         'resnet8'
     """
     method, dataset = settings.get("method", "ce"), settings.get("dataset", "")
-    meta = settings.get("meta", "val" if method == "meta" else "split")  # the paper's methods have a part of their own
+    meta = settings.get("meta", "val" if method == "meta" else "split")  # the paper's methods use a separate part
     if scale == "smoke":
         kept = {key: value for key, value in settings.items() if key in KEPT_IN_SMOKE}
         small = {"dataset": "digits", "model": "mlp", "model_options": {"hidden": [16]}, **kept, **SMOKE}
@@ -75,7 +76,7 @@ def scale_settings(settings: Mapping[str, Any], scale: str) -> dict[str, Any]:
 
 
 class Published(NamedTuple):
-    """A published figure: mean and standard deviation over seeds, and its temperature if there is one."""
+    """A published figure: mean and standard deviation over seeds, and its temperature, if any."""
 
     mean: float
     std: float | None
@@ -84,12 +85,12 @@ class Published(NamedTuple):
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table: data set and model as the paper calls them, and the settings of its runs."""
+    """A row of a table: the paper's names of dataset and model, and the settings of its runs."""
 
     dataset: str
     model: str
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    over: str | None = None  # how a figure comes from test domains, if there are any: ``average`` or ``worst``
+    over: str | None = None  # with test domains: the ``average`` or the ``worst`` figure
 
     @property
     def name(self) -> str:
@@ -104,15 +105,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: a method, and the settings of its runs; None for figures quoted from the literature."""
+    """A column of a table: a method and the settings of its runs, None for figures quoted from the literature."""
 
     label: str
     settings: Mapping[str, Any] | None = field(default_factory=dict, hash=False)
-    calibrated: str | None = None  # how its temperature is chosen, where that is part of the column
+    calibrated: str | None = None  # how to fit the temperature, if the column specifies it
 
 
 class Draw(NamedTuple):
-    """One draw of simulated data: n points to train on and n held out, and fresh ones to test on."""
+    """One draw of simulated data: n points to train on, n held-out points, and fresh ones for testing."""
 
     size: int
     seed: int
@@ -121,7 +122,7 @@ class Draw(NamedTuple):
 
 @dataclass(frozen=True)
 class PlannedCell:
-    """The runs of one row and column, one per seed; none if its figures are quoted."""
+    """The runs of one row and column, one per seed; none for quoted figures."""
 
     row: Row
     column: Column
@@ -131,11 +132,11 @@ class PlannedCell:
 
 @dataclass(frozen=True)
 class Plan:
-    """The runs of an exhibit at a scale, with the user's settings; every spec is built once, here."""
+    """The runs of an exhibit at a scale, with the user's settings."""
 
     exhibit: "Exhibit"
     scale: str = "full"
-    overrides: Mapping[str, Any] = field(default_factory=dict)  # settings for all of its runs
+    overrides: Mapping[str, Any] = field(default_factory=dict)  # settings for all runs
     cells: tuple[PlannedCell, ...] = ()
     draws: tuple[Draw, ...] = ()
 
@@ -146,7 +147,7 @@ class Plan:
 
     @property
     def setting(self) -> str:
-        """The difference from the published setting, such as ``cpu scale, epochs=3``; empty if there is none."""
+        """Difference from the published setting, such as ``cpu scale, epochs=3``; empty if none."""
         if all(cell.is_as_published for cell in self.cells) and not (self.draws and self.scale == "smoke"):
             return ""
         named = [] if self.scale == "full" else [f"{self.scale} scale"]
@@ -154,7 +155,7 @@ class Plan:
 
     @property
     def title(self) -> str:
-        """Number and title, with the setting unless it is the published one."""
+        """Number and title, with the setting if it is not the published one."""
         if not self.setting:
             return self.exhibit.heading
         what = "reduced" if self.setting.endswith("scale") else "reduced or changed"
@@ -162,7 +163,7 @@ class Plan:
 
     @property
     def note(self) -> str:
-        """A caveat on the setting for readers who compare figures."""
+        """A caveat for comparisons, if the setting is not the published one."""
         return NOTES[self.scale].format(self.setting) if self.setting else ""
 
 
@@ -170,7 +171,7 @@ class Plan:
 class Exhibit:
     """A table or figure, of the paper or our own; its title is in ``assets/exhibits.csv``.
 
-    Rows x columns x seeds give its runs. The study on simulated data has sizes x seeds instead: draws, whose models are
+    Its runs are rows x columns x seeds. The study on simulated data has draws instead, sizes x seeds, whose models are
     fitted in seconds and have no spec.
     """
 
@@ -179,15 +180,15 @@ class Exhibit:
     columns: tuple[Column, ...] = ()
     _: KW_ONLY
     seeds: tuple[int, ...] = (0, 1, 2)  # of each cell
-    metrics: tuple[str, ...] = ()  # tables: what is shown of a run; keys of the published figures
-    ranked: bool = False  # whether the paper closes the table with average ranks
-    baseline: str = ""  # the column that the others are compared with, seed by seed, in tables of our own
-    calibrated: str = "grid"  # how temperatures are chosen, where the column does not say
+    metrics: tuple[str, ...] = ()  # tables: the figures of a run; keys of the published figures
+    ranked: bool = False  # whether the paper's table ends with average ranks
+    baseline: str = ""  # our own tables: the column that others are compared with, seed by seed
+    calibrated: str = "grid"  # how to fit temperatures, unless the column specifies it
     drawing: str = ""  # figures: a key of ``DRAWINGS`` in `figures`
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)  # of the drawing
     sizes: tuple[int, ...] = ()  # n, for each draw of simulated data
-    test_points: int = 100_000  # fresh points that accuracy and ECE of a draw are measured on
-    number: str = field(init=False)  # in the paper; empty for what is not in it
+    test_points: int = 100_000  # fresh test points of a draw
+    number: str = field(init=False)  # in the paper; empty if it is not in it
     label: str = field(init=False)  # in the paper's source, and in the published figures
     title: str = field(init=False)
     claim: str = field(init=False)  # what the paper concludes from it
@@ -203,7 +204,7 @@ class Exhibit:
 
     @property
     def tag(self) -> str:
-        """The number for commands, such as ``table-1``; the name if it has none."""
+        """The number for commands, such as ``table-1``, or the name if it has no number."""
         return f"{self.kind}-{self.number}" if self.number else self.name
 
     @property
@@ -219,7 +220,7 @@ class Exhibit:
         return f"{count} {'draw' if self.sizes else 'run'}{'s' if count > 1 else ''}"
 
     def plan(self, scale: str = "full", overrides: Mapping[str, Any] | None = None) -> Plan:
-        """Plan every run and draw; for draws, ``smoke`` is one draw with few test points."""
+        """Plan every run and draw; at the smoke scale there is one draw, with few test points."""
         if scale not in SCALES:
             raise InvalidValueError(f"`scale` must be one of {', '.join(SCALES)}, got {scale!r}.")
         changes = dict(overrides or {})

@@ -1,6 +1,6 @@
-"""Figures of the paper: `prepare_figure` works out the numbers from what runs have stored, `plot_figure` draws those.
+"""Figures of the paper: `prepare_figure` computes the numbers from stored runs, and `plot_figure` plots them.
 
-Each drawing has a ``prepare_*``, from a `Panel` of runs to numbers, and a ``plot_*``.
+Each drawing has a ``prepare_*`` function, from a `Panel` of runs to numbers, and a ``plot_*`` function.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor
 from metacal.functional import dece, expected_calibration_error, soft_binned_ece
 from metacal.functional.calibration_errors import bin_statistics
 from metacal.lab.paper.exhibits import Plan
-from metacal.lab.paper.simulated import DrawStore, plot_boundary, plot_sweep, prepare_boundary, prepare_sweep
+from metacal.lab.paper.simulated import plot_boundary, plot_sweep, prepare_boundary, prepare_sweep, read_draws
 from metacal.lab.training.read_run import read_run
 from metacal.lab.training.run_folder import RunFolder, RunStore
 from metacal.reporting.prediction_plots import draw_diagram
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
 BATCH = 128
 BATCHES = 100
 MOST_EPOCHS = 40
-"""Epochs that agreement is measured after, evenly over training."""
+"""Number of epochs, evenly spaced over training, after which agreement is measured."""
 
 
 @dataclass(frozen=True)
 class Panel:
-    """The complete runs of one data set, model and method, one per seed."""
+    """The complete runs of one dataset, model and method, one per seed."""
 
     row: str
     column: str
@@ -56,7 +56,7 @@ class Panel:
 
     @property
     def name(self) -> str:
-        """Data set, model and method."""
+        """Dataset, model and method."""
         return f"{self.row}, {self.column}"
 
     def views(self) -> list[RunView]:
@@ -75,11 +75,11 @@ class Band:
 
 @dataclass(frozen=True)
 class Chart:
-    """Bands over epochs on their own axes."""
+    """Bands over epochs, on one pair of axes."""
 
     title: str
     bands: list[Band]
-    epochs: list[int] = field(default_factory=list)  # 1, 2, ... if there are none
+    epochs: list[int] = field(default_factory=list)  # empty: 1, 2, ...
     drops: list[int] = field(default_factory=list)  # epochs at which the learning rate drops
     lowest: float = 0.0
     is_share: bool = True  # in percent
@@ -91,9 +91,9 @@ class ClassSmoothing:
 
     name: str
     class_names: list[str]
-    strength: list[float]  # what each class gives away in all
-    spread: list[float]  # standard deviation of it over seeds
-    values: list[list[float]]  # what each class (row) gives to each other (column)
+    strength: list[float]  # total smoothing of each class
+    spread: list[float]  # its standard deviation over seeds
+    values: list[list[float]]  # smoothing of each class (row) towards each other (column)
 
 
 @dataclass(frozen=True)
@@ -110,15 +110,15 @@ class FigureData:
     """The numbers of a figure."""
 
     name: str
-    title: str  # with the setting in it, if it is not the published one
+    title: str  # names the setting, if it is not the published one
     claim: str  # what the paper concludes from it
-    note: str  # what a reader must know before comparing
+    note: str  # caveats
     drawing: str  # a key of `DRAWINGS`
-    panels: list[Any]  # the numbers; empty where there is nothing to draw
-    done: int  # runs (or draws) that are behind it
-    wanted: int  # how many there should be
-    setting: str = ""  # what is not as published, such as ``cpu scale``; empty where nothing is
-    command: str = ""  # fills what is missing
+    panels: list[Any]  # the numbers; empty if there is nothing to plot
+    done: int  # complete runs (or draws)
+    wanted: int  # planned runs (or draws)
+    setting: str = ""  # difference from the published setting, such as ``cpu scale``; empty if none
+    command: str = ""  # completes the missing runs
 
     @property
     def missing(self) -> int:
@@ -131,8 +131,7 @@ def prepare_figure(plan: Plan, store: RunStore) -> FigureData:
     figure, note = plan.exhibit, plan.note
     found: list[Any]
     if plan.draws:
-        kept = DrawStore(store.root)
-        found = [kept.read(draw) for draw in plan.draws if kept.has(draw)]
+        found = list(read_draws(store.root, plan.draws).values())
         done, wanted = len(found), len(plan.draws)
         note = f"ECE of {plan.draws[0].test_points:,} fresh points."
     else:
@@ -146,7 +145,7 @@ def prepare_figure(plan: Plan, store: RunStore) -> FigureData:
 
 
 def plot_figure(data: FigureData) -> Figure | None:
-    """Plot a figure; None if there is no data. The title says if the setting is not the published one."""
+    """Plot a figure, marked if its setting is not the published one; None if there is no data."""
     with house_style():
         figure: Figure | None = DRAWINGS[data.drawing][1](data.panels) if data.panels else None
         if figure is not None and data.setting:
@@ -163,7 +162,7 @@ def image_of(data: FigureData, suffix: str) -> bytes | None:
 def prepare_gap(panel: Panel) -> list[Chart]:
     """Training and validation error and ECE by epoch."""
     histories, charts = [run.read_history() for run in panel.runs], []
-    for title, measure in (("Share wrong", "error"), ("ECE", "ece")):
+    for title, measure in (("Error", "error"), ("ECE", "ece")):
         columns = [(PARTS[part], f"{part}_{measure}") for part in ("train", "val")]
         bands = [band_of(name, [[row[key] for row in history] for history in histories]) for name, key in columns]
         charts.append(Chart(f"{title}: {panel.name}", bands))
@@ -215,7 +214,7 @@ def ranks(values: Tensor) -> Tensor:
 
 
 def prepare_strengths(panels: Sequence[Panel]) -> list[Chart]:
-    """Mean and standard deviation of smoothing strengths over seeds and classes, all panels on one pair of axes."""
+    """Mean and standard deviation of smoothing strengths over seeds and classes, all panels in one chart."""
     bands, drops = [], []
     for panel in panels:
         views = panel.views()
@@ -227,7 +226,7 @@ def prepare_strengths(panels: Sequence[Panel]) -> list[Chart]:
 
 
 def prepare_class_smoothing(panel: Panel) -> list[ClassSmoothing]:
-    """How much each class is smoothed, and towards which others, at the best checkpoints."""
+    """Smoothing of each class, in total and towards each other class, at the best checkpoints."""
     views = panel.views()
     matrices = torch.stack([view.smoothing for view in views if view.smoothing is not None])
     given = matrices.sum(dim=2)
@@ -237,7 +236,7 @@ def prepare_class_smoothing(panel: Panel) -> list[ClassSmoothing]:
 
 
 def prepare_superclass_smoothing(panel: Panel) -> list[SuperclassSmoothing]:
-    """Smoothing within and across superclasses, from the mean of the learned matrices; none without superclasses."""
+    """Smoothing within and across superclasses, from the mean of the learned matrices; empty without superclasses."""
     views = panel.views()
     matrices = [view.smoothing for view in views if view.smoothing is not None]
     names, superclasses = views[0].class_names, views[0].superclasses
@@ -273,7 +272,7 @@ def band_of(name: str, values: Sequence[Sequence[float]] | Tensor) -> Band:
 
 
 def plot_charts(charts: Sequence[Chart]) -> Figure:
-    """Plot two charts in a row, or one alone."""
+    """Plot charts, two per row."""
     columns = min(2, len(charts))
     figure = new_figure((6.4, 8.4)[columns - 1], 3.2 * len(charts) / columns)
     for axis, chart in zip(figure.subplots(len(charts) // columns, columns, squeeze=False).flat, charts, strict=True):
@@ -292,7 +291,7 @@ def plot_charts(charts: Sequence[Chart]) -> Figure:
 
 
 def plot_class_smoothing(panels: Sequence[ClassSmoothing]) -> Figure:
-    """Plot strength by class and the matrix, in one row per panel."""
+    """Plot strength by class and the matrix, one row per panel."""
     figure = new_figure(10.0, 4.6 * len(panels))
     for (bars, grid), panel in zip(figure.subplots(len(panels), 2, squeeze=False), panels, strict=True):
         names = [short(name, 18) for name in panel.class_names]
@@ -301,18 +300,18 @@ def plot_class_smoothing(panels: Sequence[ClassSmoothing]) -> Figure:
         bars.set(title=f"Strength: {panel.name}", ylim=(len(names) - 0.5, -0.5))
         in_percent(bars, "x")
         draw_matrix(figure, grid, panel.values, panel.class_names, shrink=0.7)
-        grid.set(title="Given to (columns) by (rows)")
+        grid.set(title="Smoothing of class (row) towards class (column)")
     return figure
 
 
 def plot_reliability_diagrams(panels: Sequence[ReliabilityPanel]) -> Figure:
-    """Plot diagrams above and shares of samples below."""
+    """Plot diagrams, with shares of samples below."""
     figure = new_figure(3.4 * len(panels), 4.8)
     axes = figure.subplots(2, len(panels), sharex=True, squeeze=False, height_ratios=(4, 1))
     for (upper, lower), panel in zip(axes.T, panels, strict=True):
         draw_diagram(upper, lower, panel.edges, panel.bins)
         upper.set_title(f"{panel.name}\nECE {panel.bins.ece or 0.0:.2%}", fontsize=8)
-    axes[0][0].set_ylabel("Share right")
+    axes[0][0].set_ylabel("Accuracy")
     axes[1][0].set_ylabel("Samples")
     return figure
 
@@ -333,4 +332,4 @@ DRAWINGS: dict[str, tuple[Callable[..., list[Any]], Callable[[Any], Figure]]] = 
     "sweep": (prepare_sweep, plot_sweep),
     "boundary": (prepare_boundary, plot_boundary),
 }
-"""By name: from panels of runs (or records of draws) to numbers, and from these to the figure."""
+"""By name: a function from panels of runs (or records of draws) to numbers, and one from numbers to the figure."""

@@ -1,4 +1,4 @@
-"""Writes tables and figures to files and to one page, with published figures and provenance."""
+"""Writes tables and figures to files and to one page, with the published figures and provenance."""
 
 import base64
 import shlex
@@ -10,7 +10,7 @@ from typing import Any
 from metacal.files import write_json, write_text
 from metacal.lab.paper.exhibits import Plan
 from metacal.lab.paper.figures import FigureData, image_of, plot_figure, prepare_figure
-from metacal.lab.paper.simulated import DrawStore, prepare_study_table
+from metacal.lab.paper.simulated import prepare_study_table, read_draws
 from metacal.lab.paper.tables import TableData, best_of, csv_table, markdown_table, metric_name, prepare_table
 from metacal.lab.training.environment import provenance
 from metacal.lab.training.run_folder import RunStore
@@ -39,7 +39,7 @@ def write_exhibits(prepared: Sequence[TableData | FigureData], folder: Path) -> 
 
 
 def render_paper_page(prepared: Sequence[TableData | FigureData], title: str, version: str = "") -> str:
-    """Return the page's HTML: no scripts, no requests, and all text from data escaped."""
+    """Return the HTML of the page: no scripts, no requests, and all text from data is escaped."""
     images = {data.name: image_of(data, "svg") for data in prepared if isinstance(data, FigureData)}
     encoded = {name: base64.b64encode(image).decode() for name, image in images.items() if image is not None}
     words = {"best_of": best_of, "metric_name": metric_name, "version": version}
@@ -47,14 +47,12 @@ def render_paper_page(prepared: Sequence[TableData | FigureData], title: str, ve
 
 
 def prepare_provenance(command: Sequence[str], plans: Sequence[Plan], store: RunStore) -> dict[str, Any]:
-    """Return plain values for ``about.json``: what was run, with which versions, where, and the training time.
+    """Return plain values for ``about.json``: command, versions, machine, complete runs and draws, and training time.
 
-    Runs and draws that are not complete are left out. Date and commit are those of now; a run that knows the commit it
-    was made at says it.
+    Date and commit are the current ones; each run also has the commit it was made at, if known.
     """
     draws = list(dict.fromkeys(draw for plan in plans for draw in plan.draws))
-    kept = DrawStore(store.root) if draws else None
-    drawn = [kept.read(draw).get("seconds", 0.0) for draw in draws if kept and kept.has(draw)]
+    drawn = [record.get("seconds", 0.0) for record in read_draws(store.root, draws).values()]
     runs = []
     for spec in {spec.hash: spec for plan in plans for spec in plan.specs}.values():
         folder = store.folder(spec)

@@ -1,18 +1,18 @@
 """The paper's study on simulated data: calibration of each method relative to the oracle, by training size.
 
 Every method sees the same 2n labels: cross-entropy and label smoothing are fitted on all of them, Meta-Calibration
-trains on n and learns on the other n. Cross-entropy is fitted on those n alone too. Accuracy and ECE are those of fresh
-test points.
+trains on n and learns on the other n. Cross-entropy is also fitted on the first n alone. Accuracy and ECE are measured
+on fresh test points.
 
-These fits are not runs with a spec: each is a logistic regression at its optimum (L-BFGS on all samples at once), with
-neither epochs nor checkpoints. A draw is a pure function, `fit_draw`, and one small file.
+These fits are not runs with a spec: each is a logistic regression, fitted to its optimum by full-batch L-BFGS, without
+epochs or checkpoints. A draw is a pure function, `fit_draw`, and one small file.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from scipy import special
 from torch import Tensor, nn
 
 from metacal.errors import StorageError
-from metacal.files import as_figures, read_json, write_json
+from metacal.files import as_figures, read_json
 from metacal.functional import expected_calibration_error
 from metacal.lab.data import load_dataset, simulated_oracle
 from metacal.lab.paper.exhibits import Draw, Plan, published_figures
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 VERSION = 2
-"""Of how models are fitted on a draw; part of every file's name."""
+"""Version of the fits; part of every file name."""
 COLUMNS = {"oracle": "Oracle", "ce": "Cross-Entropy", "ls": "LS", "mc": "MC", "ce-n": "Cross-Entropy on n"}
 NAMES = {
     "oracle": "oracle",
     "ce": "cross-entropy",
     "ls": "label smoothing",
     "mc": "meta-calibration",
-    "ce-n": "cross-entropy on half of them",
+    "ce-n": "cross-entropy on n labels",
 }
 STEPS = 3000
 LR = 0.1
@@ -51,11 +51,11 @@ OUTER = replace(PAPER, every=4, adaptive=True)
 SMOOTHING = 0.05
 POINTS_KEPT = 400
 NOTE = (
-    "Ours: mean ± population standard deviation over draws. Every method sees the same 2n labels, but for the last "
-    "column: it is fitted on the n that Meta-Calibration trains on. The paper does not say how many points it drew, so "
-    "its figures have a line of their own."
+    "Ours: mean ± population standard deviation over draws. Every method sees the same 2n labels, except for the last "
+    "column, which is fitted on the n that Meta-Calibration trains on. The paper does not give its number of points, "
+    "so its figures have a row of their own."
 )
-SMOKE_NOTE = " Made at the smoke scale, one draw and few test points, to see that everything runs."
+SMOKE_NOTE = " Made at the smoke scale, with one draw and few test points, to check that everything runs."
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class SweepLine:
 class Boundary:
     """One method on one draw of simulated data: the logit of class 1 is ``weight . x + bias``.
 
-    ``ece`` is that of the test points; some of these are in ``points``, as ``[x, y, label]``.
+    ``ece`` is measured on the test points; ``points`` are some of these, as ``[x, y, label]``.
     """
 
     method: str
@@ -84,39 +84,27 @@ class Boundary:
     points: list[list[float]]
 
 
-class DrawStore:
-    """Fits on draws, one small file each, next to the runs of a folder.
+def draw_file(root: Path, draw: Draw) -> Path:
+    """Return the file with the result of `fit_draw`, in the folder of runs.
 
     Examples:
-        >>> DrawStore("runs").path(Draw(20, 0, 100_000)).as_posix()
+        >>> draw_file(Path("runs"), Draw(20, 0, 100_000)).as_posix()
         'runs/simulated/v2-n20-seed0-test100000.json'
     """
+    return root / "simulated" / f"v{VERSION}-n{draw.size}-seed{draw.seed}-test{draw.test_points}.json"
 
-    def __init__(self, root: str | Path) -> None:
-        self.root = Path(root) / "simulated"
 
-    def path(self, draw: Draw) -> Path:
-        """The file of a draw."""
-        return self.root / f"v{VERSION}-n{draw.size}-seed{draw.seed}-test{draw.test_points}.json"
+def read_draw(path: Path) -> dict[str, Any]:
+    """Read the result of `fit_draw` from its file."""
+    record: dict[str, Any] = as_figures(read_json(path))
+    if not isinstance(record, dict) or not {"size", "methods", "points"} <= record.keys():
+        raise StorageError(f"{path} is damaged; delete it to fit the draw again.")
+    return record
 
-    def has(self, draw: Draw) -> bool:
-        """Whether a draw has been fitted."""
-        return self.path(draw).exists()
 
-    def read(self, draw: Draw) -> dict[str, Any]:
-        """Return the result of `fit_draw` for a draw."""
-        return self.read_file(self.path(draw))
-
-    def read_file(self, path: Path) -> dict[str, Any]:
-        """Read a record from its file."""
-        record: dict[str, Any] = as_figures(read_json(path))
-        if not isinstance(record, dict) or not {"size", "methods", "points"} <= record.keys():
-            raise StorageError(f"{path} is damaged; delete it, and the draw is fitted again.")
-        return record
-
-    def write(self, draw: Draw, record: dict[str, Any]) -> None:
-        """Store a record."""
-        write_json(self.path(draw), record)
+def read_draws(root: Path, draws: Iterable[Draw]) -> dict[Draw, dict[str, Any]]:
+    """Read the results of all draws that have been fitted."""
+    return {draw: read_draw(path) for draw in draws if (path := draw_file(root, draw)).exists()}
 
 
 def fit_draw(size: int, seed: int, test_points: int = 100_000) -> dict[str, Any]:
@@ -125,12 +113,12 @@ def fit_draw(size: int, seed: int, test_points: int = 100_000) -> dict[str, Any]
     Args:
         size: n; every method but ``ce-n`` sees 2n labels.
         seed: of the data.
-        test_points: fresh points to measure on.
+        test_points: number of fresh test points.
 
     Returns:
         ``size``, ``seed``, ``test_points``, ``methods`` (each with ``accuracy`` and ``ece`` as fractions, and the
         ``weight`` and ``bias`` of the logit of class 1), some test ``points`` as ``[x, y, label]``, and the ``seconds``
-        that it took.
+        it took.
 
     Examples:
         >>> found = fit_draw(50, 0, test_points=20_000)["methods"]
@@ -138,7 +126,7 @@ def fit_draw(size: int, seed: int, test_points: int = 100_000) -> dict[str, Any]
         (['oracle', 'ce', 'ls', 'mc', 'ce-n'], True)
     """
     started, threads = time.perf_counter(), torch.get_num_threads()
-    torch.set_num_threads(1)  # models as small as these gain nothing from more, and lose much on a busy machine
+    torch.set_num_threads(1)  # small models gain nothing from more threads, and lose much on a busy machine
     try:
         data = load_dataset("simulated", n_train=2 * size, n_test=test_points, seed=seed)
         x, y = data.test.inputs.double(), data.test.targets
@@ -178,7 +166,7 @@ def fit(method: str, x: Tensor, y: Tensor, size: int, seed: int) -> nn.Linear:
 
 
 def fit_likelihood(model: nn.Linear, x: Tensor, y: Tensor, smoothing: float) -> None:
-    """Minimise (smoothed) cross-entropy; for separable classes, which have no minimum, stop far along."""
+    """Minimise (smoothed) cross-entropy; separable classes have no minimum, and stop at the iteration limit."""
     loss = LabelSmoothingLoss(smoothing)
     optimizer = torch.optim.LBFGS(model.parameters(), max_iter=500, line_search_fn="strong_wolfe")
 
@@ -204,9 +192,8 @@ def fit_meta_calibrated(model: nn.Linear, x: Tensor, y: Tensor, x_meta: Tensor, 
 
 
 def prepare_study_table(plan: Plan, root: Path) -> TableData:
-    """Return the study as a table: a row for each size, and the published row, whose size is not known."""
-    study, store = plan.exhibit, DrawStore(root)
-    records = {draw: store.read(draw)["methods"] for draw in plan.draws if store.has(draw)}
+    """Return the study as a table: a row for each size, and the published row, whose size is unknown."""
+    study, records = plan.exhibit, read_draws(root, plan.draws)
     lines: list[tuple[Cell, ...]] = []
     for key in ("accuracy", "ece"):
         metric = f"{key}_percent"
@@ -219,7 +206,7 @@ def prepare_study_table(plan: Plan, root: Path) -> TableData:
             draws = [draw for draw in plan.draws if draw.size == size]
             line = []
             for method, label in COLUMNS.items():
-                values = tuple(100 * records[draw][method][key] for draw in draws if draw in records)
+                values = tuple(100 * records[draw]["methods"][method][key] for draw in draws if draw in records)
                 line.append(Cell(f"2n = {2 * size} labels", label, metric, values, len(draws), None, None))
             lines.append(tuple(line))
     note = NOTE + (SMOKE_NOTE if plan.setting else "")
@@ -247,7 +234,7 @@ def prepare_boundary(records: Sequence[dict[str, Any]]) -> list[Boundary]:
 
 
 def plot_sweep(lines: Sequence[SweepLine]) -> Figure:
-    """Plot ECE by number of labels, both on logarithmic axes."""
+    """Plot ECE by number of labels, on logarithmic axes."""
     figure, axis = new_axis(6.6, 4.0)
     labels = [2 * size for size in lines[0].sizes]
     for line, (colour, style) in zip(lines, SERIES, strict=False):
@@ -277,7 +264,7 @@ def plot_boundary(methods: Sequence[Boundary]) -> Figure:
             x, y, _ = points[points[:, 2] == label].T
             chosen = probs[points[:, 2] == label]
             shown = axis.scatter(x, y, c=chosen, cmap="RdBu_r", vmin=0, vmax=1, s=14, marker=marker)
-        nearest = -found.bias * weight / (weight @ weight)  # of the points on the line, to the origin
+        nearest = -found.bias * weight / (weight @ weight)  # the point of the line nearest to the origin
         axis.axline(nearest, nearest + weight[::-1] * (-1, 1), color=INK, linewidth=1.2)
         axis.set(title=f"{NAMES[found.method]}\nECE {found.ece:.2%}", xlim=(-3, 3), ylim=(-3, 3), aspect="equal")
         axis.grid(visible=False)

@@ -1,4 +1,4 @@
-"""Tables of the paper: `prepare_table` computes our figures next to the published; as Markdown and CSV."""
+"""Tables of the paper: `prepare_table` computes our figures next to the published ones; Markdown and CSV."""
 
 import csv
 import io
@@ -46,26 +46,26 @@ FIGURES: dict[str, Callable[..., Tensor | float]] = {
     "aurc": lambda **test: risk_coverage(*_top_label(**test)).area,
     "coverage_at_1_risk": lambda **test: risk_coverage(*_top_label(**test)).coverage_at_risk(0.01),
 }
-"""What tables show of logits and targets, as it is and after a temperature."""
+"""Functions of logits and targets; tables show their values before and after temperature scaling."""
 TEMPERATURES: dict[str, Callable[..., float]] = {
     "grid": fit_temperature_by_grid,
     "lbfgs-10": lambda **val: fit_temperature_by_lbfgs(**val, max_iterations=10).temperature,
     "lbfgs-50": lambda **val: fit_temperature_by_lbfgs(**val, max_iterations=50).temperature,
     "likelihood": lambda **val: fit_temperature(**val).temperature,
 }
-"""Ways to choose a temperature."""
+"""Ways to fit a temperature."""
 DIGITS = 2
-PUBLISHED = "published, and by how much ours is above it where both are of the same setting."
-PAIRED = "mean difference to {} over the seeds of both, with its 95 % interval (Student's t)."
+PUBLISHED = "published figure, and ours minus published if the settings are the same."
+PAIRED = "mean difference from {} over the common seeds, with its 95 % interval (Student's t)."
 COMPARED = ("paired_difference", "paired_half_interval")
 SHOWN = {"ece": "ECE", "nll": "NLL", "aurc": "AURC", "1 risk": "1 % risk"}
 WORTH: dict[str, Callable[[float], float]] = {
     "accuracy_percent": float,
     "coverage_at_1_risk_percent": float,
     "coverage_at_1_risk_after_temperature_percent": float,
-    "confidence_minus_accuracy_percent": lambda gap: -abs(gap),  # it has a sign: above 0 a model is over-confident
+    "confidence_minus_accuracy_percent": lambda gap: -abs(gap),  # above 0 a model is over-confident
 }
-"""How good a figure is; of all others lower is better."""
+"""Functions that increase with quality; for all other figures, lower is better."""
 
 
 @dataclass(frozen=True)
@@ -75,18 +75,18 @@ class Cell:
     row: str
     column: str
     metric: str
-    values: tuple[float, ...]  # one a seed
-    wanted: int  # how many seeds there should be
-    temperature: float | None  # mean over seeds, where a temperature was fitted
+    values: tuple[float, ...]  # one per seed
+    wanted: int  # planned number of seeds
+    temperature: float | None  # mean over seeds, if a temperature was fitted
     published: Published | None
-    is_quoted: bool = False  # figures from the literature, never run
-    is_reduced: bool = False  # ours is of another setting than the published one, and does not stand against it
-    is_in_paper: bool = False  # the paper has this method on this data, if not this figure of it
-    paired: tuple[float, ...] = ()  # differences to the baseline, one a seed that both have
+    is_quoted: bool = False  # a figure from the literature, never run
+    is_reduced: bool = False  # our setting is not the published one, so the figures are not comparable
+    is_in_paper: bool = False  # the paper has this method on this data, but perhaps not this metric
+    paired: tuple[float, ...] = ()  # differences from the baseline, one per common seed
 
     @property
     def mean(self) -> float | None:
-        """Mean over seeds; None without any."""
+        """Mean over seeds; None if there are none."""
         return statistics.fmean(self.values) if self.values else None
 
     @property
@@ -114,7 +114,7 @@ class Cell:
         return len(self.values) < self.wanted and not self.is_quoted
 
     def text(self) -> str:
-        """Our figure as printed."""
+        """Our figure as text."""
         if self.mean is None:
             return "quoted" if self.is_quoted else "-"
         missing = "" if len(self.values) == self.wanted else f" ({len(self.values)} of {self.wanted})"
@@ -127,7 +127,7 @@ class Cell:
         return statistics.fmean(self.paired), half_interval(self.paired) if len(self.paired) > 1 else None
 
     def published_text(self) -> str:
-        """The text next to our figure: the published figure and the difference, or `paired`."""
+        """The text next to our figure: the published figure and the difference, or the paired difference."""
         if (paired := self.paired_interval()) is not None:
             return _figure(self.metric, *paired, None, sign="+").replace("-", "−")
         if self.published is None:
@@ -152,15 +152,15 @@ class TableData:
     """The numbers of a table."""
 
     name: str
-    title: str  # with the setting in it, if it is not the published one
+    title: str  # names the setting, if it is not the published one
     claim: str  # what the paper concludes from it
-    note: str  # what a reader must know before comparing
+    note: str  # caveats
     columns: tuple[str, ...]  # labels
     cells: tuple[tuple[Cell, ...], ...]  # row by row, metric by metric
-    ranks: tuple[float, ...] | None  # average rank of each column, ours; None where cells are missing
-    published_ranks: tuple[float, ...] | None = None  # over all of the paper's rows and columns
-    command: str = ""  # fills what is missing
-    baseline: str = ""  # the column that others are compared with, where that is not the published figure
+    ranks: tuple[float, ...] | None  # our average rank of each column; None if cells are missing
+    published_ranks: tuple[float, ...] | None = None  # over the paper's whole table
+    command: str = ""  # completes the missing runs
+    baseline: str = ""  # the column that others are compared with, instead of the published figures
 
     @property
     def beside(self) -> str:
@@ -174,7 +174,7 @@ class TableData:
 
     @property
     def rank_lines(self) -> list[tuple[str, list[str]]]:
-        """Average ranks as printed: ours and the published ones."""
+        """Average ranks as text: ours and the published ones."""
         both = (("average rank, ours", self.ranks), ("average rank, published (whole table)", self.published_ranks))
         return [(name, [f"{rank:.1f}" for rank in ranks]) for name, ranks in both if ranks is not None]
 
@@ -189,11 +189,11 @@ def measure(
 
     Args:
         folder: of the run.
-        metrics: which; ``x_after_temperature`` is figure x of the scaled logits, ``x_percent`` is in percent.
-        calibrated: how a temperature is chosen on the validation set.
-        over: ``average`` or ``worst``: each figure over the test domains of the run.
+        metrics: names; ``x_after_temperature`` is figure x after temperature scaling, ``x_percent`` is in percent.
+        calibrated: how to fit the temperature on the validation set; a key of `TEMPERATURES`.
+        over: ``average`` or ``worst`` value over the test domains of the run.
     """
-    scores = folder.read_scores()  # a run whose scores are damaged is not complete
+    scores = folder.read_scores()  # raises if they are damaged
     val, test = folder.read_predictions("val"), folder.read_predictions("test")
     temperature = TEMPERATURES[calibrated or "grid"](logits=val.logits, targets=val.targets)
     domains: dict[str, float] = {}
@@ -243,7 +243,7 @@ def prepare_table(plan: Plan, store: RunStore) -> TableData:
 
 
 def _source_note(plan: Plan, store: RunStore) -> str:
-    """Name the data files of the runs, and the source of the test images of domains."""
+    """Name the data files of the runs, and the source of corrupted test images."""
     folders = [folder for spec in plan.specs if (folder := store.folder(spec)).is_complete]
     files = sorted({PurePath(path).name for folder in folders for path in folder.read_environment().get("data", ())})
     notes = [f"Data: {', '.join(files)}."] if files else []
@@ -254,7 +254,7 @@ def _source_note(plan: Plan, store: RunStore) -> str:
 
 
 def _measured(plan: Plan, cell: PlannedCell, store: RunStore) -> dict[int, dict[str, float]]:
-    """Return the figures of the complete runs, by their number."""
+    """Return the figures of the complete runs of a cell, by position of the seed."""
     how = (plan.exhibit.metrics, cell.column.calibrated or plan.exhibit.calibrated, cell.row.over)
     folders = enumerate(map(store.folder, cell.specs))
     return {number: measure(folder, *how) for number, folder in folders if folder.is_complete}
@@ -282,7 +282,7 @@ def _cell(plan: Plan, planned: PlannedCell, metric: str, measured: dict[str, dic
 
 
 def average_ranks(values: Sequence[Sequence[float]]) -> list[float]:
-    """Mean rank of each column over rows; the lowest value ranks first, and ties share the lowest rank.
+    """Mean rank of each column over rows; the lowest value has rank 1, and ties share the lowest rank.
 
     Examples:
         >>> average_ranks([[1.0, 2.0, 2.0], [3.0, 1.0, 2.0]])
@@ -316,7 +316,7 @@ def metric_name(metric: str) -> str:
 
 
 def best_of(line: tuple[Cell, ...]) -> set[str]:
-    """Return the columns with the best printed mean, including ties; none if there is only one."""
+    """Return the columns with the best rounded mean, including ties; none if only one has a mean."""
     worth, digits = WORTH.get(line[0].metric, operator.neg), _digits(line[0].metric)
     worths = {cell.column: worth(round(cell.mean, digits)) for cell in line if cell.mean is not None}
     return {column for column in worths if worths[column] == max(worths.values())} if len(worths) > 1 else set()
@@ -334,7 +334,7 @@ def markdown_table(data: TableData) -> str:
     lines += [_pipes([name, "", *ranks]) for name, ranks in data.rank_lines]
     lines += ["", f"In brackets: {data.beside}"]
     if data.missing:
-        lines += ["", f"{data.missing} cells lack seeds: `{data.command}` fills them."]
+        lines += ["", f"{data.missing} cells lack seeds: `{data.command}` completes them."]
     return "\n".join(lines) + "\n"
 
 
@@ -343,7 +343,7 @@ def _pipes(cells: list[str]) -> str:
 
 
 def csv_table(data: TableData) -> str:
-    """Return a CSV line per cell; the difference is empty unless ours has the published setting."""
+    """Return a CSV line per cell; the difference is empty unless our setting is the published one."""
     lines: list[dict[str, object]] = [
         {
             "row": cell.row,
