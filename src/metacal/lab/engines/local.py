@@ -21,7 +21,7 @@ import torch
 from metacal.errors import InUseError, MetacalError
 from metacal.functional.arguments import check_integer
 from metacal.lab.training import Hardware, RunSpec, Stopped, StopRequest, run
-from metacal.lab.training.events import EpochDone, Event, TrainingBegan
+from metacal.lab.training.events import EpochDone, Event, TrainingBegan, silence
 from metacal.lab.training.run_folder import RunStore
 
 TRY_AGAIN = 0.5
@@ -66,10 +66,6 @@ class RunFailed:
 
 RunEvent = RunStarted | RunProgressed | RunFinished | RunFailed
 Listener = Callable[[RunEvent], None]
-
-
-def silence(event: RunEvent) -> None:
-    """Ignore all events."""
 
 
 @dataclass(frozen=True)

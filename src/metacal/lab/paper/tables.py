@@ -1,7 +1,5 @@
 """Tables of the paper: `prepare_table` computes our figures next to the published ones; Markdown and CSV."""
 
-import csv
-import io
 import operator
 import statistics
 from collections.abc import Callable, Sequence
@@ -13,6 +11,7 @@ from torch import Tensor
 
 from metacal.errors import InvalidValueError
 from metacal.evaluation import risk_coverage
+from metacal.files import csv_text
 from metacal.functional import (
     classwise_calibration_error,
     expected_calibration_error,
@@ -344,7 +343,7 @@ def _pipes(cells: list[str]) -> str:
 
 def csv_table(data: TableData) -> str:
     """Return a CSV line per cell; the difference is empty unless our setting is the published one."""
-    lines: list[dict[str, object]] = [
+    lines = [
         {
             "row": cell.row,
             "method": cell.column,
@@ -361,8 +360,4 @@ def csv_table(data: TableData) -> str:
         for cells in data.cells
         for cell in cells
     ]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, lines[0], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return text.getvalue()
+    return csv_text(lines)

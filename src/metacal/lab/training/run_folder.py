@@ -158,7 +158,7 @@ class RunFolder:
         epoch = int(record["epoch"])
         write_tensors(self.path / f"epochs/{epoch:04d}.safetensors", tensors)
         kept = [row for row in self.read_history() if row["epoch"] < epoch]
-        self._write_history([*kept, dict(record)])
+        files.write_text(self.path / "history.csv", files.csv_text([*kept, record]))
 
     def drop_epochs(self, done: int) -> None:
         """Remove records of epochs after the first ``done``, and temporary files of killed processes."""
@@ -168,7 +168,8 @@ class RunFolder:
         if rows and rows[-1]["epoch"] < done:
             raise self._damaged("history.csv", f"it ends with epoch {rows[-1]['epoch']:g} of {done}")
         if len(rows) > done:
-            self._write_history([row for row in rows if row["epoch"] <= done])
+            kept = [row for row in rows if row["epoch"] <= done]
+            files.write_text(self.path / "history.csv", files.csv_text(kept))
         for file in (self.path / "epochs").glob("*.safetensors"):
             if int(file.stem) > done:
                 file.unlink()
@@ -188,13 +189,6 @@ class RunFolder:
         except (KeyError, ValueError, csv.Error) as error:
             raise self._damaged("history.csv", str(error)) from None
         return history
-
-    def _write_history(self, rows: list[dict[str, float]]) -> None:
-        text = io.StringIO()
-        writer = csv.DictWriter(text, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        files.write_text(self.path / "history.csv", text.getvalue())
 
     def read_epoch(self, epoch: int) -> dict[str, Tensor]:
         """Read validation logits and hyper-parameters (``omega.*``) after an epoch."""
