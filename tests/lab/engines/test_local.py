@@ -99,7 +99,7 @@ def test_a_stop_saves_and_a_second_call_goes_on(jobs, tmp_path):
         engine(jobs).execute(runs, store, emit=Record(at_the_fifth_epoch), stop=stop)
     assert stopped.value.signal == signal.SIGINT
     assert not workers()
-    assert store.state(runs[0]) == "begun"
+    assert store.state(runs[0]) == "unfinished"
     assert store.state(runs[2]) == "missing"
     heard = Record()
     assert engine().execute(runs, store, emit=heard) == {}

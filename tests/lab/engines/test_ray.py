@@ -107,7 +107,7 @@ def test_a_failure_and_a_stop(cluster, tmp_path):
     heard = Record(at_the_fifth_epoch)
     with pytest.raises(Stopped):
         RayEngine(cluster.address, cpus=0.5).execute([bad, long], store, emit=heard, stop=stop)
-    assert store.state(long) == "begun"
+    assert store.state(long) == "unfinished"
     assert (store.folder(long).checkpoints / "last.ckpt").exists()
     assert any("loss became" in getattr(event, "error", "") for event in heard.events)
     with pytest.raises(InvalidValueError, match=r"must fit on a machine of the cluster \(.*\), got 1 and 1"):

@@ -95,8 +95,8 @@ def check(names: Names, data_dir: DataDir = None) -> None:
     console = Console()
     for source in [find_source(name) for name in names]:
         for each in check_dataset(source.name, folder=data_dir):
-            said = "as published" if each.is_good else "no published hash"
-            console.say(f"{source.name}: {each.path}: {said} ({each.found})")
+            verdict = "as published" if each.is_good else "no published hash"
+            console.say(f"{source.name}: {each.path}: {verdict} ({each.found})")
         console.say(f"{source.name}: read without errors")
 
 

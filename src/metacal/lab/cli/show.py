@@ -67,7 +67,7 @@ def show_exhibit(plan: "Plan", selection: Selection) -> None:
         console.print(f"Methods: {', '.join(column.label for column in exhibit.columns)}", markup=False)
     if plan.specs:
         states = [runs.state(spec) for spec in plan.specs]
-        counts = ", ".join(f"{states.count(state)} {state}" for state in ("complete", "begun", "missing"))
+        counts = ", ".join(f"{states.count(state)} {state}" for state in ("complete", "unfinished", "missing"))
         console.print(f"{len(states)} runs at the {plan.scale} scale: {counts}.")
         if missing := [spec for spec, state in zip(plan.specs, states, strict=True) if state != "complete"]:
             console.print(time_left(missing, runs))

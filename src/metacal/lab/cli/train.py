@@ -63,13 +63,13 @@ def train(
     from metacal.lab.cli.progress import exit_when_stopped, watch_training
     from metacal.lab.data import SOURCES
     from metacal.lab.models import MODELS
-    from metacal.lab.training import RunFolder, are_of_hardware, read_assignments, read_hardware, run
+    from metacal.lab.training import RunFolder, are_hardware_settings, read_assignments, read_hardware, run
     from metacal.lab.training.environment import is_first_process
     from metacal.lab.training.run_folder import RunStore
 
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # silence its start-up messages
     words = settings or []
-    if resume and run_dir is not None and are_of_hardware(words):
+    if resume and run_dir is not None and are_hardware_settings(words):
         spec, hardware = RunFolder(run_dir).read_spec_to_build(trust_model=trust_model), read_hardware(words)
     else:
         spec, hardware = read_assignments(words, datasets=SOURCES, models=MODELS)
@@ -94,9 +94,9 @@ def train(
 
 def resume_command(words: list[str], spec: "RunSpec", folder: "RunFolder", data_dir: Path | None) -> str:
     """Return the command that continues a run."""
-    from metacal.lab.training import are_of_hardware
+    from metacal.lab.training import are_hardware_settings
 
-    machine = [word for word in words if are_of_hardware([word])]
+    machine = [word for word in words if are_hardware_settings([word])]
     trust = ["--trust-model"] if spec.has_own_model else []
     data = [] if data_dir is None else ["--data-dir", str(data_dir)]
     return shlex.join(["metacal", "train", *machine, "--run-dir", str(folder.path), "--resume", *trust, *data])

@@ -133,8 +133,8 @@ def check_hash(path: Path) -> HashCheck:
 def damaged(path: Path, reason: str | BaseException) -> DamagedFileError:
     """Return the error for an unreadable file, with expected and actual hash if known."""
     if isinstance(reason, BaseException):
-        said = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
-        reason = said.rstrip(".").replace("\n", " ")
+        message = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
+        reason = message.rstrip(".").replace("\n", " ")
     text = f"{path} is damaged: {reason}"
     if path.is_file() and (checked := check_hash(path)).is_good is False:
         text += f"; expected {checked.expected}, found {checked.found}"

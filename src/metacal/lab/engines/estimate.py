@@ -30,10 +30,10 @@ def estimate_seconds(specs: Sequence[RunSpec], store: RunStore) -> float:
         True
     """
     known = _seconds_of_complete_runs(store)
-    return sum(known.get(_likeness(spec)) or _seconds_by_size(spec) for spec in specs)
+    return sum(known.get(_similarity_key(spec)) or _seconds_by_size(spec) for spec in specs)
 
 
-def _likeness(spec: RunSpec) -> tuple[object, ...]:
+def _similarity_key(spec: RunSpec) -> tuple[object, ...]:
     work = (spec.dataset, spec.model, _options(spec), spec.train_size, spec.epochs)
     return (*work, spec.method.needs_meta, spec.outer)
 
@@ -46,10 +46,10 @@ def _seconds_of_complete_runs(store: RunStore) -> dict[tuple[object, ...], float
     groups: dict[tuple[object, ...], list[float]] = {}
     for folder in store.complete():
         try:
-            groups.setdefault(_likeness(folder.read_spec()), []).append(folder.read_scores()["train_seconds"])
+            groups.setdefault(_similarity_key(folder.read_spec()), []).append(folder.read_scores()["train_seconds"])
         except MetacalError:
             continue  # `metacal validate` reports it
-    return {likeness: sum(seconds) / len(seconds) for likeness, seconds in groups.items()}
+    return {key: sum(seconds) / len(seconds) for key, seconds in groups.items()}
 
 
 def _seconds_by_size(spec: RunSpec) -> float:
@@ -86,9 +86,9 @@ def _speed() -> float:
     images = torch.zeros(shape.samples, *shape.input_shape, device=device)
     fastest = float("inf")
     for _ in range(4):
-        begun = time.perf_counter()
+        started = time.perf_counter()
         network(images).sum().backward()
         if device.type == "cuda":
             torch.cuda.synchronize()
-        fastest = min(fastest, time.perf_counter() - begun)
+        fastest = min(fastest, time.perf_counter() - started)
     return len(images) * _training_flops("resnet8", "{}", shape) / fastest

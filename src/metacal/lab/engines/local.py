@@ -106,8 +106,9 @@ def attempt(spec: RunSpec, place: Place, emit: Listener, stop: StopRequest) -> O
     folder = place.store.folder(spec)
     try:
         stop.raise_if_asked()
-        where: dict[str, Any] = {"hardware": place.hardware, "data_dir": place.data_dir}
-        return Outcome("finished", run(spec, folder, **where, resume=True, emit=listen, stop=stop))
+        hardware, data_dir = place.hardware, place.data_dir
+        scores = run(spec, folder, hardware=hardware, data_dir=data_dir, resume=True, emit=listen, stop=stop)
+        return Outcome("finished", scores)
     except InUseError:
         time.sleep(TRY_AGAIN)
         return Outcome("in use")
@@ -268,11 +269,11 @@ def attempt_in_process(
     theirs.close()
     try:
         while not is_over():
-            told: RunEvent | Outcome | None = line.recv() if line.poll(PAUSE) else None
-            if isinstance(told, Outcome):
-                return told
-            if told is not None:
-                emit(told)
+            message: RunEvent | Outcome | None = line.recv() if line.poll(PAUSE) else None
+            if isinstance(message, Outcome):
+                return message
+            if message is not None:
+                emit(message)
         return Outcome("stopped")
     except (EOFError, ConnectionResetError):
         return DIED
@@ -292,13 +293,13 @@ def _work(spec: RunSpec, place: Place, line: Connection, environment: dict[str, 
             line.recv()
         stop.signal = signal.SIGTERM
 
-    def tell(what: RunEvent | Outcome) -> None:
+    def send(message: RunEvent | Outcome) -> None:
         with suppress(OSError):  # the parent is gone, and the run stops
-            line.send(what)
+            line.send(message)
 
     threading.Thread(target=stop_at_end_of_pipe, daemon=True).start()
     with stop.listening():
-        tell(attempt(spec, place, tell, stop))
+        send(attempt(spec, place, send, stop))
 
 
 def visible_gpus(hardware: Hardware) -> list[str]:

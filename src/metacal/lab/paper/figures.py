@@ -174,19 +174,19 @@ def prepare_agreement(panel: Panel, *, sbece_temperature: float | None = None, s
 
     SB-ECE is one of them if a temperature for it is given; ``spearman`` adds the correlation of ranks.
     """
-    stand_ins: dict[str, Callable[..., Tensor]] = {"DECE": dece}
+    surrogates: dict[str, Callable[..., Tensor]] = {"DECE": dece}
     if sbece_temperature is not None:
-        stand_ins["SB-ECE"] = partial(soft_binned_ece, temperature=sbece_temperature, power=1.0)
+        surrogates["SB-ECE"] = partial(soft_binned_ece, temperature=sbece_temperature, power=1.0)
     last = min(len(run.read_history()) for run in panel.runs)
     epochs = sorted({round(1 + step * (last - 1) / (MOST_EPOCHS - 1)) for step in range(MOST_EPOCHS)})
-    tables = [torch.stack([figures_of_epoch(run, epoch, stand_ins) for epoch in epochs]) for run in panel.runs]
+    tables = [torch.stack([figures_of_epoch(run, epoch, surrogates) for epoch in epochs]) for run in panel.runs]
     ece, *others = torch.stack(tables).unbind(dim=2)
     correlations = []
-    for name, values in zip(stand_ins, others, strict=True):
+    for name, values in zip(surrogates, others, strict=True):
         correlations.append(band_of(f"{name}, Pearson", correlation(ece, values)))
         if spearman:
             correlations.append(band_of(f"{name}, Spearman", correlation(ranks(ece), ranks(values))))
-    named = zip(("ECE", *stand_ins), (ece, *others), strict=True)
+    named = zip(("ECE", *surrogates), (ece, *others), strict=True)
     means = [band_of(name, values.mean(dim=-1)) for name, values in named]
     lowest = min(0.5, min(min(band.mean) for band in correlations) - 0.05)
     title = f"Correlation with ECE: {panel.name}"
@@ -194,7 +194,7 @@ def prepare_agreement(panel: Panel, *, sbece_temperature: float | None = None, s
     return [first, Chart(f"Mean of minibatches: {panel.name}", means, epochs)]
 
 
-def figures_of_epoch(run: RunFolder, epoch: int, stand_ins: Mapping[str, Callable[..., Tensor]]) -> Tensor:
+def figures_of_epoch(run: RunFolder, epoch: int, surrogates: Mapping[str, Callable[..., Tensor]]) -> Tensor:
     """ECE and surrogates on validation minibatches after an epoch: ``(1 + surrogates, minibatches)``.
 
     The minibatches are random, the same in every epoch and for every run.
@@ -203,7 +203,7 @@ def figures_of_epoch(run: RunFolder, epoch: int, stand_ins: Mapping[str, Callabl
     order = torch.Generator().manual_seed(0)
     size = min(BATCH, len(targets) // 2)
     rows = [torch.randperm(len(targets), generator=order)[:size] for _ in range(BATCHES)]
-    measures: list[Callable[..., Tensor]] = [partial(expected_calibration_error, validate=False), *stand_ins.values()]
+    measures: list[Callable[..., Tensor]] = [partial(expected_calibration_error, validate=False), *surrogates.values()]
     found = [[float(measure(logits=logits[some], targets=targets[some])) for some in rows] for measure in measures]
     return torch.tensor(found, dtype=torch.float64)
 

@@ -59,8 +59,8 @@ def prepare_provenance(command: Sequence[str], plans: Sequence[Plan], store: Run
         if folder.is_complete:
             seconds = round(folder.read_scores()["train_seconds"], 3)
             run = {"run": spec.title, "hash": spec.hash, "seed": spec.seed, "train_seconds": seconds}
-            begun = folder.read_environment().get("commit")
-            runs.append(run | {"commit": begun} if begun else run)
+            commit = folder.read_environment().get("commit")
+            runs.append(run | {"commit": commit} if commit else run)
     return {
         **provenance(shlex.join(command)),
         "scale": plans[0].scale,

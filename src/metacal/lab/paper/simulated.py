@@ -199,8 +199,8 @@ def prepare_study_table(plan: Plan, root: Path) -> TableData:
         metric = f"{key}_percent"
         line = []
         for label in COLUMNS.values():
-            said = published_figures().get((study.label, "synthetic", "logistic regression", label, metric))
-            line.append(Cell("as published", label, metric, (), 0, None, said, is_quoted=said is not None))
+            figure = published_figures().get((study.label, "synthetic", "logistic regression", label, metric))
+            line.append(Cell("as published", label, metric, (), 0, None, figure, is_quoted=figure is not None))
         lines.append(tuple(line))
         for size in dict.fromkeys(draw.size for draw in plan.draws):
             draws = [draw for draw in plan.draws if draw.size == size]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from metacal.errors import needs
 
 with needs("lab"):
-    from metacal.lab.training.recipes import are_of_hardware, build_spec, read_assignments, read_hardware
+    from metacal.lab.training.recipes import are_hardware_settings, build_spec, read_assignments, read_hardware
     from metacal.lab.training.spec import METHODS, Domains, Hardware, Method, RunSpec, Term
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ __all__ = [
     "Stopped",
     "Term",
     "Training",
-    "are_of_hardware",
+    "are_hardware_settings",
     "build_model",
     "build_spec",
     "evaluation_batches",

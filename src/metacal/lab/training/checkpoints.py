@@ -103,17 +103,17 @@ class Checkpoints:
     def load_last(self) -> tuple[dict[str, Any] | None, list[str]]:
         """Return the newest intact state, or None, and messages about damaged ones."""
         remove_leftovers(self.folder)
-        return first_whole(self.last, self.previous)
+        return first_intact(self.last, self.previous)
 
     def load_best(self) -> tuple[dict[str, Any], list[str]]:
         """Return the best state, and messages about damaged ones."""
-        state, complaints = first_whole(self.best, self.spare)
+        state, complaints = first_intact(self.best, self.spare)
         if state is None:
             raise StorageError(f"{self.best} could not be read: no such file.")
         return state, complaints
 
 
-def first_whole(*paths: Path) -> tuple[dict[str, Any] | None, list[str]]:
+def first_intact(*paths: Path) -> tuple[dict[str, Any] | None, list[str]]:
     """Return the first intact checkpoint, or None, and messages about damaged ones before it.
 
     Raises:

@@ -13,7 +13,7 @@ from metacal.lab.training.spec import METHODS, Hardware, RunSpec
 # The published settings; those of the image runs are the defaults of `RunSpec`.
 PAPER: dict[str, Any] = {"outer": "paper"}
 OURS: dict[str, Any] = {"outer": "default", "meta": "val", "select": "refinement", "finish": True}
-OF_LEARNING = ("outer", "meta", "through", "meta_every", "meta_lr", "meta_memory", "published")
+LEARNING_KEYS = ("outer", "meta", "through", "meta_every", "meta_lr", "meta_memory", "published")
 """Keys that only apply to methods that learn hyper-parameters."""
 IMAGES: dict[str, Any] = {"model": "resnet18", **PAPER}
 PLAIN: dict[str, Any] = {"weight_decay": 0.0, "reduction": "mean", "clip_norm": None}
@@ -45,7 +45,7 @@ def build_spec(settings: Mapping[str, Any]) -> RunSpec:
         (350, 80, 'sum', 'paper')
     """
     problems: list[str] = []
-    return _unless(problems, _spec(settings, problems))
+    return _value_or_raise(problems, _spec(settings, problems))
 
 
 def read_assignments(
@@ -70,17 +70,17 @@ def read_assignments(
     settings, machine = _sort_words(words, problems)
     dataset, model, method = (settings.get(key) for key in ("dataset", "model", "method"))
     if datasets and dataset is not None and dataset not in datasets and not _looks_like_path(dataset):
-        problems.append(_not_one_of("dataset", dataset, datasets))
+        problems.append(_unknown("dataset", dataset, datasets))
     if models and model is not None and model not in models and ":" not in model:
-        problems.append(_not_one_of("model", model, models))
+        problems.append(_unknown("model", model, models))
     if not _learns(method) and (method is None or method in METHODS):
-        unused = [key for key in OF_LEARNING if key in settings and settings[key] != "split"]
+        unused = [key for key in LEARNING_KEYS if key in settings and settings[key] != "split"]
         problems += [f"`{key}` needs a method that learns, such as meta, got method={method or 'ce'}" for key in unused]
     spec, hardware = _spec(settings, problems), _validate(Hardware, machine, problems)
-    return _unless(problems, spec), _unless(problems, hardware)
+    return _value_or_raise(problems, spec), _value_or_raise(problems, hardware)
 
 
-def are_of_hardware(words: Iterable[str]) -> bool:
+def are_hardware_settings(words: Iterable[str]) -> bool:
     """Whether all of these settings are hardware settings."""
     return all(word.partition("=")[0] in Hardware.model_fields for word in words)
 
@@ -88,7 +88,7 @@ def are_of_hardware(words: Iterable[str]) -> bool:
 def read_hardware(words: Iterable[str]) -> Hardware:
     """Parse hardware settings."""
     problems: list[str] = []
-    return _unless(problems, _validate(Hardware, _sort_words(words, problems)[1], problems))
+    return _value_or_raise(problems, _validate(Hardware, _sort_words(words, problems)[1], problems))
 
 
 def read_overrides(words: Iterable[str]) -> dict[str, Any]:
@@ -104,12 +104,12 @@ def read_overrides(words: Iterable[str]) -> dict[str, Any]:
         if key in ("dataset", "method", "seed"):
             problems.append(f"`{key}` must not be set for a table: its rows, methods and seeds define it")
         elif key not in RunSpec.model_fields:
-            problems.append(_not_one_of("key", key, RunSpec.model_fields))
+            problems.append(_unknown("key", key, RunSpec.model_fields))
     problems += [f"`{key}` must not be set here: the engine sets it" for key in machine]
-    return _unless(problems, settings)
+    return _value_or_raise(problems, settings)
 
 
-def _unless(problems: list[str], value: Value | None) -> Value:
+def _value_or_raise(problems: list[str], value: Value | None) -> Value:
     """Return the value; if there are problems, raise all of them at once."""
     if problems or value is None:
         raise InvalidValueError("; ".join(problems) + ".")
@@ -129,11 +129,11 @@ def _spec(settings: Mapping[str, Any], problems: list[str]) -> RunSpec | None:
     if model != recipe["model"] and "model_options" not in given:
         merged.pop("model_options", None)  # they are for the recipe's model
     known = [*RunSpec.model_fields, *Hardware.model_fields]
-    problems += [_not_one_of("key", key, known) for key in merged if key not in RunSpec.model_fields]
+    problems += [_unknown("key", key, known) for key in merged if key not in RunSpec.model_fields]
     method = merged.get("method")
     if isinstance(method, str) and method not in METHODS:
-        problems.append(_not_one_of("method", merged.pop("method"), METHODS))
-    left_out = () if _learns(merged.get("method")) else OF_LEARNING
+        problems.append(_unknown("method", merged.pop("method"), METHODS))
+    left_out = () if _learns(merged.get("method")) else LEARNING_KEYS
     fields = {key: value for key, value in merged.items() if key in given or key not in left_out}
     return _validate(RunSpec, {key: fields[key] for key in fields if key in RunSpec.model_fields}, problems)
 
@@ -193,5 +193,5 @@ def _value(text: str) -> Any:
         return text
 
 
-def _not_one_of(kind: str, name: str, known: Iterable[str]) -> str:
+def _unknown(kind: str, name: str, known: Iterable[str]) -> str:
     return f"unknown {kind} {name!r}, nearest: {nearest(name, known)}"

@@ -40,7 +40,7 @@ CHECKED = (
     *("superclasses.json", "epochs/*.safetensors", "predictions/*.safetensors", "shift/*.json"),
 )
 """Files with a checksum, besides the scores."""
-MADE_AGAIN = (SCORES, "hyperparameters.json", "predictions/val.safetensors", "predictions/test.safetensors")
+FROM_BEST_CHECKPOINT = (SCORES, "hyperparameters.json", "predictions/val.safetensors", "predictions/test.safetensors")
 """Files that are written at the end of a run, from its best checkpoint."""
 
 
@@ -328,7 +328,7 @@ class RunFolder:
 
     def _damaged(self, name: str, reason: str) -> StorageError:
         """Return the error for a damaged file, with what to do about it."""
-        if name in MADE_AGAIN:
+        if name in FROM_BEST_CHECKPOINT:
             again = f"metacal train --run-dir {shlex.quote(str(self.path))} --resume"
             fix = f"Delete {self.path / SCORES} and repeat the end of the run: {again}"
         elif name.startswith("shift/"):
@@ -364,9 +364,9 @@ class RunStore:
         return RunFolder(self.root / f"{spec.title}-{spec.hash[:8]}")
 
     def state(self, spec: RunSpec) -> str:
-        """``missing``, ``begun`` or ``complete``."""
+        """``missing``, ``unfinished`` or ``complete``."""
         folder = self.folder(spec)
-        return "complete" if folder.is_complete else "begun" if folder.exists else "missing"
+        return "complete" if folder.is_complete else "unfinished" if folder.exists else "missing"
 
     def folders(self) -> list[RunFolder]:
         """All started runs, sorted by name."""
