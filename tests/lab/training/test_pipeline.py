@@ -324,7 +324,7 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_notice(tmp_path):
     last.write_bytes(last.read_bytes()[:-7])
     events = []
     run(spec, cut, resume=True, emit=events.append)
-    assert any(isinstance(e, Notice) and "is damaged" in e.text and "the one before" in e.text for e in events)
+    assert any(isinstance(e, Notice) and "is damaged" in e.text and "the previous one" in e.text for e in events)
     assert (cut.path / "history.csv").read_bytes() == (whole.path / "history.csv").read_bytes()
 
 

@@ -61,7 +61,7 @@ def test_plain(tmp_path):
 
 
 def test_folders_that_hold_no_run(tmp_path):
-    with pytest.raises(InvalidValueError, match="holds no run"):
+    with pytest.raises(InvalidValueError, match="got a folder without a run"):
         read_run(tmp_path)
     RunFolder(tmp_path).write_spec(build_spec(SETTINGS), {})
     with pytest.raises(InvalidValueError, match=r"unfinished one; continue it with: metacal train .* --resume"):
