@@ -2,7 +2,8 @@
 
 ``python -m benchmarks.fuzz jsonl --seconds 1800`` needs atheris, in an environment of its own. Mutations know the
 format, so that what is behind a header or a checksum is reached too. Every distinct exception is kept once, with the
-input that raised it, and the fuzzing continues; an input that takes more than 10 seconds or 2 GB ends it.
+input that raised it, and the fuzzing continues; an input that takes more than 10 seconds or 2 GB ends it. What was run
+is added to ``results/benchmarks/fuzz.json``: CPU minutes, executions and findings of each reader at each commit.
 """
 
 import argparse
@@ -25,8 +26,22 @@ with atheris.instrument_imports(include=INSTRUMENTED):
     from benchmarks.fuzz_readers import READERS
     from metacal.errors import MetacalError
 
+RECORD = Path("results/benchmarks/fuzz.json")
 LONGEST = 20_000
 SLOWEST, MOST_MB = 10, 2048
+
+
+def record(reader: str, wall_seconds: float, **counts: float) -> None:
+    """Add what was run to what the record has of this reader at this commit."""
+    from benchmarks.report import describe_run  # not before, or what it imports would not be instrumented
+    from metacal.files import read_json, write_json
+
+    known = read_json(RECORD)["readers"] if RECORD.exists() else {}
+    about = describe_run(f"python -m benchmarks.fuzz {reader}") | {"wall_seconds": round(wall_seconds, 2)}
+    commits, commit = known.setdefault(reader, {}), str(about["commit"])
+    before = commits.get(commit, {})
+    commits[commit] = {name: round(before.get(name, 0) + count, 1) for name, count in counts.items()}
+    write_json(RECORD, {"about": about, "readers": known})
 
 
 def main() -> None:
@@ -70,14 +85,16 @@ def main() -> None:
                 kept = out / f"finding-{len(found)}{reader.suffix}"
                 kept.write_bytes(data)
                 print(f"FINDING {options.reader} {kept}", *traceback.format_exception(error), sep="\n", flush=True)
-        if time.process_time() - spent > options.seconds:
+        minutes, wall = (time.process_time() - spent) / 60, time.monotonic() - started
+        if minutes * 60 > options.seconds:
             memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
             print(
-                f"{options.reader}: {(time.process_time() - spent) / 60:.1f} CPU minutes "
-                f"({(time.monotonic() - started) / 60:.1f} of the clock), {executions:,} executions, {read:,} read, "
+                f"{options.reader}: {minutes:.1f} CPU minutes "
+                f"({wall / 60:.1f} of the clock), {executions:,} executions, {read:,} read, "
                 f"{len(found)} findings, {memory:,.0f} MB at most",
                 flush=True,
             )
+            record(options.reader, wall, cpu_minutes=minutes, executions=executions, read=read, findings=len(found))
             os._exit(1 if found else 0)
 
     def mutate(data: bytes, most: int, seed: int) -> bytes:
