@@ -140,6 +140,7 @@ class Calls:
 
 PAYLOADS = {
     "pickle": pickle.dumps(Calls()),
+    "a call in a state": saved({"a": Calls()}),
     "pickle in an archive": rezipped({}, "data.pkl", pickle.dumps(Calls())),
     "a pickle cut short": rezipped({"a": 1}, "data.pkl", b"\x80\x02}"),
     "a tensor without its values": rezipped({"a": torch.ones(3)}, "data/0", b""),
@@ -152,6 +153,7 @@ PAYLOADS = {
 def test_a_right_hash_of_something_else(tmp_path, monkeypatch, payload):
     monkeypatch.chdir(tmp_path)
     path = put(tmp_path / "last.ckpt", PAYLOADS[payload])
-    with pytest.raises(StorageError, match=r"last\.ckpt must hold the state of a run"):
+    with pytest.raises(StorageError, match=r"last\.ckpt must hold the state of a run") as refused:
         read_checkpoint(path)
     assert os.listdir(tmp_path) == ["last.ckpt"]
+    assert "Re-running `torch.load`" not in str(refused.value)  # torch's advice is to run the code

@@ -153,7 +153,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     try:
         state: dict[str, Any] = torch.load(io.BytesIO(data[header:]), map_location="cpu", weights_only=True)
     except Exception as error:  # torch and its unpickler raise a dozen kinds for foreign data
-        raise StorageError(f"{path} must hold the state of a run, and was not opened: {_reason(error)}") from None
+        raise StorageError(f"{path} must hold the state of a run, and was not opened: {_reason(error)}.") from None
     if not isinstance(state, dict):
         raise StorageError(f"{path} must hold the state of a run, got a {type(state).__name__}.")
     return state
@@ -174,7 +174,9 @@ def explain_mismatch(folder: Path) -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+    """The error's type and first sentence; torch's second one advises to run the code of a pickle."""
+    first = next(iter(str(error).splitlines()), "").partition(". ")[0]
+    return f"{type(error).__name__}: {first}".rstrip(".: ")
 
 
 def save(training: "Training", progress: Progress) -> None:
