@@ -149,6 +149,12 @@ def test_a_pair_of_npy_files_and_pixels_that_do_not_count(metacal, tmp_path):
             "drop such rows instead",
         ),
         (lambda: {"probs": pixels()[0], "targets": pixels()[1]}, [], "image 1: "),
+        (lambda: {"probs": np.ones((2, 3, 0, 5)), "targets": np.ones((2, 0, 5), int)}, [], "bad.npz: holds no rows"),
+        (
+            lambda: {"logits": np.ones((3, 2, 4)), "targets": np.array([[9, 9, 9, 0], [9, 9, 9, 1], [9, 9, 5, 0]])},
+            ["--ignore", "9"],
+            "bad.npz: image 3: targets is 5",
+        ),
         (
             lambda: {"probs": labels()[0], "targets": labels()[1]},
             ["--multilabel", "--by", "x"],

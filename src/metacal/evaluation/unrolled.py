@@ -120,7 +120,6 @@ class PixelTable(Table):
         self._scores, self._targets = np.asanyarray(table.arrays[score]), np.asanyarray(table.arrays[target])
         self._ignore = ignore
         self.names, self.class_names = [score, target], table.class_names
-        self._answers = int(np.prod(self._targets.shape[1:]))
         shape = " x ".join(map(str, self._targets.shape[1:]))
         self.notes = [f"{len(self._targets):,} images or sequences of {shape}, each pixel or token a row; {NARROW}"]
         self.notes += [] if ignore is None else [f"target {ignore} left out"]
@@ -131,6 +130,8 @@ class PixelTable(Table):
         is_single = self._scores.shape == self._targets.shape
         for scores, targets in zip(self._scores, self._targets, strict=True):
             flat, labels = np.asarray(scores), np.asarray(targets).reshape(-1)
+            if not len(labels):
+                continue
             flat = flat.reshape(-1) if is_single else np.moveaxis(flat, axis, -1).reshape(len(labels), -1)
             if self._ignore is not None:
                 kept = labels != self._ignore
@@ -141,4 +142,5 @@ class PixelTable(Table):
 
     def place(self, row: int) -> str:
         """Describe the position of a row in the file, for messages."""
-        return f"image {row // self._answers + 1}"
+        counts = (self._targets != self._ignore).reshape(len(self._targets), -1).sum(1)
+        return f"image {np.searchsorted(counts.cumsum(), row, side='right') + 1}"
