@@ -23,11 +23,10 @@ import atheris  # type: ignore[import-untyped, import-not-found, unused-ignore]
 INSTRUMENTED = ["benchmarks", "metacal"]
 
 with atheris.instrument_imports(include=INSTRUMENTED):
-    from benchmarks.fuzz_readers import READERS
+    from benchmarks.fuzz_readers import LONGEST, READERS
     from metacal.errors import MetacalError
 
 RECORD = Path("results/benchmarks/fuzz.json")
-LONGEST = 20_000
 SLOWEST, MOST_MB = 10, 2048
 
 

@@ -8,6 +8,7 @@ import io
 import json
 import shutil
 import tarfile
+import zipfile
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,6 +28,9 @@ from benchmarks.fuzz_mutations import Mutation
 from metacal.errors import MetacalError
 from metacal.evaluation.prediction_file import PredictionFile
 from metacal.evaluation.predictions import Predictions, gather, read_predictions
+
+LONGEST = 20_000
+"""Bytes of an input at most; longer files to start from would be cut off."""
 
 PROBS = np.array([[0.75, 0.25], [0.125, 0.875], [0.5, 0.5]])
 TARGETS = np.array([0, 1, 1])
@@ -68,10 +72,28 @@ def samples(*names: str) -> Callable[[], list[bytes]]:
     return lambda: [(folder / name).read_bytes() for name in names]
 
 
-def tensors() -> list[bytes]:
+def inspect_archives() -> list[bytes]:
+    """Inspect's archives of a few samples: of several epochs, and with log-probabilities."""
+    folder = Path(__file__).parent.parent / "tests" / "evaluation" / "samples"
+    with zipfile.ZipFile(folder / "inspect-epochs.eval") as archive:
+        epochs = [archive.read(name) for name in archive.namelist() if name.startswith("samples/")]
+    log = json.loads((folder / "inspect.json").read_bytes())
+    once = [json.dumps(sample).encode() for sample in log["samples"]]
+    return [archived({f"samples/{k}.json": each for k, each in enumerate(some[:6])}) for some in (epochs, once)]
+
+
+def archived(members: dict[str, bytes]) -> bytes:
     buffer = io.BytesIO()
-    torch.save({"logits": torch.from_numpy(PROBS), "targets": torch.from_numpy(TARGETS)}, buffer)
-    return [buffer.getvalue()]
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+def tensors() -> list[bytes]:
+    logits, targets = torch.from_numpy(PROBS), torch.from_numpy(TARGETS)
+    half = {"probs": logits.bfloat16(), "labels": targets.to(torch.uint8), "epoch": 3}
+    return [saved(lambda file, each=each: torch.save(each, file)) for each in ({"logits": logits, "y": targets}, half)]
 
 
 def safe_tensors() -> list[bytes]:
@@ -127,16 +149,17 @@ def saved(write: Callable[..., None], *values: Any, **named: Any) -> bytes:
 
 def single_array(path: Path) -> None:
     """An NPY file of scores beside good targets, then as the targets beside good scores."""
-    good = path.with_name("good.npy")
-    np.save(good, TARGETS)
-    named: tuple[dict[str, Any], ...] = ({"probs": path.stem}, {"logits": path.stem})
-    for options in named:
-        try:
-            check(read_predictions(path, target=good.name, **options))
-        finally:
-            pass
-    np.save(good, PROBS)
-    check(read_predictions(good, probs="good", target=path.name))
+    targets, scores = path.with_name("good_targets.npy"), path.with_name("good.npy")
+    np.save(targets, TARGETS)
+    np.save(scores, PROBS)
+    roles: tuple[tuple[Path, dict[str, Any]], ...] = (
+        (path, {"probs": path.stem, "target": targets.name}),
+        (path, {"logits": path.stem, "target": targets.name}),
+        (scores, {"probs": scores.stem, "target": path.name}),
+    )
+    for file, options in roles:
+        with suppress(MetacalError):
+            check(read_predictions(file, **options))
 
 
 def tables(write: Callable[[Any, Any], None]) -> Callable[[], list[bytes]]:
@@ -395,8 +418,8 @@ READERS = {
         samples("lm-eval.jsonl", "options.jsonl", "verbalised.jsonl", "samples.jsonl", "pipeline-top.jsonl"),
         mutations.json_lines,
     ),
-    "eval": Reader(".eval", any_predictions, samples("inspect-epochs.eval"), mutations.zipped(mutations.json_file)),
-    "tensors": Reader(".pt", any_predictions, tensors, mutations.checkpoint),
+    "eval": Reader(".eval", any_predictions, inspect_archives, mutations.zipped(mutations.json_file)),
+    "tensors": Reader(".pt", any_predictions, tensors, mutations.zipped(mutations.some_bytes, 1.0)),
     "safetensors": Reader(".safetensors", any_predictions, safe_tensors, mutations.safetensors),
     "npz": Reader(".npz", predictions, arrays, mutations.zipped(mutations.npy)),
     "npy": Reader(".npy", single_array, lambda: [saved(np.save, each) for each in (PROBS, TARGETS)], mutations.npy),
