@@ -74,6 +74,14 @@ def _saved(folder, value):
     return folder / "bad.pt"
 
 
+def _inflated(folder):
+    path = _saved(folder, {"logits": torch.rand(5, 2), "targets": torch.zeros(5, dtype=torch.long)})
+    data = bytearray(path.read_bytes())
+    size = data.index(b"PK\x01\x02") + 24  # of the first member, in the archive's directory
+    data[size : size + 4] = (2**26).to_bytes(4, "little")
+    return _put(path, bytes(data))
+
+
 def _twice(path):
     batch = pa.table([[0.5], [0.5], [0.0], ["b"]], names=["p_a", "p_b", "p_b", "label"])
     pa.parquet.write_table(batch, path)
@@ -212,6 +220,21 @@ BAD_FILES = {
         lambda folder: _npz(folder, probs=PROBS, targets=np.eye(2, dtype=int)),
         [],
         "bad.npz: row 1: targets has 2 values a row, not one; of one-hot targets save the argmax",
+    ),
+    "npz of two texts a row": (
+        lambda folder: _npz(folder, probs=PROBS, targets=np.array([["a", "b"], ["b", "a"]]), class_names=["a", "b"]),
+        [],
+        "bad.npz: row 1: targets has 2 texts a row, not one; save one a row",
+    ),
+    "npz of targets of pixels that are no labels": (
+        lambda folder: _npz(folder, probs=np.full((2, 2, 3), 0.5), targets=np.zeros((2, 3), "V4")),
+        [],
+        "bad.npz: image 1: targets holds |V4, not class names or integers",
+    ),
+    "npz of pixels to ignore that are no numbers": (
+        lambda folder: _npz(folder, probs=np.full((2, 2, 3), 0.5), targets=np.zeros((2, 3), "V4")),
+        ["--ignore", "1"],
+        "bad.npz: `ignore` (--ignore) needs targets that are numbers, got |V4",
     ),
     "npz of images": (
         lambda folder: _npz(folder, probs=np.zeros((2, 3, 3)), targets=np.array([0, 1])),
@@ -653,6 +676,11 @@ BAD_FILES = {
         lambda folder: _saved(folder, {"model": {"weight": torch.rand(2, 2)}, "epoch": 3}),
         [],
         "bad.pt: holds no tensors by name; write torch.save({'logits': ..., 'targets': ...}, path)",
+    ),
+    "tensors that claim more bytes than there are": (
+        _inflated,
+        [],
+        "bad.pt: is not a dictionary of plain tensors (it claims more bytes than it has); write torch.save({'logits'",
     ),
     "a pickled module": (
         lambda folder: _saved(folder, torch.nn.Linear(2, 2)),

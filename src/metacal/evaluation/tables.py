@@ -5,6 +5,7 @@ and ``json_tables``. A reader knows nothing of predictions: ``columns`` decides 
 """
 
 import sys
+import zipfile
 import zlib
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -238,7 +239,7 @@ class ArrayTable(Table):
             fix = "transpose the scores to (n, K)" if is_turned else "save them together again"
             raise InvalidFileError(f"{self._path}: arrays must have one length, but {found}; {fix}.")
         for first in range(0, max(lengths.values()), rows):
-            yield {name: _as_column(self.columns[name][first : first + rows]) for name in columns}
+            yield {name: _as_column(name, self.columns[name][first : first + rows]) for name in columns}
 
 
 def named_arrays(path: Path, arrays: Mapping[str, Column], class_names: Iterable[object] | None = None) -> ArrayTable:
@@ -248,11 +249,13 @@ def named_arrays(path: Path, arrays: Mapping[str, Column], class_names: Iterable
     return table
 
 
-def _as_column(array: Column) -> Column:
+def _as_column(name: str, array: Column) -> Column:
     if isinstance(array, Strings):
         return array
     if array.dtype.kind not in "US":
         return np.asarray(array)
+    if array.ndim > 1:
+        raise BadRow(0, f"{name} has {array[0].size} texts a row, not one; save one a row")
     values, codes = np.unique(array.astype(str), return_inverse=True)
     return Strings(codes.astype(np.int64).reshape(-1), tuple(values.tolist()))
 
@@ -334,6 +337,11 @@ def _open_tensors(path: Path) -> Table:
         else:
             import torch
 
+            if zipfile.is_zipfile(path):  # torch compresses nothing, and reserves what a member claims
+                with zipfile.ZipFile(path) as archive:
+                    claimed = sum(member.file_size for member in archive.infolist())
+                if claimed > path.stat().st_size:
+                    raise ValueError("it claims more bytes than it has")
             found = torch.load(path, map_location="cpu", weights_only=True)
         if not hasattr(found, "items"):
             raise TypeError(f"it holds a single {type(found).__name__}")

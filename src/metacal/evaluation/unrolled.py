@@ -119,6 +119,8 @@ class PixelTable(Table):
     def __init__(self, table: Table, score: str, target: str, ignore: int | None = None) -> None:
         self._scores, self._targets = np.asanyarray(table.arrays[score]), np.asanyarray(table.arrays[target])
         self._ignore = ignore
+        if ignore is not None and self._targets.dtype.kind not in "biuf":
+            raise InvalidValueError(f"`ignore` (--ignore) needs targets that are numbers, got {self._targets.dtype}.")
         self.names, self.class_names = [score, target], table.class_names
         shape = " x ".join(map(str, self._targets.shape[1:]))
         self.notes = [f"{len(self._targets):,} images or sequences of {shape}, each pixel or token a row; {NARROW}"]
@@ -142,5 +144,7 @@ class PixelTable(Table):
 
     def place(self, row: int) -> str:
         """Describe the position of a row in the file, for messages."""
-        counts = (self._targets != self._ignore).reshape(len(self._targets), -1).sum(1)
+        counts = np.full(len(self._targets), int(np.prod(self._targets.shape[1:])))
+        if self._ignore is not None:
+            counts = (self._targets != self._ignore).reshape(len(self._targets), -1).sum(1)
         return f"image {np.searchsorted(counts.cumsum(), row, side='right') + 1}"
