@@ -1,11 +1,14 @@
 """Logs of language models and other JSON: the files in samples/ are read without an option, as NumPy computes them."""
 
 import json
+import struct
 import zipfile
+import zlib
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -15,6 +18,7 @@ from tests.evaluation.test_confidences import oracle
 from metacal.errors import InvalidFileError, InvalidValueError
 from metacal.evaluation import PredictionFile, evaluate_file, read_predictions
 from metacal.evaluation.confidences import WORDS
+from metacal.evaluation.language_model_logs import ZSTANDARD
 
 SAMPLES = Path(__file__).parent / "samples"
 
@@ -137,6 +141,71 @@ def test_options_of_different_number(tmp_path):
     assert predictions.scores.sum(1).tolist() == pytest.approx([1.0, 1.0])
 
 
+def pack_zstandard(path, members):
+    """Write an archive compressed as Inspect does; ``zipfile`` can do so from Python 3.14 on only."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members:
+            archive.writestr(name, pa.compress(content, "zstd", asbytes=True))
+    with zipfile.ZipFile(path) as archive:
+        directory, places = archive.start_dir, [info.header_offset for info in archive.infolist()]
+    packed = bytearray(path.read_bytes())
+    for place, (name, content) in zip(places, members, strict=True):
+        check = zlib.crc32(content)
+        struct.pack_into("<H", packed, place + 8, ZSTANDARD)
+        struct.pack_into("<H", packed, directory + 10, ZSTANDARD)
+        struct.pack_into("<I", packed, directory + 16, check)
+        struct.pack_into("<I", packed, directory + 24, len(content))
+        directory += 46 + len(name)
+    path.write_bytes(packed)
+
+
+def inspect_rows():
+    return json.loads((SAMPLES / "inspect.json").read_text())["samples"]
+
+
+@pytest.mark.parametrize("name", ["samples/{}_epoch_1.json", "samples/{}_epoch_1/sample.json"])
+def test_inspect_compresses_with_zstandard(name, tmp_path):
+    """One file a sample, or of a large one a folder with its messages beside it."""
+    members = [(name.format(row["id"]), json.dumps(row).encode()) for row in inspect_rows()]
+    members += [("samples/1_epoch_1/messages/0.json", b"[]"), ("header.json", b"{}")]
+    pack_zstandard(tmp_path / "log.eval", members)
+    found, expected = (read_predictions(path) for path in (tmp_path / "log.eval", SAMPLES / "inspect.json"))
+    assert sorted(found.scores.tolist()) == sorted(expected.scores.tolist())
+    packed = bytearray((tmp_path / "log.eval").read_bytes())
+    packed[60] ^= 1
+    (tmp_path / "bad.eval").write_bytes(packed)
+    with pytest.raises(InvalidFileError, match=r"is not a whole \.eval log"):
+        read_predictions(tmp_path / "bad.eval")
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_inspect_samples_written_again_count_once(tmp_path):
+    with zipfile.ZipFile(tmp_path / "log.eval", "w") as archive:
+        for row in (*inspect_rows(), inspect_rows()[0]):
+            archive.writestr(f"samples/{row['id']}_epoch_1.json", json.dumps(row))
+    assert len(read_predictions(tmp_path / "log.eval")) == len(inspect_rows())
+
+
+def test_inspect_samples_without_a_score_are_left_out(tmp_path):
+    rows = inspect_rows()
+    del rows[0]["scores"]
+    rows[1]["scores"]["other"] = {"value": "I"}
+    (tmp_path / "log.json").write_text(json.dumps({"eval": {}, "samples": rows}))
+    file = PredictionFile(tmp_path / "log.json")
+    assert sum(len(batch.scores) for batch in file.batches()) == len(rows) - 1
+    first = next(iter(rows[1]["scores"]))
+    assert file.describe()["notes"][1:] == [f"score {first} of {first}, other", "1 samples without a score left out"]
+
+
+def test_lm_eval_tasks_with_several_correct_options_are_noted(tmp_path):
+    """TruthfulQA's mc2, say: the target is one of them, and `acc` is about all."""
+    row = lines("lm-eval.jsonl")[0]
+    assert PredictionFile(SAMPLES / "lm-eval.jsonl").describe()["notes"][1:] == []
+    row["acc"] = 0.4
+    (tmp_path / "samples.jsonl").write_text(json.dumps(row))
+    assert "`acc` of 1 rows is not that of" in PredictionFile(tmp_path / "samples.jsonl").describe()["notes"][1]
+
+
 def test_json_records_and_arrays(tmp_path):
     _, probs, targets = draw(dtype=torch.float64)
     rows = [{"probs": row, "label": t} for row, t in zip(probs.tolist(), targets.tolist())]
@@ -210,6 +279,7 @@ BAD = {
         '{"eval": {}, "samples": [{"id": 1, "output": {}, "scores": {"m": {"value": "C"}}}]}',
         "row 1: has no log-probabilities, no stated confidence and one epoch",
     ),
+    "header.json": ('{"version": 2, "status": "error", "eval": {}}', "holds no rows; run the task again, without --no"),
     "bad.eval": ("PK", "is not a whole .eval log"),
     "bad.pt": ("nothing", "is not a dictionary of plain tensors"),
     "bad.safetensors": ("nothing", "is not a dictionary of plain tensors"),

@@ -1,15 +1,11 @@
 """JSON as tables: records and arrays, JSON lines, logs of language models and output of text-classification pipelines.
 
-A format is recognised by its structure. lm-evaluation-harness and Inspect give log-probabilities of the options where a
-log has them, else the confidence in one answer; sampled answers give the share of the most frequent one.
+A format is recognised by its structure. Sampled answers give the share of the most frequent one.
 """
 
 import gzip
 import itertools
 import json
-import math
-import re
-import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -19,12 +15,16 @@ import numpy as np
 
 from metacal.errors import InvalidFileError
 from metacal.evaluation.columns import MORE_TARGET_WORDS, TARGET_WORDS
-from metacal.evaluation.tables import ArrayTable, BadRow, Column, Strings, Table, first_line, is_number, named_arrays
+from metacal.evaluation.language_model_logs import (
+    Columns,
+    read_inspect,
+    read_inspect_archive,
+    read_lm_eval,
+    spelled,
+)
+from metacal.evaluation.tables import ArrayTable, BadRow, Column, Strings, Table, first_line, named_arrays
 
 SAMPLE_WORDS = ("answers", "samples", "responses", "completions", "sampled_answers")
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-STATED = re.compile(r"confidence\W{1,5}(\d+(?:\.\d+)?\s*%?)", re.IGNORECASE)
-Columns = dict[str, list[Any]]
 
 
 def open_json(path: Path, target: str | None = None, file_format: str = "auto") -> Table:
@@ -34,7 +34,7 @@ def open_json(path: Path, target: str | None = None, file_format: str = "auto") 
     """
     suffix = path.suffix.lower()
     if suffix == ".eval":
-        return _convert(path, _inspect_archive(path), "inspect")
+        return _convert(path, read_inspect_archive(path), "inspect")
     if suffix != ".json":
         first = next(_lines(path), None)
         name = _recognise(first) if file_format == "auto" else file_format
@@ -48,8 +48,8 @@ def open_json(path: Path, target: str | None = None, file_format: str = "auto") 
     except (ValueError, RecursionError) as error:
         raise InvalidFileError(f"{path}: is not JSON ({first_line(error)}); write it again, or as .jsonl.") from None
     if isinstance(value, dict):
-        if "eval" in value and isinstance(value.get("samples"), list):
-            return _convert(path, value["samples"], "inspect")
+        if "eval" in value and (isinstance(value.get("samples"), list) or "status" in value):
+            return _convert(path, value.get("samples") or [], "inspect")
         if isinstance(value.get("results"), dict) and ("configs" in value or "config" in value):
             raise InvalidFileError(f"{path}: is a summary of lm-eval; run it with --log_samples, name samples_*.jsonl.")
         lists = {key: each for key, each in value.items() if isinstance(each, list)}
@@ -77,7 +77,8 @@ def _recognise(row: Any) -> str:
 def _convert(path: Path, rows: list[Any], name: str, target: str | None = None) -> Table:
     """Convert rows of the format ``name`` to a table; ``target`` may name a file with a pipeline's targets."""
     if not rows:
-        raise InvalidFileError(f"{path}: holds no rows; write the predictions again.")
+        fix = "run the task again, without --no-log-samples" if name == "inspect" else "write the predictions again"
+        raise InvalidFileError(f"{path}: holds no rows; {fix}.")
     targets = _read_targets(path, target) if name == "pipeline" else None
     try:
         columns, notes = FORMATS[name](rows)
@@ -205,116 +206,6 @@ def _records(rows: list[Any]) -> tuple[Columns, list[str]]:
     return {name: [row.get(name) for row in flat] for name in flat[0]}, []
 
 
-def _lm_eval(rows: list[Any]) -> tuple[Columns, list[str]]:
-    options, targets = [], []
-    for number, row in enumerate(rows):
-        values = [_first(option) for option in row.get("filtered_resps") or row["resps"]]
-        if len(values) < 2 or not all(is_number(str(value)) for value in values):
-            raise BadRow(number, "has no log-likelihoods of several options; run a multiple-choice task")
-        options.append([float(value) for value in values])
-        target = str(_first(row["target"])).strip()
-        given = row.get("arguments") or []
-        pairs = list(given.values()) if isinstance(given, dict) else given
-        texts = [str(pair.get("arg_1") if isinstance(pair, dict) else pair[-1]).strip() for pair in pairs]
-        if texts.count(target) == 1 and not target.isdecimal():
-            place = texts.index(target)
-        else:
-            place = int(target) if target.isdecimal() else LETTERS.find(target) if len(target) == 1 else -1
-        if not 0 <= place < len(values):
-            count = len(values)
-            raise BadRow(number, f"target is {target[:40]!r}, not one of its {count} options; fix or drop the row")
-        targets.append(place)
-    return _options("lm-eval", options, targets, [str(row["doc_id"]) for row in rows])
-
-
-def _options(
-    name: str, options: list[list[float]], targets: list[int], identities: list[str]
-) -> tuple[Columns, list[str]]:
-    """Log-probabilities if all rows have the same number of options, else probabilities with 0 for missing ones."""
-    least, most = min(map(len, options)), max(map(len, options))
-    columns: Columns = {"logprobs": options}
-    if least < most:
-        columns = {"probs": []}
-        for row in options:
-            shares = np.exp(np.array(row) - max(row))
-            columns["probs"].append([*(shares / shares.sum()).tolist(), *[0.0] * (most - len(row))])
-    count = str(most) if least == most else f"{least} to {most}"
-    notes = [f"{name}: log-probabilities of {count} options, normalised over them"]
-    return columns | {"target": targets, "id": identities}, notes
-
-
-def _inspect(rows: list[Any]) -> tuple[Columns, list[str]]:
-    unscored = next((number for number, row in enumerate(rows) if not row.get("scores")), None)
-    if unscored is not None:
-        raise BadRow(unscored, "has no score; score the log with `inspect score`, or drop the sample")
-    scores = [next(iter(row["scores"].values())) for row in rows]
-    correct = [str(score["value"]).lower() in ("c", "1", "1.0", "true") for score in scores]
-    identities = [str(row["id"]) for row in rows]
-    if len(set(identities)) < len(rows):
-        return _epochs(identities, [_spelled(str(score.get("answer", ""))) for score in scores], correct)
-    tokens = [token for row in rows if (token := _option_tokens(row)) is not None]
-    if len(tokens) == len(rows):
-        letters = [LETTERS[: len(row.get("choices") or ())] for row in rows]
-        pairs = [(each, others) for each, (_, others) in zip(letters, tokens, strict=True)]
-        if all(len(each) > 1 and set(each) <= others.keys() for each, others in pairs):
-            options = [[others[letter] for letter in each] for each, others in pairs]
-            targets = [LETTERS.index(str(_first(row["target"])).strip()) for row in rows]
-            return _options("Inspect", options, targets, identities)
-        confidences: list[Any] = [math.exp(logprob) for logprob, _ in tokens]
-        note = "Inspect: probability of the answer's token"
-    else:
-        confidences = [_stated(row, score) for row, score in zip(rows, scores, strict=True)]
-        if None in confidences:
-            problem = "has no log-probabilities, no stated confidence and one epoch; run with --logprobs or --epochs"
-            raise BadRow(confidences.index(None), problem)
-        note = "Inspect: confidence as stated"
-    return {"confidence": confidences, "correct": correct, "id": identities}, [note]
-
-
-def _epochs(identities: list[str], answers: list[str], correct: list[bool]) -> tuple[Columns, list[str]]:
-    groups: dict[str, list[int]] = {}
-    for number, identity in enumerate(identities):
-        groups.setdefault(identity, []).append(number)
-    columns: Columns = {"confidence": [], "correct": [], "id": list(groups)}
-    for numbers in groups.values():
-        answer, count = Counter(answers[number] for number in numbers).most_common(1)[0]
-        columns["confidence"].append(count / len(numbers))
-        columns["correct"].append(correct[next(number for number in numbers if answers[number] == answer)])
-    return columns, ["Inspect: share of the most frequent answer over epochs"]
-
-
-def _option_tokens(row: dict[str, Any]) -> tuple[float, dict[str, float]] | None:
-    """Log-probability of the last token that is an option's letter, and those of all options beside it."""
-    content = ((row["output"].get("choices") or [{}])[0].get("logprobs") or {}).get("content") or []
-    for token in reversed(content):
-        if token["token"].strip() in tuple(LETTERS):
-            others = {each["token"].strip(): each["logprob"] for each in reversed(token.get("top_logprobs") or [])}
-            return token["logprob"], others
-    return None
-
-
-def _stated(row: dict[str, Any], score: dict[str, Any]) -> str | None:
-    metadata = score.get("metadata") or {}
-    if "confidence" in metadata:
-        return str(metadata["confidence"])
-    choices = row["output"].get("choices") or [{}]
-    text = row["output"].get("completion") or choices[0].get("message", {}).get("content") or ""
-    found = STATED.findall(text) if isinstance(text, str) else []
-    return found[-1] if found else None
-
-
-def _inspect_archive(path: Path) -> list[Any]:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = sorted(name for name in archive.namelist() if re.fullmatch(r"samples/.*\.json", name))
-            return [json.loads(archive.read(name)) for name in names]
-    except OSError:
-        raise
-    except Exception as error:  # whatever zipfile raises for bytes that are no archive
-        reason = first_line(error)
-        raise InvalidFileError(f"{path}: is not a whole .eval log ({reason}); convert it to .json.") from None
-
-
 def _samples(rows: list[Any]) -> tuple[Columns, list[str]]:
     word = next((word for word in SAMPLE_WORDS if word in rows[0]), SAMPLE_WORDS[0])
     if not _is_texts(rows[0].get(word)):
@@ -325,15 +216,10 @@ def _samples(rows: list[Any]) -> tuple[Columns, list[str]]:
     for number, row in enumerate(rows):
         if not _is_texts(row.get(word)):
             raise BadRow(number, f"`{word}` is not a list of answers; fix or drop the row")
-        most.append(Counter(map(_spelled, row[word])).most_common(1)[0])
+        most.append(Counter(map(spelled, row[word])).most_common(1)[0])
     shares = [count / len(row[word]) for (_, count), row in zip(most, rows, strict=True)]
     found: Columns = {"prediction": [answer for answer, _ in most], "confidence": shares}
     return plain | found, [f"share of the most frequent of {word}"]
-
-
-def _spelled(answer: str) -> str:
-    """Normalise an answer: without surrounding spaces, final full stop and capitals."""
-    return answer.strip().removesuffix(".").lower()
 
 
 def _pipeline(rows: list[Any]) -> tuple[Columns, list[str]]:
@@ -371,16 +257,10 @@ def _is_texts(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(each, str) for each in value)
 
 
-def _first(value: Any) -> Any:
-    while isinstance(value, list):
-        value = value[0]
-    return value
-
-
 FORMATS: dict[str, Callable[[list[Any]], tuple[Columns, list[str]]]] = {
     "table": _records,
-    "lm-eval": _lm_eval,
-    "inspect": _inspect,
+    "lm-eval": read_lm_eval,
+    "inspect": read_inspect,
     "pipeline": _pipeline,
     "samples": _samples,
 }
