@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
@@ -204,6 +205,29 @@ def test_lm_eval_tasks_with_several_correct_options_are_noted(tmp_path):
     row["acc"] = 0.4
     (tmp_path / "samples.jsonl").write_text(json.dumps(row))
     assert "`acc` of 1 rows is not that of" in PredictionFile(tmp_path / "samples.jsonl").describe()["notes"][1]
+
+
+@pytest.mark.parametrize("orient", ["records", "columns", "split", "table", "lines"])
+def test_json_as_pandas_writes_it(orient, tmp_path):
+    _, probs, targets = draw(dtype=torch.float64)
+    frame = pd.DataFrame(probs.numpy(), columns=["p_cat", "p_dog", "p_eel"]).assign(label=targets.numpy())
+    options = {"orient": "records", "lines": True} if orient == "lines" else {"orient": orient}
+    frame.to_json(tmp_path / "said.json", double_precision=15, **options)
+    predictions = read_predictions(tmp_path / "said.json")
+    assert predictions.class_names == ("cat", "dog", "eel")
+    np.testing.assert_allclose(predictions.scores.numpy(), probs.numpy(), atol=1e-12)
+    assert predictions.targets.tolist() == targets.tolist()
+
+
+def test_an_answer_beside_the_true_one_is_the_prediction(tmp_path):
+    rows = [
+        {"answer": "Rome", "confidence": 0.8, "gold": "Rome"},
+        {"answer": "Rome", "confidence": 0.6, "gold": "Bonn"},
+    ]
+    (tmp_path / "said.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    file = PredictionFile(tmp_path / "said.jsonl", top_label=True)
+    assert (file.describe()["prediction"], file.describe()["target"]) == ("answer", "gold")
+    assert [batch.targets.tolist() for batch in file.batches()] == [[1, 0]]
 
 
 def test_json_records_and_arrays(tmp_path):

@@ -330,6 +330,27 @@ def test_names_that_other_tools_write(words, target, tmp_path):
     check(read_predictions(path), probs, targets)
 
 
+@pytest.mark.parametrize("pattern", ["predicted_probability_{}", "pred_proba_{}", "prob_class_{}", "{}_prob", "P({})"])
+@pytest.mark.parametrize("target", ["reference", "true", "gt", "gold_label", "expected"])
+def test_more_names_that_other_tools_write(pattern, target, tmp_path):
+    _, probs, targets = draw()
+    table = {pattern.format(name): probs[:, k].numpy() for k, name in enumerate(NAMES)}
+    table[target] = [NAMES[t] for t in targets]
+    check(read_predictions(write(tmp_path / "said.csv", table)), probs, targets)
+
+
+def test_predictions_and_references_as_hugging_face_evaluate_calls_them(tmp_path):
+    _, probs, targets = draw()
+    path = write(tmp_path / "said.npz", {"predictions": probs.numpy(), "references": targets.numpy()})
+    check(read_predictions(path), probs, targets, "012")
+
+
+def test_a_trainers_logits_and_label_ids(tmp_path):
+    logits, _, targets = draw()
+    path = write(tmp_path / "said.npz", {"logits": logits.numpy(), "label_ids": targets.numpy()})
+    check(read_predictions(path), logits, targets, "012")
+
+
 def test_numbered_columns_as_scikit_learn_writes_them(tmp_path):
     _, probs, targets = draw(num_classes=10)
     table = columns(probs, targets, "", list(map(str, range(10))), "y_test", as_names=False)

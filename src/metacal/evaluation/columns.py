@@ -17,15 +17,24 @@ ARRAY_PROB_WORDS = ("predictions",)
 """Arrays, not columns: a column of this name often holds the class that was predicted."""
 
 SCORE_WORDS = ("y_score", "y_scores", "score", "scores", "softmax")
-MORE_PROB_WORDS = ("y_prob", "y_proba", "y_pred_proba", "predict_proba", *SCORE_WORDS)
+PREDICTED_PROB_WORDS = tuple(
+    f"{first}_{second}"
+    for first in ("pred", "predicted", "prediction")
+    for second in ("prob", "probs", "proba", "probability", "probabilities")
+)
+MORE_PROB_WORDS = ("y_prob", "y_proba", "y_pred_proba", "predict_proba", *SCORE_WORDS, *PREDICTED_PROB_WORDS)
 LIKELIHOOD_WORDS = ("loglikelihood", "loglikelihoods", "log_likelihood", "log_likelihoods")
-LOG_PROB_WORDS = ("logprob", "logprobs", "log_prob", "log_probs", "option_logprobs", *LIKELIHOOD_WORDS)
+OPTION_WORDS = ("option_logprobs", "choice_logprobs")
+LOG_PROB_WORDS = ("logprob", "logprobs", "log_prob", "log_probs", *OPTION_WORDS, *LIKELIHOOD_WORDS)
 """Both only where no column has a name of those above."""
 
 TARGET_WORDS = ("target", "targets", "label", "labels", "y", "y_true", "ground_truth")
-MORE_TARGET_WORDS = ("y_test", "class", "gold", "answer", "label_value", "true_label", "true_class", "truth", "actual")
-TARGET_ENDS = ("_target", "_actual", "_truth", "_true")
-CONFIDENCE_WORDS = ("confidence", "confidences", "conf", "max_prob", "top_prob", "score")
+TRUE_WORDS = ("true_label", "true_class", "truth", "true", "gt", "actual", "expected", "y_actual", "label_value")
+GOLD_WORDS = ("gold", "gold_label", "gold_answer", "answer", "reference", "references", "label_ids")
+MORE_TARGET_WORDS = ("y_test", "class", *GOLD_WORDS, *TRUE_WORDS)
+TARGET_ENDS = ("_target", "_actual", "_truth", "_true", "_targets", "_labels")
+STATED_WORDS = ("stated_confidence", "verbalized_confidence", "verbalised_confidence")
+CONFIDENCE_WORDS = ("confidence", "confidences", "conf", "max_prob", "top_prob", "score", *STATED_WORDS)
 PREDICTED_WORDS = ("prediction", "predictions", "predicted", "pred", "y_pred", "predicted_label", "predicted_class")
 PREDICTION_WORDS = ("answer", "response", *PREDICTED_WORDS)
 CORRECT_WORDS = ("correct", "is_correct")
@@ -174,7 +183,9 @@ def _find_top_label(names: Sequence[str], target: str | None, is_arrays: bool) -
     found = Layout((confidence[0],), kind="top-label confidence")
     if target is None and len(correct) == 1:
         return replace(found, correct=correct[0])
-    target = _find_target(names, target, needs_target=False)
+    target = _find_target(names, target, needs_target=False) or _find_target(
+        [name for name in names if name.lower() not in PREDICTION_WORDS], target, needs_target=False
+    )
     predictions = [name for name in _named(names, PREDICTION_WORDS) if name != target]
     return replace(found, target=target, prediction=predictions[0]) if target and len(predictions) == 1 else None
 
@@ -189,10 +200,20 @@ def _groups(names: Sequence[str], words: Sequence[str], kind: str, is_arrays: bo
     for word in words:
         alone = [name for name in names if name.lower() == word or (is_arrays and name.lower().endswith(f"_{word}"))]
         groups += [(alone, alone, kind)] if alone else []
-        for prefix in (f"{word}_", f"{word}."):
-            found = [name for name in names if name.lower().startswith(prefix) and name not in alone]
-            groups += [(found, [name[len(prefix) :] for name in found], kind)] if found else []
+        for prefix, suffix in ((f"{word}_", ""), (f"{word}.", ""), (f"{word}(", ")")):
+            found = [name for name in names if _has_class(name, prefix, suffix) and name not in alone]
+            groups += [(found, [name[len(prefix) : len(name) - len(suffix)] for name in found], kind)] if found else []
     return groups
+
+
+def _has_class(name: str, prefix: str, suffix: str) -> bool:
+    return name.lower().startswith(prefix) and name.lower().endswith(suffix)
+
+
+def _groups_by_end(names: Sequence[str], words: Sequence[str], kind: str) -> list[ScoreGroup]:
+    """Group columns whose names have the class first: ``cat_prob``; one alone is not a group."""
+    groups = [([name for name in names if _has_class(name, "", f"_{word}")], len(word) + 1) for word in words]
+    return [(found, [name[:-length] for name in found], kind) for found, length in groups if len(found) > 1]
 
 
 def _find_scores(names: Sequence[str], is_arrays: bool) -> tuple[list[str], list[str], str, str]:
@@ -200,6 +221,8 @@ def _find_scores(names: Sequence[str], is_arrays: bool) -> tuple[list[str], list
     groups = _groups(names, prob_words, "probabilities", is_arrays) + _groups(names, LOGIT_WORDS, "logits", is_arrays)
     if not groups:
         groups = _groups(names, MORE_PROB_WORDS, "probabilities") + _groups(names, LOG_PROB_WORDS, "log-probabilities")
+    if not groups:
+        groups = _groups_by_end(names, PROB_WORDS, "probabilities") + _groups_by_end(names, LOGIT_WORDS, "logits")
     if len(groups) == 1 and (len(groups[0][0]) == 1 or groups[0][0] != groups[0][1]):
         return *groups[0], "by name"
     numbered = [name for name in names if _is_class_number(name)]
@@ -223,6 +246,8 @@ def _in_order(found: list[str], labels: list[str], class_names: Sequence[str] | 
             rule = f"one column of scores, {found[0]}, but a binary model's must be that of class 1"
             raise InvalidValueError(f"{rule}; rename it, or give a column for each class.")
         return Layout((found[0],), class_names=names, positive=None if _is_class_number(label) else label or None)
+    if all(label.lower().startswith("class_") and len(label) > 6 for label in labels):
+        labels = [label[6:] for label in labels]
     numbers = None
     if all(map(_is_class_number, labels)):
         order = sorted(range(len(found)), key=lambda position: int(labels[position]))

@@ -24,7 +24,8 @@ from metacal.evaluation.language_model_logs import (
 )
 from metacal.evaluation.tables import ArrayTable, BadRow, Column, Strings, Table, first_line, named_arrays
 
-SAMPLE_WORDS = ("answers", "samples", "responses", "completions", "sampled_answers")
+SAMPLED_WORDS = ("sampled_answers", "sampled_responses", "generated_answers", "generations")
+SAMPLE_WORDS = ("answers", "samples", "responses", "completions", *SAMPLED_WORDS)
 
 
 def open_json(path: Path, target: str | None = None, file_format: str = "auto") -> Table:
@@ -36,23 +37,21 @@ def open_json(path: Path, target: str | None = None, file_format: str = "auto") 
     if suffix == ".eval":
         return _convert(path, read_inspect_archive(path), "inspect")
     if suffix != ".json":
-        first = next(_lines(path), None)
-        name = _recognise(first) if file_format == "auto" else file_format
-        if first is None or name == "table":
-            return JSONLinesTable(path)
-        return _convert(path, list(_lines(path)), name, target)
+        return _open_lines(path, target, file_format)
     try:
         value = json.loads(path.read_text(encoding="utf-8-sig"))
     except UnicodeDecodeError:
         raise
     except (ValueError, RecursionError) as error:
+        if str(error).startswith("Extra data: line 2 column 1 "):
+            return _open_lines(path, target, file_format)
         raise InvalidFileError(f"{path}: is not JSON ({first_line(error)}); write it again, or as .jsonl.") from None
     if isinstance(value, dict):
         if "eval" in value and (isinstance(value.get("samples"), list) or "status" in value):
             return _convert(path, value.get("samples") or [], "inspect")
         if isinstance(value.get("results"), dict) and ("configs" in value or "config" in value):
             raise InvalidFileError(f"{path}: is a summary of lm-eval; run it with --log_samples, name samples_*.jsonl.")
-        lists = {key: each for key, each in value.items() if isinstance(each, list)}
+        lists = {key: each for key, each in _from_pandas(value).items() if isinstance(each, list)}
         if len(lists) != 1 or not all(isinstance(row, dict) for row in next(iter(lists.values()))):
             return _arrays(path, lists)
         value = next(iter(lists.values()))
@@ -61,6 +60,24 @@ def open_json(path: Path, target: str | None = None, file_format: str = "auto") 
     if file_format == "auto":
         file_format = _recognise(value[0]) if value else "table"
     return _convert(path, value, file_format, target)
+
+
+def _open_lines(path: Path, target: str | None, file_format: str) -> Table:
+    first = next(_lines(path), None)
+    name = _recognise(first) if file_format == "auto" else file_format
+    if first is None or name == "table":
+        return JSONLinesTable(path)
+    return _convert(path, list(_lines(path)), name, target)
+
+
+def _from_pandas(value: dict[str, Any]) -> dict[str, Any]:
+    """Arrays by name from what ``DataFrame.to_json`` writes: by column and row, or (``orient="split"``) apart."""
+    if value.keys() == {"columns", "index", "data"}:
+        return dict(zip(value["columns"], map(list, zip(*value["data"], strict=False)), strict=False))
+    columns = list(value.values())
+    if columns and all(isinstance(each, dict) and each.keys() == columns[0].keys() for each in columns):
+        return {name: list(each.values()) for name, each in value.items()}
+    return value
 
 
 def _recognise(row: Any) -> str:
