@@ -306,6 +306,16 @@ def test_columns_of_every_type_are_kept_where_a_format_has_them(metacal, files, 
         assert "image" not in arrays
 
 
+def test_another_column_called_target_is_kept(metacal, tmp_path):
+    _, probs, targets = draw()
+    table = columns(probs, targets, target="truth") | {"target": np.arange(60)}
+    path, out = write(tmp_path / "said.csv", table), tmp_path / "out.csv"
+    metacal("calibrate", path, "--fit-on", path, "--target", "truth", "--out", out)
+    found = pa.csv.read_csv(out)
+    assert found["target"].to_pylist() == list(range(60))
+    assert found["truth"].to_pylist() == table["truth"]
+
+
 def test_arrays_of_the_same_length_are_kept(metacal, tmp_path):
     logits, _, targets = draw(n=40)
     others = {"id": np.arange(40), "name": np.array(["a", "b"] * 20), "map": np.ones((40, 2, 3)), "loss": np.ones(3)}

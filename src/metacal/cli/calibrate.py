@@ -110,7 +110,13 @@ def calibrate(
         before = sample_predictions(opened, seed=seed)
         said = calibrator.predict_proba(**{before.inputs.name: before.scores})
         about["effect"] = show_effect(before, said, f"{file}, {len(before):,} rows", seed, console)
-    rows = write_predictions(out, calibrate_batches(opened, calibrator), opened.class_names, other_columns(opened))
+    rows = write_predictions(
+        out,
+        calibrate_batches(opened, calibrator),
+        opened.class_names,
+        other_columns(opened),
+        opened.describe()["target"],
+    )
     console.say(f"Wrote {rows:,} rows to {out}.")
     if save is not None and calibrator is not None:
         calibrator.save(save)

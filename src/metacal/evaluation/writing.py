@@ -37,13 +37,18 @@ def check_writable(path: Path) -> None:
 
 
 def write_predictions(
-    path: Path, batches: Iterable[Rows], class_names: Sequence[str], others: Others | None = None
+    path: Path,
+    batches: Iterable[Rows],
+    class_names: Sequence[str],
+    others: Others | None = None,
+    target: str | None = None,
 ) -> int:
     """Write probabilities, targets and other columns; return the number of rows.
 
     Columns are the others, ``prob_NAME`` for each class and ``target``, which holds class names (numbers where the
     classes are numbered from 0, and in a CSV where a spreadsheet would take a name for a formula). An NPZ has arrays
     ``probs``, ``targets`` and ``class_names``, and the others. A warning names columns that the format cannot hold.
+    Where another column is called ``target``, it stays, and the target is called ``target`` of the arguments.
     The file appears under its name only when it is whole (see `write_whole`).
 
     Raises:
@@ -63,7 +68,7 @@ def write_predictions(
         if suffix == ".npz":
             _write_npz(file, counted(), class_names, others)
         else:
-            _write_table(file, suffix, counted(), list(class_names), others)
+            _write_table(file, suffix, counted(), list(class_names), others, target)
 
     write_whole(path, write)
     return rows
@@ -125,7 +130,12 @@ class _JSONLines:
 
 
 def _write_table(
-    file: IO[bytes], suffix: str, batches: Iterable[Rows], class_names: list[str], others: Others | None
+    file: IO[bytes],
+    suffix: str,
+    batches: Iterable[Rows],
+    class_names: list[str],
+    others: Others | None,
+    target: str | None,
 ) -> None:
     with needs("cli"):
         import pyarrow as pa
@@ -154,11 +164,12 @@ def _write_table(
     with ExitStack() as opened:
         for probs, targets in batches:
             columns = {} if others is None else _held(others(len(probs)), suffix, is_first=writer is None)
+            place = target if target and "target" in columns else "target"
             named = zip(class_names, probs.t().contiguous(), strict=True)
             columns |= {f"prob_{name}": column.numpy() for name, column in named}
             if targets is not None:
                 numbers = targets.numpy()
-                columns["target"] = numbers if is_numbered else pa.array(class_names).take(pa.array(numbers))
+                columns[place] = numbers if is_numbered else pa.array(class_names).take(pa.array(numbers))
             table = pa.table(columns)
             if writer is None:
                 writer = opened.enter_context(open_writer(file, table.schema))
