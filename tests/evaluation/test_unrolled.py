@@ -1,15 +1,18 @@
 """Multilabel and segmentation files: every label and every pixel is a row, and figures are those of the functions."""
 
 import json
+from functools import partial
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.metrics import roc_auc_score
-from tests.evaluation.files import write
+from tests.evaluation.files import draw, write
 
 import metacal as package
-from metacal.errors import InvalidValueError
+from metacal.errors import InvalidFileError, InvalidValueError
+from metacal.evaluation import PredictionFile, read_predictions
 from metacal.functional import expected_calibration_error, negative_log_likelihood
 
 FAST = ["--resamples", "10"]
@@ -195,3 +198,28 @@ def test_arrays_in_python(kind):
     assert segmented.figures["ece"] == pytest.approx(
         expected_calibration_error(logits=logits, targets=classes), abs=1e-9
     )
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".jsonl"])
+def test_rows_without_a_target_are_left_out_if_asked_to(suffix, tmp_path):
+    _, probs, targets = draw()
+    labels = [None if row in (0, 7) else int(target) for row, target in enumerate(targets)]
+    table = {f"p_{k}": probs[:, k].numpy().copy() for k in range(3)} | {"label": labels, "id": np.arange(60)}
+    path = tmp_path / f"said{suffix}"
+    frame = pd.DataFrame(table).astype({"label": "Int64"})
+    writers = {".csv": frame.to_csv, ".parquet": frame.to_parquet, ".jsonl": partial(frame.to_json, lines=True)}
+    writers[suffix](path, **({"orient": "records"} if suffix == ".jsonl" else {"index": False}))
+    with pytest.raises(InvalidFileError, match=r"row 1: label has no value; fix or drop the row, or pass `drop_unlab"):
+        read_predictions(path)
+    file = PredictionFile(path, drop_unlabelled=True)
+    found = torch.cat([batch.targets for batch in file.batches()])
+    assert found.tolist() == [label for label in labels if label is not None]
+    assert file.describe()["notes"] == ["2 rows without a target left out"]
+    assert file.ids().tolist() == [str(row) for row in range(60) if row not in (0, 7)]
+
+
+def test_rows_are_counted_as_in_the_file_where_some_are_left_out(tmp_path):
+    text = "p_0,p_1,label\n" + "0.5,0.5,\n" * 2 + "0.5,0.5,1\n0.5,0.5,\n0.5,0.7,1\n"
+    (tmp_path / "said.csv").write_text(text)
+    with pytest.raises(InvalidFileError, match=r"row 5: probabilities sum to 1\.2"):
+        list(PredictionFile(tmp_path / "said.csv", drop_unlabelled=True).batches())

@@ -37,6 +37,7 @@ def evaluate(
     file_format: options.Format = "auto",
     multilabel: options.Multilabel = False,
     ignore: options.Ignore = None,
+    drop_unlabelled: options.DropUnlabelled = False,
     ood: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Out-of-distribution predictions: adds detection AUROC and FPR95."),
@@ -124,6 +125,7 @@ def evaluate(
     columns: dict[str, Any] = {"probs": probs, "logits": logits, "class_names": options.read_class_names(class_names)}
     columns |= {"percent": percent, "top_label": True, "file_format": file_format}
     judged_by: dict[str, Any] = {"target": target, "by": by, "multilabel": multilabel, "ignore": ignore}
+    judged_by["drop_unlabelled"] = drop_unlabelled
     paths = [baseline, *files] if baseline is not None and is_paired else files
     opened = [model for path in paths for model in PredictionFile.models(path, **judged_by, **columns)]
     outside = [] if ood is None else PredictionFile.models(ood, needs_target=False, **columns)

@@ -38,6 +38,7 @@ Multilabel = Annotated[
 Ignore = Annotated[
     int | None, typer.Option(metavar="LABEL", help="Leave out pixels or tokens with this target, such as 255 or -100.")
 ]
+DropUnlabelled = Annotated[bool, typer.Option("--drop-unlabelled", help="Leave out rows without a target.")]
 JSONFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write all numbers as JSON.")]
 Sample = Annotated[
     int, typer.Option(min=100, help="Keep at most this many rows, chosen at random, for figures that need rows.")

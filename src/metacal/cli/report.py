@@ -45,6 +45,7 @@ def report(
     class_names: options.ClassNames = None,
     percent: options.Percent = False,
     file_format: options.Format = "auto",
+    drop_unlabelled: options.DropUnlabelled = False,
     by: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Also show groups of samples, by the values of a column.")
     ] = None,
@@ -77,6 +78,7 @@ def report(
     options.check_places(output=output, json=json_file)
     columns: dict[str, Any] = {"probs": probs, "logits": logits, "target": target, "by": by}
     columns |= {"percent": percent, "file_format": file_format, "class_names": options.read_class_names(class_names)}
+    columns["drop_unlabelled"] = drop_unlabelled
     with console.status("Reading") as status:
         opened: list[RunView | PredictionFile] = []
         for path in paths:

@@ -27,7 +27,7 @@ from metacal.evaluation.tables import (
     readable,
     to_numbers,
 )
-from metacal.evaluation.unrolled import LABEL, PixelTable, find_events
+from metacal.evaluation.unrolled import LABEL, LabelledTable, PixelTable, find_events
 from metacal.functional.inputs import first_bad_score, row_sum_tolerance, score_range
 
 FORMAT_NAMES = ("auto", "table", "lm-eval", "inspect", "pipeline", "samples")
@@ -61,6 +61,7 @@ class PredictionFile:
     ``table`` is the file if it has been opened already. ``by`` names a column whose values group the rows.
     Only ``top_label=True`` takes a file with confidences in the predicted class alone. With ``multilabel`` targets are
     0 and 1 for each label, and each label of a row is a yes/no event; ``ignore`` is a target of pixels not to count.
+    ``drop_unlabelled`` leaves out rows without a target.
 
     Attributes:
         name: what to call these predictions.
@@ -89,6 +90,7 @@ class PredictionFile:
         by: str | None = None,
         multilabel: bool = False,
         ignore: int | None = None,
+        drop_unlabelled: bool = False,
     ) -> None:
         if file_format not in FORMAT_NAMES:
             names = ", ".join(FORMAT_NAMES)
@@ -134,6 +136,8 @@ class PredictionFile:
                 raise InvalidValueError(
                     "`ignore` (--ignore) is for arrays of pixels or tokens; drop such rows instead."
                 )
+            if drop_unlabelled and self._layout.target is not None and not isinstance(self.table, PixelTable):
+                self.table = LabelledTable(self.table, self._layout.target)
             if self.is_top_label and not top_label:
                 raise InvalidValueError(
                     "holds confidences in the predicted class alone, which only `metacal evaluate` reads; give a score "
@@ -148,10 +152,12 @@ class PredictionFile:
             with readable(self.path):
                 yield
         except BadRow as bad:
-            hint = " (or leave it out with --ignore)"
             is_ignorable = isinstance(self.table, PixelTable) and "classes are" in bad.problem
-            place = self.table.place(bad.row)
-            raise InvalidFileError(f"{self.path}: {place}: {bad.problem}{hint if is_ignorable else ''}.") from None
+            is_missing = bad.problem.endswith(f"has no value; {DROP}") and bad.problem[0] != "`"
+            hint = " (or leave it out with --ignore)" if is_ignorable else ""
+            if is_missing and not bad.problem.startswith("the prediction"):
+                hint = ", or pass `drop_unlabelled` (`metacal evaluate --drop-unlabelled`)"
+            raise InvalidFileError(f"{self.path}: {self.table.place(bad.row)}: {bad.problem}{hint}.") from None
         except InvalidFileError:
             raise
         except InvalidValueError as error:

@@ -1,4 +1,4 @@
-"""Tables with many answers per row, flattened to one answer per row: labels of a sample, pixels of an image."""
+"""Tables with other rows than their file: labels of a sample, pixels of an image, rows that have a target."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -148,3 +148,33 @@ class PixelTable(Table):
         if self._ignore is not None:
             counts = (self._targets != self._ignore).reshape(len(self._targets), -1).sum(1)
         return f"image {np.searchsorted(counts.cumsum(), row, side='right') + 1}"
+
+
+class LabelledTable(Table):
+    """The rows of a table that have a target."""
+
+    def __init__(self, table: Table, target: str) -> None:
+        self._table, self._target, self._dropped = table, target, np.empty(0, dtype=np.int64)
+        self.names, self.class_names, self.target = table.names, table.class_names, table.target
+        self.arrays, self.notes = table.arrays, table.notes
+
+    def batches(self, columns: Sequence[str], rows: int, text: str | None = None) -> Iterator[dict[str, Column]]:
+        """Yield the labelled rows of each batch; the notes say how many others there were."""
+        dropped, seen = [], 0
+        for batch in self._table.batches(tuple(dict.fromkeys((*columns, self._target))), rows, text):
+            target = batch[self._target]
+            if isinstance(target, Strings):
+                is_missing = target.codes < 0
+            else:
+                is_missing = np.isnan(target) if target.dtype.kind == "f" else np.zeros(len(target), dtype=bool)
+            dropped.append(seen + np.flatnonzero(is_missing))
+            seen += len(target)
+            self._dropped = np.concatenate(dropped)
+            if not is_missing.all():
+                yield {name: batch[name][np.flatnonzero(~is_missing)] for name in columns}
+        self.notes = [*self._table.notes, f"{len(self._dropped):,} rows without a target left out"]
+
+    def place(self, row: int) -> str:
+        """Describe the position of a row in the file, for messages."""
+        before = np.searchsorted(self._dropped - np.arange(len(self._dropped)), row, side="right")
+        return self._table.place(row + int(before))
