@@ -3,7 +3,7 @@
 ``python -m benchmarks.fuzz jsonl --seconds 1800`` needs atheris, in an environment of its own. Mutations know the
 format, so that what is behind a header or a checksum is reached too. Every distinct exception is kept once, with the
 input that raised it, and the fuzzing continues; an input that takes more than 10 seconds or 2 GB ends it. What was run
-is added to ``results/benchmarks/fuzz.json``: CPU minutes, executions and findings of each reader at each commit.
+is added to ``results/house/fuzz.json``: CPU minutes, executions and findings of each reader at each commit.
 """
 
 import argparse
@@ -26,7 +26,7 @@ with atheris.instrument_imports(include=INSTRUMENTED):
     from benchmarks.fuzz_readers import LONGEST, READERS
     from metacal.errors import MetacalError
 
-RECORD = Path("results/benchmarks/fuzz.json")
+RECORD = Path("results/house/fuzz.json")
 SLOWEST, MOST_MB = 10, 2048
 
 
