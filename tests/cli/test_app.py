@@ -196,3 +196,20 @@ def test_a_package_that_only_the_users_model_needs_is_no_missing_extra(metacal, 
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="their_package"):
         metacal("train", "dataset=digits", "model=their_model:Net", "epochs=1", "--run-dir", tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["evaluate", "x.csv", "--bins", "0"], "Invalid value for '--bins'"),
+        (["evaluate", "x.csv", "--nosuch"], "No such option: --nosuch"),
+        (["evaluate"], "Missing argument 'FILE"),
+        (["calibrate", "x.csv"], "Missing option '--out'"),
+        (["evaluat", "x.csv"], "No such command 'evaluat'"),
+    ],
+)
+def test_wrong_usage_is_one_line_that_names_the_help(metacal, words, message):
+    status, output, errors = metacal(*words)
+    assert (status, output, errors.count("\n")) == (2, "", 1)
+    assert errors.startswith(f"error: {message}")
+    assert errors.endswith("--help`.\n")

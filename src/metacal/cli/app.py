@@ -4,7 +4,7 @@ import inspect
 import re
 import sys
 import warnings
-from typing import Any
+from typing import Any, NoReturn
 
 import typer
 
@@ -12,6 +12,9 @@ import metacal
 from metacal.cli import calibrate, demo, evaluate, export, report
 from metacal.errors import MetacalError, MetacalWarning, missing_extra, missing_package
 from metacal.lab.cli import data, read_run_folder, run, shift, show, train, validate
+
+USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
+"""Click's own class, whose module depends on the version of typer."""
 
 app = typer.Typer(
     name="metacal",
@@ -83,14 +86,27 @@ def run_app() -> None:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = show
-            app()
+            sys.exit(app(standalone_mode=False) or 0)
     except MetacalError as error:
-        from rich.markup import escape
-
-        from metacal.cli.terminal import Console
-
-        line = " ".join(str(error).splitlines())  # a file's name may have several
-        Console(stderr=True).print(f"[bold red]error:[/] {escape(line)}", highlight=False, soft_wrap=True)
-        sys.exit(2)
+        fail(str(error))
+    except USAGE_ERROR as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print(error.ctx.get_help())
+            sys.exit(2)
+        problem, command = error.format_message(), error.ctx.command_path if error.ctx else "metacal"
+        fail(f"{problem}{'' if problem.endswith(('.', '?')) else '.'} See `{command} --help`.")
+    except typer.Abort:
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def fail(problem: str) -> NoReturn:
+    """Print a problem in one line and exit with 2."""
+    from rich.markup import escape
+
+    from metacal.cli.terminal import Console
+
+    line = " ".join(problem.splitlines())  # a file's name may have several
+    Console(stderr=True).print(f"[bold red]error:[/] {escape(line)}", highlight=False, soft_wrap=True)
+    sys.exit(2)
