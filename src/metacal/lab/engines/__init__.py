@@ -12,7 +12,6 @@ from metacal.lab.engines.local import (
     RunFinished,
     RunProgressed,
     RunStarted,
-    silence,
 )
 from metacal.lab.engines.ray import RayEngine
 
@@ -25,5 +24,4 @@ __all__ = [
     "RunFinished",
     "RunProgressed",
     "RunStarted",
-    "silence",
 ]
