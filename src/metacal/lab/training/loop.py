@@ -20,7 +20,7 @@ from metacal.functional.temperature import temperature_with_prior
 from metacal.lab.data.batches import Batches
 from metacal.lab.training import events
 from metacal.lab.training.averaging import AveragedWeights
-from metacal.lab.training.checkpoints import Checkpoints, Progress, check_finite, gather_values, restore, save
+from metacal.lab.training.checkpoints import Checkpoints, Progress, check_finite, restore, save
 from metacal.lab.training.spec import RunSpec
 from metacal.lab.training.training_loss import TrainingLoss
 
@@ -151,7 +151,8 @@ def should_stop(training: Training, progress: Progress, *, is_last: bool) -> boo
         return bool(training.stop)
     if progress.batch % ASK_EVERY and not is_last:
         return False
-    return any(gather_values(training.fabric, bool(training.stop)))
+    asked = torch.tensor(float(bool(training.stop)), device=training.fabric.device)
+    return float(training.fabric.all_reduce(asked, reduce_op="sum")) > 0  # type: ignore[arg-type]
 
 
 def close_epoch(training: Training, progress: Progress, lr: float) -> None:
@@ -241,4 +242,12 @@ def predict(fabric: Fabric, model: nn.Module, share: Batches) -> tuple[Tensor, T
 
 def gather_rows(fabric: Fabric, values: Tensor) -> Tensor:
     """Concatenate the rows of all processes, in rank order; their numbers may differ."""
-    return values if fabric.world_size == 1 else torch.cat(gather_values(fabric, values.cpu())).to(values.device)
+    if fabric.world_size == 1:
+        return values
+    sizes = fabric.all_gather(torch.tensor(len(values), device=fabric.device))
+    assert isinstance(sizes, Tensor)
+    padded = torch.zeros(int(sizes.max()), *values.shape[1:], dtype=values.dtype, device=fabric.device)
+    padded[: len(values)] = values
+    blocks = fabric.all_gather(padded)
+    assert isinstance(blocks, Tensor)
+    return torch.cat([block[: int(size)] for block, size in zip(blocks, sizes, strict=True)])
