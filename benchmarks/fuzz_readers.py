@@ -79,7 +79,7 @@ def inspect_archives() -> list[bytes]:
         epochs = [archive.read(name) for name in archive.namelist() if name.startswith("samples/")]
     log = json.loads((folder / "inspect.json").read_bytes())
     once = [json.dumps(sample).encode() for sample in log["samples"]]
-    return [archived({f"samples/{k}.json": each for k, each in enumerate(some[:6])}) for some in (epochs, once)]
+    return [archived({f"samples/{k}_epoch_1.json": each for k, each in enumerate(some[:6])}) for some in (epochs, once)]
 
 
 def archived(members: dict[str, bytes]) -> bytes:
