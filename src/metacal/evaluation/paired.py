@@ -14,13 +14,16 @@ from metacal.errors import InvalidFileError
 from metacal.evaluation.prediction_file import PredictionFile
 from metacal.evaluation.scores import ROW_GROUPS, SMOOTH_CELLS, Binned, Ends, class_sums, held_bins, reflected_kernel
 from metacal.functional.binning import BinStatistics, equal_width_index
-from metacal.functional.intervals import VALUES_AT_ONCE, Z_95, EvenLine, HypothesisLine, mean_interval, power_sums
+from metacal.functional.intervals import Z_95, EvenLine, HypothesisLine, mean_interval, power_sums
 
 FEW = 5.0
 """Wrong answers to be expected in a bin, below which its scatter comes mostly from its confidences."""
 
 STEPS = 400
 """Places on each model's line of hypotheses between which true errors are interpolated."""
+
+VALUES_AT_ONCE = 2**18
+"""Simulated gaps measured together: 1 MB, which stays in cache."""
 
 HALVINGS = 20
 TAIL = 0.025

@@ -26,9 +26,7 @@ LEAST_SPREAD = 1e-5
 """Variance below which a bin still counts as uncertain: a model that says 100 % may be wrong."""
 
 ROUNDING = 1e-9
-VALUES_AT_ONCE = 2**18
-"""Simulated gaps measured together: 1 MB, which stays in cache."""
-
+VALUES_AT_ONCE = 2**21
 DRAWS_AT_ONCE = 2**21
 LEAST_VARIATION = 1e-6
 """Standard deviation over mean below which values count as equal: less is rounding."""
