@@ -103,6 +103,14 @@ def test_a_folder_that_cannot_be_made(report, tmp_path):
         write_figures(report, tmp_path / "file")
 
 
+def test_a_wrong_call_of_a_reliability_diagram_shows_the_right_one():
+    from metacal.errors import InvalidTypeError
+    from metacal.reporting import reliability_diagram
+
+    with pytest.raises(InvalidTypeError, match=r"reliability_diagram\(logits=\.\.\. or probs=\.\.\., targets=\.\.\.,"):
+        reliability_diagram([[0.9, 0.1]], [0])
+
+
 def test_a_reliability_diagram_of_arrays_into_given_axes():
     from matplotlib.figure import Figure
 

@@ -99,7 +99,8 @@ def explain_methods(cls: type, *names: str) -> None:
 def parameters_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
     """Return the parameters of a function in order, with `ScoreArguments` expanded."""
     own = list(inspect.signature(function).parameters.values())
-    if not own or get_origin(own[-1].annotation) is not Unpack:
+    annotation = own[-1].annotation if own else None  # a string in modules that postpone annotations
+    if get_origin(annotation) is not Unpack and annotation != f"Unpack[{ScoreArguments.__name__}]":
         return own
     known = inspect.signature(read_inputs).parameters
     scores = [known[name] for name in ScoreArguments.__annotations__]
