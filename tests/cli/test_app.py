@@ -202,7 +202,7 @@ def test_a_package_that_only_the_users_model_needs_is_no_missing_extra(metacal, 
     ("words", "message"),
     [
         (["evaluate", "x.csv", "--bins", "0"], "Invalid value for '--bins'"),
-        (["evaluate", "x.csv", "--nosuch"], "No such option: --nosuch"),
+        (["evaluate", "x.csv", "--nosuch"], "No such option"),  # click's versions go on differently
         (["evaluate"], "Missing argument 'FILE"),
         (["calibrate", "x.csv"], "Missing option '--out'"),
         (["evaluat", "x.csv"], "No such command 'evaluat'"),
